@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from fedtally.campaign.transports.https.proxy import Backend, Front, conf
@@ -46,11 +46,18 @@ def whole(folder: Path, text: str) -> Path:
     return place
 
 
-@contextmanager
-def nginx(folder: Path, backend: Backend, port: int) -> Iterator[subprocess.Popen[bytes]]:
+def nginx(
+    folder: Path, backend: Backend, port: int
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
     """Let nginx end TLS before a campaign; the folder has the files of `certificate`."""
+    return running(folder, conf([backend], front(folder, port)))
+
+
+@contextmanager
+def running(folder: Path, text: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run nginx with a conf as it is documented, which names files of this folder."""
     assert NGINX is not None
-    place = whole(folder, conf([backend], front(folder, port)))
+    place = whole(folder, text)
     command = [NGINX, "-c", str(place), "-e", str(folder / "main.log")]
     with subprocess.Popen([*command, "-g", "daemon off; master_process off;"]) as process:
         try:

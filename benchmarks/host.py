@@ -288,7 +288,7 @@ def decode(sums: Sums, recovery: str) -> Seen:
     """Decode all candidates; return the operations and the seconds."""
     size, heavy = sums.plan.domain_size, None
     start = time.process_time()
-    decoder = kind_of(recovery).make(sums.sketches, IntegerRange(1, size), None, None)
+    decoder = kind_of(recovery).make(sums.sketches, IntegerRange(1, size))
     decoder.range(1, size)
     spent, repetitions = time.process_time() - start, 0
     # the work depends on what only the decoder finds

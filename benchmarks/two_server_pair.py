@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import signal
 import ssl
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks.behind_nginx import NGINX, certificate, front, whole
+from benchmarks.behind_nginx import certificate, front, running
 from benchmarks.federation import free_ports
 from fedtally.campaign.aggregate import RESULT, AggregateFolder, Settings
 from fedtally.campaign.client import FrequencyClient
@@ -154,7 +153,7 @@ class Pair:
         """Run nginx before each server, if there is one; end all processes at the end."""
         with ExitStack() as stack:
             for side in SIDES if self.has_proxy else ():
-                stack.enter_context(self._nginx(side))
+                stack.enter_context(running(self.place / side, self._conf(side)))
             try:
                 yield
             finally:
@@ -162,20 +161,10 @@ class Pair:
                     process.kill()
                     process.wait()
 
-    @contextmanager
-    def _nginx(self, side: Side) -> Iterator[None]:
-        assert NGINX is not None
-        folder, made = self.place / side, self.folders[side]
-        reports = Reports(
-            "benchmark", side, self.plan.fingerprint, self.socket(side), made.report_bytes
-        )
-        place = whole(folder, reports.conf(front(folder, self.ports[side])))
-        command = [NGINX, "-c", str(place), "-e", str(folder / "main.log")]
-        with subprocess.Popen([*command, "-g", "daemon off; master_process off;"]) as process:
-            try:
-                yield
-            finally:
-                process.send_signal(signal.SIGTERM)
+    def _conf(self, side: Side) -> str:
+        size = self.folders[side].report_bytes
+        reports = Reports("benchmark", side, self.plan.fingerprint, self.socket(side), size)
+        return reports.conf(front(self.place / side, self.ports[side]))
 
     # ---- clients ----
 
@@ -231,13 +220,3 @@ class Pair:
     def alive(self) -> dict[Side, bool]:
         """Which servers run."""
         return {side: process.poll() is None for side, process in self.processes.items()}
-
-
-def peak_of(pid: int) -> int:
-    """Return the most memory that a process ever had, in bytes.
-
-    What it has at a moment depends on whether it judges a page just then, or has just given back
-    what that took: megabytes, and as many with a million reports as with a thousand.
-    """
-    with open(f"/proc/{pid}/status") as file:
-        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))

@@ -20,8 +20,8 @@ import click
 import httpx
 
 from benchmarks.batches import PAGE
-from benchmarks.measure import Goal, Report, cpu_of, machine
-from benchmarks.two_server_pair import POLICY, SIDES, Pair, peak_of
+from benchmarks.measure import Goal, Report, cpu_of, machine, peak_memory
+from benchmarks.two_server_pair import POLICY, SIDES, Pair
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.key_files import load_helper_key, load_leader_key
 from fedtally.campaign.server import FrequencyServer
@@ -44,13 +44,15 @@ class Spent(NamedTuple):
         cpu: CPU seconds of each server, from its first report to its last.
         closing: CPU seconds of each server, from then until the helper knows that it landed.
         wall: seconds of sending to each server.
-        memory: the peak of each server until the last report had come, and at the end, in bytes.
+        memory: the peak of each server until the last report had come, and at the end, in MB. What
+            it has at a moment depends on whether it judges a page just then, or has just given back
+            what that took: megabytes, and as many with a million reports as with a thousand.
     """
 
     cpu: dict[Side, float]
     closing: dict[Side, float]
     wall: dict[Side, float]
-    memory: dict[Side, tuple[int, int]]
+    memory: dict[Side, tuple[float, float]]
 
 
 async def ready(pair: Pair, side: Side) -> None:
@@ -107,19 +109,19 @@ async def release(pair: Pair, reports: Sequence[two_server.Report], at_once: int
         pair.start(side)
         await ready(pair, side)
     cpu, wall = dict[Side, float](), dict[Side, float]()
-    memory: dict[Side, list[int]] = {side: [] for side in SIDES}
+    memory: dict[Side, list[float]] = {side: [] for side in SIDES}
     for side in SIDES:
         before, begun = cpu_of(pair.processes[side].pid), time.perf_counter()
         await send(pair, side, [getattr(one, side) for one in reports], at_once)
         wall[side] = time.perf_counter() - begun
         cpu[side] = cpu_of(pair.processes[side].pid) - before
-        memory[side].append(peak_of(pair.processes[side].pid))
+        memory[side].append(peak_memory(pair.processes[side].pid))
     mid = {side: cpu_of(pair.processes[side].pid) for side in SIDES}
     async with asyncio.timeout(SECONDS):
         while not (pair.result.exists() and pair.folders["helper"].landed()):
             await asyncio.sleep(0.05)
     for side in SIDES:
-        memory[side].append(peak_of(pair.processes[side].pid))
+        memory[side].append(peak_memory(pair.processes[side].pid))
     closing = {side: cpu_of(pair.processes[side].pid) - mid[side] for side in SIDES}
     return Spent(cpu, closing, wall, {side: tuple(memory[side]) for side in SIDES})  # type: ignore[misc]
 
@@ -202,7 +204,7 @@ def measure(report: Report, number: int, turns: int, few: int, some: int, many: 
     for place, when in enumerate(("before the stop", "at the end")):
         grown = large.memory["leader"][place] - small.memory["leader"][place]
         name = f"leader's peak memory {when}, bytes a report from {some:,} to {many:,}"
-        report.goals.append(Goal(name, grown / (many - some), 300, at_most=True))
+        report.goals.append(Goal(name, 1e6 * grown / (many - some), 300, at_most=True))
 
 
 def restart(report: Report, number: int, judgeable: int, more: int) -> None:
@@ -221,7 +223,7 @@ def restart(report: Report, number: int, judgeable: int, more: int) -> None:
         late = [pair.report(one).leader for one in range(number, number + more)]
         with pair.proxies():
             first, waits = asyncio.run(_restarted(pair, late))
-            held = peak_of(pair.processes["leader"].pid) / 1e6
+            held = peak_memory(pair.processes["leader"].pid)
         events = re.findall(r'"event": "(group|judged)"', pair.said("leader"))
     pages, whole = events[: events.index("group")].count("judged"), events.count("judged")
     name = f"pages that a leader with {number:,} reports judges before it takes one"

@@ -86,12 +86,12 @@ class Release:
 
     def num_releases(self, num_batches: int) -> int:
         """Return how many noised sums are opened."""
-        self._sizes(num_batches)
+        num_batches = self._checked(num_batches)
         return num_batches if self.adds_up else self.num_rounds
 
     def noise(self, num_batches: int) -> float:
         """Return the standard deviation of the noise in one counter of one release, in counts."""
-        most, _, _ = self._sizes(num_batches)
+        most = -(-self.num_rounds // self._checked(num_batches))  # rounds of a batch
         per_release = min(self.event.participations, most if self.adds_up else 1)
         # The bound on collisions is certified for rounds that are opened one by one only.
         collisions = self.event.collisions if per_release == 1 else None
@@ -102,15 +102,9 @@ class Release:
         """Return the variance of one row's estimates by noise alone, in squared frequencies."""
         return self.num_releases(num_batches) * (self.noise(num_batches) / self.num_clients) ** 2
 
-    def _sizes(self, num_batches: int) -> tuple[int, int, int]:
-        """Return the most rounds of a batch, the number of such batches, and that of smaller ones.
-
-        The smaller batches have one round less.
-        """
-        num_batches = validate.integer(1, self.num_rounds, num_batches=num_batches)
-        most = -(-self.num_rounds // num_batches)
-        smaller = most * num_batches - self.num_rounds
-        return most, num_batches - smaller, smaller
+    def _checked(self, num_batches: int) -> int:
+        """Return a number of batches, none of which is without a round."""
+        return validate.integer(1, self.num_rounds, num_batches=num_batches)
 
 
 # ---- the curve ----

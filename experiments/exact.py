@@ -95,7 +95,7 @@ def measure(cell: Cell) -> list[study.Row]:
             landed = [CountSketch(spec, number) for number in range(cell.batches)]
             for one, row in zip(landed, counts, strict=True):
                 one.add_range(rounds.FIRST_ID, row)
-            decoder = kind_of(cell.recovery).make(landed, domain, None, None)
+            decoder = kind_of(cell.recovery).make(landed, domain)
             found = decoder.range(rounds.FIRST_ID, CANDIDATES)
             error = float(np.abs(found - counts.sum(axis=0)).max())
             about = {name: getattr(cell, name) for name in ("batches", "shape", "items", "rows")}

@@ -109,7 +109,7 @@ def measure(cell: Cell) -> list[study.Row]:
         landed = [CountSketch(sketch, number) for number in range(cell.rounds)]
         for one, held in zip(landed, counts, strict=True):
             one.add_range(rounds.FIRST_ID, held)
-        decoder = kind_of(cell.recovery).make(landed, domain, None, None)
+        decoder = kind_of(cell.recovery).make(landed, domain)
         found = decoder.range(rounds.FIRST_ID, len(known))
         error = float(np.abs(found - counts.sum(axis=0)).max()) / int(counts.sum())
         about = {"law": cell.name, "like": cell.like, "tau": cell.tau, "linf": error}

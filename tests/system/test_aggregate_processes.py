@@ -128,13 +128,9 @@ def running(folder: Path) -> Iterator[Servers]:
     leader = servers.folders["leader"]
     made = Reports("survey", "leader", leader.plan.fingerprint, folder / "leader.sock",
                    leader.report_bytes)  # fmt: skip
-    place = behind_nginx.whole(folder, made.conf(behind_nginx.front(folder, servers.tls)))
-    assert NGINX is not None
-    command = [NGINX, "-c", str(place), "-e", str(folder / "main.log")]
+    conf = made.conf(behind_nginx.front(folder, servers.tls))
     with ExitStack() as stack:
-        nginx = subprocess.Popen([*command, "-g", "daemon off; master_process off;"])
-        stack.callback(nginx.wait)
-        stack.callback(nginx.terminate)
+        stack.enter_context(behind_nginx.running(folder, conf))
         for side in SIDES:
             servers.start(side)
         stack.callback(lambda: [servers.kill(side) for side in SIDES])

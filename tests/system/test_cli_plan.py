@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -706,6 +707,7 @@ _WAYS = {  # the words of a way out, and the option with which it is typed
     r"([\d,]+) bytes": "--max-bytes",
 }
 _SMALL = "--clients 5000 --domain-size 300"
+_slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def typed(arguments: list[str], way: str) -> tuple[str, list[str]]:
@@ -724,62 +726,27 @@ def typed(arguments: list[str], way: str) -> tuple[str, list[str]]:
 @pytest.mark.parametrize(
     ("asked", "options"),
     [
-        pytest.param(
-            f"{_SMALL} --tau 0.002 --epsilon 0.5 --recovery median",
-            "tau epsilon clients",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            f"{_SMALL} --tau 0.002 --epsilon 1 --max-bytes 200 --recovery median",
-            "tau",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            f"{_SMALL} --tau 0.002 --epsilon 1 --max-bytes 200",
-            "tau",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            f"{_SMALL} --tau 0.0002 --epsilon 1",
-            "tau epsilon clients",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            f"{_SMALL} --tau 0.01 --max-bytes 100",
-            "tau max-bytes",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            f"{_SMALL} --tau 0.01 --max-bytes 100 --like zipf:d=300",
-            "tau max-bytes",
-            marks=pytest.mark.slow,
-        ),
+        _slow(f"{_SMALL} --tau 0.002 --epsilon 0.5 --recovery median", "tau epsilon clients"),
+        _slow(f"{_SMALL} --tau 0.002 --epsilon 1 --max-bytes 200 --recovery median", "tau"),
+        _slow(f"{_SMALL} --tau 0.002 --epsilon 1 --max-bytes 200", "tau"),
+        _slow(f"{_SMALL} --tau 0.0002 --epsilon 1", "tau epsilon clients"),
+        _slow(f"{_SMALL} --tau 0.01 --max-bytes 100", "tau max-bytes"),
+        _slow(f"{_SMALL} --tau 0.01 --max-bytes 100 --like zipf:d=300", "tau max-bytes"),
         (f"{_SMALL} --tau 0.0001 --epsilon 1 --like zipf:d=300", "tau epsilon clients"),
         (f"{_SMALL} --tau 0.0001 --epsilon 1 --delta 0", "tau epsilon clients"),
-        pytest.param(
-            f"{_SMALL} --tau 0.001 --epsilon 0.5 --encoding histogram",
-            "tau epsilon clients",
-            marks=pytest.mark.slow,
-        ),
+        _slow(f"{_SMALL} --tau 0.001 --epsilon 0.5 --encoding histogram", "tau epsilon clients"),
         (f"{_SMALL} --tau 0.001 --epsilon 0.5 --rounds 4", "tau epsilon clients"),
-        pytest.param(
-            f"{_SMALL} --tau 0.001 --epsilon 1 --max-items 3",
-            "tau epsilon clients",
-            marks=pytest.mark.slow,
-        ),
+        _slow(f"{_SMALL} --tau 0.001 --epsilon 1 --max-items 3", "tau epsilon clients"),
         (
             f"{_SMALL} --tau 0.01 --epsilon 0.5 --secure-sum secagg --max-cohort 100",
             "tau epsilon clients max-cohort",
         ),
-        pytest.param(
-            f"{_SMALL} --tau 0.0005 --epsilon 0.5 --secure-sum two-server",
-            "tau epsilon clients",
-            marks=pytest.mark.slow,
+        _slow(
+            f"{_SMALL} --tau 0.0005 --epsilon 0.5 --secure-sum two-server", "tau epsilon clients"
         ),
-        pytest.param(
+        _slow(
             "--clients 10 --people 500 --domain-size 100 --tau 0.0005 --epsilon 1",
             "tau epsilon clients",
-            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -251,7 +251,9 @@ class Result(Tabular):
             check_enumerable(self.domain)
         told = None if report is None else lambda done, total: report("recover", done, total)
         terms = self.plan.privacy
-        found = kind.make(self.sketches, self.domain, told, terms, self._known_fit)
+        found = kind.make(
+            self.sketches, self.domain, progress=told, terms=terms, found=self._known_fit
+        )
         return found.instead if self._asked.recovery == AUTO else found
 
     @property

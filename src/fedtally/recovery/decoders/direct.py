@@ -19,9 +19,8 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.recovery.decoders import Recovery
-from fedtally.recovery.decoders.kind import CampaignDecoder, DecoderKind, Progress
+from fedtally.recovery.decoders.kind import CampaignDecoder, DecoderKind
 from fedtally.recovery.decoders.work import Task, Work
-from fedtally.recovery.found import FoundFit
 from fedtally.recovery.limits import (
     ROUNDING,
     Intervals,
@@ -165,9 +164,9 @@ class DirectIntervals(UsualIntervals):
 def _make(
     sketches: Sequence[CountSketch],
     domain: Domain,
-    progress: Progress | None = None,
+    *,
     terms: PrivacyConfig | None = None,
-    found: FoundFit | None = None,
+    **_: object,
 ) -> DirectDecoder:
     return DirectDecoder(sketches, NoiseLaw.of(terms, sketches))
 

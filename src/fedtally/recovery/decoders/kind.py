@@ -75,12 +75,13 @@ class CampaignDecoder(ABC):
 
 
 class Make(Protocol):
-    """Makes a decoder."""
+    """Makes a decoder, which takes what it needs of the named arguments."""
 
     def __call__(
         self,
         sketches: Sequence[CountSketch],
         domain: Domain,
+        *,
         progress: Progress | None = None,
         terms: PrivacyConfig | None = None,
         found: FoundFit | None = None,

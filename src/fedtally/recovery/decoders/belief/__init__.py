@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from fedtally.domain import Domain
 from fedtally.recovery.decoders import Recovery, joint
@@ -18,20 +17,16 @@ from fedtally.recovery.decoders.belief.belief import (
 from fedtally.recovery.decoders.belief.belief_intervals import BeliefIntervals
 from fedtally.recovery.decoders.kind import DecoderKind, Progress
 from fedtally.recovery.decoders.work import Task, Work, extended, looked
-from fedtally.recovery.found import FoundFit
 from fedtally.recovery.limits import Intervals
 from fedtally.sketch import CountSketch
-
-if TYPE_CHECKING:
-    from fedtally.privacy.config import PrivacyConfig
 
 
 def _make(
     sketches: Sequence[CountSketch],
     domain: Domain,
+    *,
     progress: Progress | None = None,
-    terms: PrivacyConfig | None = None,
-    found: FoundFit | None = None,
+    **_: object,
 ) -> BeliefDecoder:
     return BeliefDecoder(sketches, domain, progress)
 

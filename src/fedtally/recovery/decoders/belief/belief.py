@@ -51,9 +51,9 @@ from fedtally.recovery.linear_system import (
     Landed,
     ask,
 )
-from fedtally.recovery.phantoms import generator
+from fedtally.recovery.phantoms import NUM_PHANTOMS, generator
 from fedtally.recovery.quantiles import quantile
-from fedtally.recovery.shrinkage import NORMAL, Noisy
+from fedtally.recovery.shrinkage import NORMAL, NORMAL_95, Noisy
 from fedtally.sketch import CountSketch
 
 F32 = npt.NDArray[np.float32]
@@ -74,10 +74,7 @@ LEAST_DAMPING = 0.3
 SETTLED = 0.1  # of the messages' standard deviation: a smaller move is hardly seen in the estimates
 # Steps of learning the prior: before the first iteration and after the last one; in an iteration.
 _FIRST_STEPS, _STEPS = 40, 4
-# Phantoms are random ids that are no candidates. Nobody holds them, so their values are the noise.
-NUM_PHANTOMS = 20_000
-_FEW_PHANTOMS = 4096  # enough within an iteration
-_NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
+_FEW_PHANTOMS = 4096  # of NUM_PHANTOMS, which are enough within an iteration
 # Poisson noise and the cells' noise alone give the squared deviations of an item's batches some
 # sum. The batches count as different if noise alone would reach the sum that was found with a
 # probability below _CLEARLY. A limit in standard deviations would not do: with few batches, noise
@@ -382,7 +379,7 @@ class Messages:
         words = self._phantom_words[number == NUM_PHANTOMS]
         read = read_messages(self._cells(), words, number)
         self.null = read.value / read.stddev
-        grown = max(quantile(np.abs(self.null), 0.95) / _NORMAL_95, 1e-6)
+        grown = max(quantile(np.abs(self.null), 0.95) / NORMAL_95, 1e-6)
         self.inflation *= grown**2
         self.null /= grown
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from fedtally.domain import Domain
 from fedtally.recovery.decoders import Recovery, median
@@ -29,9 +28,6 @@ from fedtally.recovery.limits import Intervals
 from fedtally.recovery.phantoms import NUM_PHANTOMS
 from fedtally.sketch import CountSketch
 
-if TYPE_CHECKING:
-    from fedtally.privacy.config import PrivacyConfig
-
 # fitted items, as a share of the counters of one sketch, where nothing is known
 HEAVY = 0.1
 
@@ -39,9 +35,10 @@ HEAVY = 0.1
 def _make(
     sketches: Sequence[CountSketch],
     domain: Domain,
+    *,
     progress: Progress | None = None,
-    terms: PrivacyConfig | None = None,
     found: FoundFit | None = None,
+    **_: object,
 ) -> JointDecoder:
     return JointDecoder(sketches, domain, progress, found)
 

@@ -49,7 +49,7 @@ from fedtally.recovery.linear_system import (
 )
 from fedtally.recovery.phantoms import NUM_PHANTOMS, generator
 from fedtally.recovery.quantiles import median, quantile, quantiles
-from fedtally.recovery.shrinkage import NORMAL, Noisy
+from fedtally.recovery.shrinkage import NORMAL, NORMAL_95, Noisy
 from fedtally.sketch import CountSketch
 
 # The rungs of the ladder are falling thresholds, in robust standard deviations of the estimates.
@@ -87,7 +87,6 @@ SMALLER_SUPPORTS = (0.2, 0.1, 0.05)  # tried one after the other while the fit i
 # alone left the support. A fit is well-conditioned if no b is below this number.
 WELL_CONDITIONED = 0.5
 _TO_SIGMA = 1.4826  # the standard deviation of a normal x, divided by the median of |x|
-_NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
 _TINY = 1e-300  # stands for a scale of 0, since z = e sqrt(b) / scale
 _ROUNDING = 1e-6  # in clients: smaller noise, or a smaller distance from a whole count, is rounding
 # If there is one batch of at most this many cells, matrices fit all probes at once: this is faster.
@@ -453,7 +452,7 @@ class Fit:
         self.share = self._shares.at(phantoms)
         # The mean residual of an id is b e. So this is e sqrt(b) of the phantoms.
         self.null = self._means.at(phantoms) / np.sqrt(self.share)
-        self.scale = max(quantile(np.abs(self.null), 0.95) / _NORMAL_95, _TINY)
+        self.scale = max(quantile(np.abs(self.null), 0.95) / NORMAL_95, _TINY)
         self.shrinks = float(self.share.mean()) >= _SHRUNK_FROM
 
     def leave_one_out(self, ids: Ids) -> LeaveOneOut:

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from fedtally.domain import Domain
 from fedtally.recovery.decoders import Recovery
-from fedtally.recovery.decoders.kind import DecoderKind, Progress
+from fedtally.recovery.decoders.kind import DecoderKind
 from fedtally.recovery.decoders.median import median_error
 from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.decoders.median.median_intervals import MedianIntervals
 from fedtally.recovery.decoders.work import Task, Work, looked
-from fedtally.recovery.found import FoundFit
 from fedtally.recovery.limits import Intervals
 from fedtally.recovery.linear_system import Landed
 from fedtally.sketch import CountSketch
-
-if TYPE_CHECKING:
-    from fedtally.privacy.config import PrivacyConfig
 
 # The most candidates that the decoder prepares for.
 _MAX_EXPECTED = 1 << 24
 
 
-def _make(
-    sketches: Sequence[CountSketch],
-    domain: Domain,
-    progress: Progress | None = None,
-    terms: PrivacyConfig | None = None,
-    found: FoundFit | None = None,
-) -> MedianDecoder:
+def _make(sketches: Sequence[CountSketch], domain: Domain, **_: object) -> MedianDecoder:
     return MedianDecoder(sketches, expected=min(domain.size, _MAX_EXPECTED))
 
 
