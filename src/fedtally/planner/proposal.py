@@ -110,7 +110,7 @@ class Proposal:
         minimax: the paper's size for the worst frequencies: rows, width, and bytes of a client;
             None where the domain is open.
         expected: how many frequencies are shares of: the clients, or the people expected in silos.
-        draft: the plan to be, as it was asked for.
+        draft: the design that the plan was searched for, with the seed of the plan.
         rare: what the sums show of rare names; None where noise bounds it, or no domain is open.
         names: those that are predicted to be read; None where no domain is open.
         one_release: of a plan with several releases of noise, what one release with the same
