@@ -507,8 +507,8 @@ def _retire(side: Side) -> click.Command:
     def retire(name: Path, give_up: bool, as_json: bool) -> None:
         """Destroy the key of NAME, once every release has landed: nobody reads a report then.
 
-        A helper has heard so from the leader. End the process that runs NAME first. Afterwards run
-        still tells clients that it is over.
+        A helper has heard from the leader that they have. End the process that runs NAME first.
+        Afterwards run still tells clients that it is over.
         """
         import os
 

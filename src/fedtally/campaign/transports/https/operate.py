@@ -5,6 +5,7 @@ No label and no line names a client, an identity or an item; lines of the level 
 
 from __future__ import annotations
 
+import collections
 import json
 import logging
 import sys
@@ -239,10 +240,9 @@ class Counts(Watcher):
 
     def took(self, outcomes: Sequence[Outcome | Exception], seconds: float) -> None:
         """Note a group of reports."""
-        found: dict[str, int] = {}
-        for one in outcomes:
-            name = str(one) if isinstance(one, Outcome) else "failed"
-            found[name] = found.get(name, 0) + 1
+        found = collections.Counter(
+            str(one) if isinstance(one, Outcome) else "failed" for one in outcomes
+        )
         for name, number in found.items():
             self._outcomes.labels(name).inc(number)
         self._groups.observe(len(outcomes))

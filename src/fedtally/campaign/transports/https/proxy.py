@@ -143,7 +143,7 @@ class Reports:
         """
         _check_places([self.socket], front)
         name = f"fedtally_{self.side}_{self.fingerprint[:16]}"
-        found = _REPORTS.format(
+        found = (_REPORTS + _ONWARD).format(
             path=release_path(self.fingerprint, 0).removesuffix("0"),
             title=_plain(self.title, "server"),
             most=self.most_bytes,
@@ -151,6 +151,7 @@ class Reports:
             upstream=name,
             slow=SLOW_SECONDS,
             read=_GROUP_SECONDS,
+            whose="server's",
         )
         command = f"aggregate {self.side} nginx"
         head = _HEAD.format(what="Reports", titles=self.title, command=command)
@@ -207,27 +208,20 @@ _LOCATION = """
     client_max_body_size {most};  # no answer under the plan is longer
     client_body_buffer_size {buffer};
     limit_req zone=fedtally burst={burst} nodelay;
-    limit_req_status 429;
-    proxy_pass http://{upstream};
-    proxy_http_version 1.1;
-    proxy_set_header Connection "";
-    proxy_set_header Host $host;
-    proxy_request_buffering on;  # a slow body never reaches the campaign's process
-    proxy_next_upstream off;  # the client sends again, and nobody else does
-    proxy_connect_timeout 5s;
-    proxy_send_timeout {slow}s;
-    proxy_read_timeout {read}s;
-  }}"""
+    limit_req_status 429;"""
 
 _REPORTS = """
   location ~ ^{path}[0-9]+(/reports)?$ {{  # {title}
     client_max_body_size {most};  # no report under the plan is longer
-    client_body_buffer_size {buffer};
+    client_body_buffer_size {buffer};"""
+
+# How bytes go on from either location.
+_ONWARD = """
     proxy_pass http://{upstream};
     proxy_http_version 1.1;
     proxy_set_header Connection "";
     proxy_set_header Host $host;
-    proxy_request_buffering on;  # a slow body never reaches the server's process
+    proxy_request_buffering on;  # a slow body never reaches the {whose} process
     proxy_next_upstream off;  # the client sends again, and nobody else does
     proxy_connect_timeout 5s;
     proxy_send_timeout {slow}s;
@@ -246,7 +240,8 @@ def _server(front: Front) -> str:
 
 
 def _location(one: Backend) -> str:
-    return _LOCATION.format(
+    return (_LOCATION + _ONWARD).format(
+        whose="campaign's",
         path=step_path(one.fingerprint),
         title=one.title,
         most=one.most_bytes,
