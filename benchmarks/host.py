@@ -32,7 +32,6 @@ from fedtally.crypto import shamir
 from fedtally.crypto.keys import KEY_BYTES, Label, Secret, SigningKey
 from fedtally.crypto.prg import Masking
 from fedtally.domain import IntegerRange
-from fedtally.engines.local.seeds import key_bytes
 from fedtally.plan import Plan
 from fedtally.planner.bill import lines_of_sum
 from fedtally.planner.costs import OPERATIONS, REFERENCE, Host, decoding_work, noise_work
@@ -58,6 +57,7 @@ from fedtally.secagg.params import ClientPolicy, Parameters
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import ClientId
 from fedtally.secagg.unmasking import Unmasking
+from fedtally.simulation.seeds import key_bytes
 from fedtally.sketch import CountSketch, Schedule
 
 REPORTS = "reports"  # a stage of its own: a client makes both reports in one step
@@ -212,7 +212,7 @@ def _run_secagg(
         with clock(run.stage, "client"):
             return client.receive(frame, now)
 
-    # One message at a time, as in `engines.local.cohorts`: nobody finds its own data in the caches.
+    # One message at a time, as in `simulation.cohorts`: nobody finds its own data in the caches.
     drive(run, ask, now, meter=lambda: clock(run.stage, "server"))
     assert run.session.outcome is not None
 

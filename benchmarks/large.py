@@ -89,7 +89,7 @@ def on_workers(folder: Path, memory: str) -> Counted:
     import distributed as untyped
 
     import fedtally
-    from fedtally.engines.dataframe.dask import tally_dask
+    from fedtally.simulation.dataframe.dask import tally_dask
 
     distributed: Any = untyped
 

@@ -8,8 +8,8 @@ from sphinx.application import Sphinx
 from sphinx.ext.napoleon import GoogleDocstring
 
 import fedtally
-from fedtally.engines.local.show import demonstrate
 from fedtally.report.show import show_page
+from fedtally.simulation.show import demonstrate
 
 project = "fedtally"
 author = "The fedtally authors"

@@ -214,7 +214,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if PROJECT in item.path.parents:
             item.add_marker(pytest.mark.project)
-        if item.name.startswith("fedtally.engines.dataframe.dask."):
+        if item.name.startswith("fedtally.simulation.dataframe.dask."):
             item.add_marker(pytest.mark.dask)
         code = getattr(inspect.unwrap(getattr(item, "function", None)), "__code__", None)
         draws = item.name.startswith("fedtally.charts.")

@@ -29,7 +29,6 @@ import numpy.typing as npt
 import fedtally
 from fedtally.campaign.cohort import CohortRun, drive
 from fedtally.crypto.keys import Secret, SigningKey
-from fedtally.engines.local.seeds import key_bytes
 from fedtally.secagg import wire
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import SecAggConfig
@@ -37,6 +36,7 @@ from fedtally.secagg.messages import Kind
 from fedtally.secagg.packing import unpack
 from fedtally.secagg.params import ClientPolicy
 from fedtally.secagg.proposal import propose
+from fedtally.simulation.seeds import key_bytes
 
 I64 = npt.NDArray[np.int64]
 

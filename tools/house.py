@@ -591,7 +591,7 @@ def _walks(start: Parameter) -> tuple[Callable[[House], Count], Callable[[House]
 
 
 PLAN = Parameter("fedtally.cli.plan", "plan", "options", "Request")
-DOOR = Parameter("fedtally.engines.local.campaign", "run", "simulation")
+DOOR = Parameter("fedtally.simulation.campaign", "run", "simulation")
 
 # ---- kinds ----
 
@@ -800,7 +800,7 @@ def so_many(house: House) -> Count:
 
 # ---- options ----
 
-DOOR_OF_OPTIONS = ("engines/local/estimate.py", "estimate")
+DOOR_OF_OPTIONS = ("simulation/estimate.py", "estimate")
 LEAST_OPTIONS = 8  # declared together, so that a place is a home of options
 TABLE_OF_OPTIONS = "options.py"
 _GENERATED = re.compile(r"^ *# keywords: written by .*?^ *# end of keywords$", re.M | re.S)

@@ -49,7 +49,7 @@ def _of(name: str, *doors: Door) -> tuple[Option, ...]:
 
 def written() -> tuple[Written, ...]:
     """Return all functions and classes whose keywords are written."""
-    local, frames = "engines/local", "engines/dataframe"
+    local, frames = "simulation", "simulation/dataframe"
     every = (Door.SOURCE, Door.REQUEST, Door.MARK, Door.SIMULATION)
     return (
         Written(f"{local}/estimate.py", "estimate", _of("", *every)),

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from fedtally.campaign.client import FrequencyClient
     from fedtally.campaign.server import FrequencyServer
     from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, IntegerSet, Strings
-    from fedtally.engines.local.estimate import estimate
-    from fedtally.engines.local.partitions import merge_tallies, partial_tally
     from fedtally.errors import FedtallyError, InvalidInputError
     from fedtally.plan import Plan
     from fedtally.privacy.policy import PrivacyPolicy
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
     from fedtally.recovery.decoders.median.median import MedianDecoder
     from fedtally.recovery.intervals import make_intervals
     from fedtally.result import Estimate, Evaluation, Result
+    from fedtally.simulation.estimate import estimate
+    from fedtally.simulation.partitions import merge_tallies, partial_tally
     from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 __version__ = "0.1.0"
@@ -51,10 +51,10 @@ _HOMES = {
     "Schedule": "fedtally.sketch",
     "SketchSpec": "fedtally.sketch",
     "Strings": "fedtally.domain",
-    "estimate": "fedtally.engines.local.estimate",
+    "estimate": "fedtally.simulation.estimate",
     "make_intervals": "fedtally.recovery.intervals",
-    "merge_tallies": "fedtally.engines.local.partitions",
-    "partial_tally": "fedtally.engines.local.partitions",
+    "merge_tallies": "fedtally.simulation.partitions",
+    "partial_tally": "fedtally.simulation.partitions",
 }
 __all__ = [
     "BeliefDecoder",

@@ -26,7 +26,7 @@ from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
 # The names in `fedtally.recovery.decoders.Recovery`, `fedtally.base.encoding.Encoding` and
-# `fedtally.engines.local.simulation.Sizing`, whose modules import NumPy; a test compares.
+# `fedtally.simulation.simulation.Sizing`, whose modules import NumPy; a test compares.
 DECODERS = ("joint", "median", "belief", "direct")
 ENCODINGS = ("auto", "sketch", "histogram")
 SIZINGS = ("model", "two-phase", "minimax", "linear", "oracle")
@@ -160,7 +160,7 @@ class Door(StrEnum):
     SOURCE = "source"  # a column of a table, or one beside a column of items
     REQUEST = "request"  # a field of `planner.request.Request`
     MARK = "mark"  # what `Request.resolve` takes beside the request, and silos
-    SIMULATION = "simulation"  # a field of `engines.local.simulation.Simulation`
+    SIMULATION = "simulation"  # a field of `simulation.simulation.Simulation`
     NONE = "none"  # the command line alone
 
 

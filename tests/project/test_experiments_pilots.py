@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fedtally.engines.local import pilot
+from fedtally.simulation import pilot
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 

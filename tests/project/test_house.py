@@ -125,7 +125,7 @@ SAMPLES = {
     "code_lines": ({"a.py": '"""Doc."""\n\nx = 1  # why\ny = (\n    2,\n)\n# more\n'}, 4),
     "option_homes": (
         {
-            "engines/local/estimate.py": "def estimate(x, *, a, b, c, d, e, f, g, h): pass\n",
+            "simulation/estimate.py": "def estimate(x, *, a, b, c, d, e, f, g, h): pass\n",
             "cli/estimate.py": 'option("Size", "--a", "-a")\noption("Size", "--b/--no-b")\n',
             "asked.py": "class Asked:\n" + "".join(f"    {name}: int\n" for name in "abcdefgh"),
             "names.py": "NAMES = ('a', 'b', 'c', 'd', 'e', 'f', 'g', 'h')\n",
@@ -137,7 +137,7 @@ SAMPLES = {
     ),
     "campaign_homes": (
         {
-            "engines/local/estimate.py": "def estimate(x, *, a, b, c, d, e, f, g, h): pass\n",
+            "simulation/estimate.py": "def estimate(x, *, a, b, c, d, e, f, g, h): pass\n",
             "privacy/config.py": "def propose(a, b, c, d, e, f, g, h): pass\n",
             "plan/plan.py": "class Plan:\n    a: int\n    b: int\n",  # too few of them
         },
@@ -153,7 +153,7 @@ def test_generated_keywords_and_the_table_of_options_are_one_home(house: ModuleT
     door = f"def estimate(\n    x,\n    *,\n{marks[0]}{keywords}{marks[1]}): pass\n"
     fields = "".join(f"    {name}: int = (option('Do {name}').on('x'))\n" for name in "abcdefg")
     files = {
-        "engines/local/estimate.py": door,
+        "simulation/estimate.py": door,
         "options.py": f"class Size:\n{fields}    h: int = option('Do h', flag='--long-h')\n",
     }
     assert house.option_homes(house.House(files)).number == 1
@@ -161,7 +161,7 @@ def test_generated_keywords_and_the_table_of_options_are_one_home(house: ModuleT
     assert house.option_homes(house.House(files)).number == 1.12
     files["cli/estimate.py"] = 'option("Size", "--h")\n'  # another option of that name
     assert house.option_homes(house.House(files)).number == 1
-    files["engines/local/estimate.py"] = door.replace(marks[0], "")
+    files["simulation/estimate.py"] = door.replace(marks[0], "")
     assert house.option_homes(house.House(files)).number == 2
 
 

@@ -25,17 +25,17 @@ MAY_USE_NUMPY_RANDOM = {
     "studies/audit.py",
     "studies/audit_clients.py",
     "studies/audit_evidence.py",
-    "engines/local/cohorts.py",
-    "engines/local/open_size.py",
+    "simulation/cohorts.py",
+    "simulation/open_size.py",
     "studies/dependence_checks.py",
-    "engines/local/campaign.py",
+    "simulation/campaign.py",
     "studies/noise_checks.py",
-    "engines/local/pilot.py",
-    "engines/local/seeds.py",
-    "engines/local/show.py",
+    "simulation/pilot.py",
+    "simulation/seeds.py",
+    "simulation/show.py",
     "studies/validation.py",
     "studies/schedules.py",
-    "engines/local/tally.py",
+    "simulation/tally.py",
     "planner/trials.py",
     "recovery/decoders/belief/belief.py",
     "recovery/decoders/joint/joint.py",
@@ -54,7 +54,7 @@ MAY_TAKE_BYTES = {
     "planner/trials.py": 1,  # the public seed of hashes that the planner tries
 }
 MAY_DRAW_FROM_A_LAW = {
-    "engines/local/tally.py": 1,  # how many of an item's clients are in which round
+    "simulation/tally.py": 1,  # how many of an item's clients are in which round
     "planner/trials.py": 2,  # clients and noise of campaigns that the planner runs for itself
     "recovery/decoders/joint/joint_intervals.py": 1,  # a bootstrap of counts
     "recovery/decoders/joint/joint.py": 1,  # probes of a linear fit

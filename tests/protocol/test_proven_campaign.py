@@ -486,7 +486,7 @@ def test_a_client_that_takes_a_candidate_away_is_refused(
         return true(self, *given, **named)
 
     monkeypatch.setattr(FrequencyClient, "report", report)
-    monkeypatch.setattr("fedtally.engines.local.cohorts.Traffic.compare", lambda *_: None)
+    monkeypatch.setattr("fedtally.simulation.cohorts.Traffic.compare", lambda *_: None)
     result = fedtally.estimate(
         [1] * N,
         domain="range:1..50",

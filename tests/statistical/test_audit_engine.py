@@ -32,11 +32,11 @@ from fedtally.campaign.server import FrequencyServer
 from fedtally.cli.app import run as command
 from fedtally.crypto.keys import Secret
 from fedtally.domain import IntegerRange
-from fedtally.engines.local import campaign as local
-from fedtally.engines.local import tally
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.mechanism import Noise
+from fedtally.simulation import campaign as local
+from fedtally.simulation import tally
 from fedtally.sketch import CountSketch
 from fedtally.studies import noise_checks
 from fedtally.studies.audit import FALSE_ALARM, Audit, AuditResult, run

@@ -15,8 +15,6 @@ import numpy as np
 import pytest
 
 from fedtally.domain import IntegerRange
-from fedtally.engines.local import campaign as local
-from fedtally.engines.local import tally
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.proposal import make_draft
@@ -24,6 +22,8 @@ from fedtally.planner.request import Request
 from fedtally.planner.silos import Silos
 from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.mechanism import Noise
+from fedtally.simulation import campaign as local
+from fedtally.simulation import tally
 from fedtally.studies.audit import Audit, AuditResult, run
 
 CASES: dict[str, tuple[int, int, dict[str, Any]]] = {

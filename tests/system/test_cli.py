@@ -25,11 +25,11 @@ from fedtally import __version__, kernels
 from fedtally.cli import console, main
 from fedtally.cli.app import cli, run
 from fedtally.domain import Strings
-from fedtally.engines.local.simulation import Simulation
 from fedtally.plan import Plan
 from fedtally.planner.design import DEFAULT_MAX_BYTES, DEFAULT_ROWS
 from fedtally.privacy.accounting import epsilon, privacy_loss
 from fedtally.result import Result
+from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch, SketchSpec
 from fedtally.store import Ledger, StoreError
 
@@ -793,7 +793,7 @@ def test_what_fails_later(
     def fail(*_: object) -> None:
         raise given
 
-    monkeypatch.setattr("fedtally.engines.local.campaign.run", fail)
+    monkeypatch.setattr("fedtally.simulation.campaign.run", fail)
     code, out, err = call("estimate", "zipf:")
     assert out == ""
     assert code == (130 if isinstance(given, KeyboardInterrupt) else 1)

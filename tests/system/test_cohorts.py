@@ -13,14 +13,14 @@ import pytest
 
 import fedtally
 from fedtally import report
-from fedtally.engines.local import campaign
-from fedtally.engines.local.cohorts import AbortedRoundError
-from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner import Frequencies
 from fedtally.planner.secure_sum import Summation, make_keys
 from fedtally.secagg.client import Client
+from fedtally.simulation import campaign
+from fedtally.simulation.cohorts import AbortedRoundError
+from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch
 
 ITEMS = ["tea"] * 30 + ["milk"] * 20 + ["cocoa"] * 10

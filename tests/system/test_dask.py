@@ -16,9 +16,9 @@ import distributed
 import pandas as pd
 
 import fedtally
-from fedtally.engines.dataframe import dask as engine
-from fedtally.engines.dataframe.dask import tally_dask
 from fedtally.errors import InvalidInputError, OutsideDomainError
+from fedtally.simulation.dataframe import dask as engine
+from fedtally.simulation.dataframe.dask import tally_dask
 
 pytestmark = pytest.mark.dask
 WORDS = [f"w{i}" for i in range(40)]

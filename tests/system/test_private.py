@@ -25,9 +25,6 @@ from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, IntegerRange
-from fedtally.engines.local import campaign, cohorts
-from fedtally.engines.local.clipping import clip_rounds
-from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.planner import Frequencies
@@ -36,6 +33,9 @@ from fedtally.planner.secure_sum import Summation
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.report import answer, document, plain
 from fedtally.result import Result
+from fedtally.simulation import campaign, cohorts
+from fedtally.simulation.clipping import clip_rounds
+from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch, NoiseMark
 from fedtally.sources import from_items
 from fedtally.store import Ledger

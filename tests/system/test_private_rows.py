@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Dictionary, parse
-from fedtally.engines.local import campaign
-from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError
+from fedtally.simulation import campaign
+from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch
 from fedtally.sources import Columns, Source, from_items, lines, open_source
 from fedtally.sources.layout import Layout

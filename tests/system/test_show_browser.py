@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from browser import Page, find
 
-from fedtally.engines.local import show
-from fedtally.engines.local.show import Demonstration, demonstrate
 from fedtally.report.show import show_page
+from fedtally.simulation import show
+from fedtally.simulation.show import Demonstration, demonstrate
 
 pytestmark = pytest.mark.browser
 MOVE = (

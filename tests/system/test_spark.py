@@ -17,8 +17,8 @@ if shutil.which("java") is None:
 from pyspark.sql import SparkSession
 
 import fedtally
-from fedtally.engines.dataframe.spark import tally_spark
 from fedtally.errors import InvalidInputError, OutsideDomainError
+from fedtally.simulation.dataframe.spark import tally_spark
 
 pytestmark = [
     pytest.mark.spark,

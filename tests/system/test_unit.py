@@ -14,12 +14,12 @@ import pytest
 import fedtally
 from fedtally.cli import app
 from fedtally.domain import IntegerRange
-from fedtally.engines.local.unit import looks_like_people
 from fedtally.errors import InvalidInputError
 from fedtally.merged import Merged
 from fedtally.plan import Plan
 from fedtally.report import answer, document, plain
 from fedtally.result import Result
+from fedtally.simulation.unit import looks_like_people
 from fedtally.sketch import CountSketch
 from fedtally.store import Ledger
 

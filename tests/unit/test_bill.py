@@ -12,7 +12,6 @@ from secagg_cohort import Cohort
 
 import fedtally
 from fedtally.campaign import cohort
-from fedtally.engines.local import cohorts
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner import bill as bills
@@ -22,6 +21,7 @@ from fedtally.secagg.messages import Kind
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.two_server import Kind as ReportKind
 from fedtally.secagg.two_server.reports import message_bytes
+from fedtally.simulation import cohorts
 from fedtally.sketch import Schedule
 
 ITEMS = ["tea"] * 16 + ["milk"] * 9 + ["cocoa"] * 6

@@ -15,10 +15,10 @@ import pytest
 
 import fedtally
 from fedtally.domain import Strings
-from fedtally.engines.local.simulation import OPTIONS, Simulation
 from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError
 from fedtally.merged import Merged
 from fedtally.planner.request import Request
+from fedtally.simulation.simulation import OPTIONS, Simulation
 from fedtally.sources import Columns, open_files, open_source
 
 DRINKS = {"word": ["tea", "tea", "rice", "milk"], "user": [1, 1, 2, 3], "day": [1, 2, 1, 2]}

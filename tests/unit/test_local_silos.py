@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 import fedtally
 from fedtally import report
 from fedtally.campaign.client import FrequencyClient
-from fedtally.engines.local.campaign import read
-from fedtally.engines.local.simulation import Simulation
-from fedtally.engines.local.tally import RoundTally, bound_silos
 from fedtally.errors import InvalidInputError
 from fedtally.merged import Merged
 from fedtally.plan import Plan
 from fedtally.recovery.intervals import sampling_error
+from fedtally.simulation.campaign import read
+from fedtally.simulation.simulation import Simulation
+from fedtally.simulation.tally import RoundTally, bound_silos
 from fedtally.sources import Columns, from_items, open_source
 
 SITES = ["Berne", "Chur", "Basle", "Thun", "Visp", "Zug"]

@@ -15,7 +15,6 @@ from fedtally import report
 from fedtally.cli import plan_view
 from fedtally.cli.app import run
 from fedtally.domain import Names, OpenStrings, Unread
-from fedtally.engines.local.tally import Members, RoundTally, split_clients, tally_members
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner import Frequencies, names
@@ -25,6 +24,7 @@ from fedtally.planner.proposal import predict_linf
 from fedtally.planner.request import Request
 from fedtally.planner.silos import Silos
 from fedtally.result import NameEvaluation, Result
+from fedtally.simulation.tally import Members, RoundTally, split_clients, tally_members
 from fedtally.sketch import Schedule
 from fedtally.sources import from_items
 from fedtally.studies import validation

@@ -14,7 +14,6 @@ import fedtally
 from fedtally.base.encoding import Encoding
 from fedtally.cli.app import run
 from fedtally.cli.shared import positive
-from fedtally.engines.local.simulation import Sizing
 from fedtally.options import (
     DECODERS,
     ENCODINGS,
@@ -31,6 +30,7 @@ from fedtally.options import (
 )
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding
+from fedtally.simulation.simulation import Sizing
 
 
 def test_names_are_those_of_the_code_that_reads_them() -> None:

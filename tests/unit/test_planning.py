@@ -13,10 +13,6 @@ import fedtally
 from fedtally import report
 from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
-from fedtally.engines.local import campaign
-from fedtally.engines.local.pilot import draw_pilot, merge_rounds
-from fedtally.engines.local.simulation import Simulation
-from fedtally.engines.local.tally import Members, RoundTally, tally_members
 from fedtally.errors import InvalidInputError
 from fedtally.merged import Merged
 from fedtally.plan import Plan
@@ -29,6 +25,10 @@ from fedtally.planner.sizes import TOO_UNCERTAIN
 from fedtally.privacy.budget import OverspentError
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding
+from fedtally.simulation import campaign
+from fedtally.simulation.pilot import draw_pilot, merge_rounds
+from fedtally.simulation.simulation import Simulation
+from fedtally.simulation.tally import Members, RoundTally, tally_members
 from fedtally.sketch import CountSketch, SketchSpec
 from fedtally.sources import open_source
 from fedtally.store import Ledger

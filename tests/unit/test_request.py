@@ -5,12 +5,12 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 
 import fedtally
-from fedtally.engines.local.simulation import OPTIONS, Simulation, Sizing
 from fedtally.errors import InvalidInputError
 from fedtally.planner.request import Request
 from fedtally.privacy.config import NoiseBy
 from fedtally.privacy.events import Relation, Trust
 from fedtally.secagg.config import SecureSum
+from fedtally.simulation.simulation import OPTIONS, Simulation, Sizing
 from fedtally.sketch import Schedule
 
 SIMULATED = {

@@ -37,7 +37,6 @@ from fedtally.campaign.server import FrequencyServer, RejectedSumError
 from fedtally.cli.app import run
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
-from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.config import propose as propose_privacy
@@ -49,6 +48,7 @@ from fedtally.result.notes import on_screening
 from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.messages import ServerState
 from fedtally.secagg.proposal import propose
+from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch, summed
 
 I64 = npt.NDArray[np.int64]

@@ -17,7 +17,6 @@ import fedtally
 from fedtally.campaign.cohort import CohortRun
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
-from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner import Frequencies
@@ -29,6 +28,7 @@ from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.params import ClientPolicy, Graph, Parameters, share_of
+from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import Schedule
 
 DOMAIN = IntegerRange(1, 50)

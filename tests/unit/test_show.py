@@ -17,15 +17,15 @@ from fedtally.crypto import keys
 from fedtally.crypto.keys import Secret
 from fedtally.crypto.prg import Masking
 from fedtally.domain import Dictionary
-from fedtally.engines.local import show
-from fedtally.engines.local.seeds import campaign_seed
-from fedtally.engines.local.show import Demonstration, demonstrate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import Guarantee, most_detected, privacy_loss
 from fedtally.report.page import policy
 from fedtally.report.show import at_most, show_page
 from fedtally.result import Result
 from fedtally.secagg import unmasking
+from fedtally.simulation import show
+from fedtally.simulation.seeds import campaign_seed
+from fedtally.simulation.show import Demonstration, demonstrate
 from fedtally.sketch import CountSketch
 from fedtally.sources.sample import WORDS
 

@@ -17,8 +17,6 @@ from scipy.special import bdtr, bdtrc
 from fedtally.base.encoding import Encoding
 from fedtally.cli.app import run as command
 from fedtally.domain import IntegerRange
-from fedtally.engines.local.seeds import key_bytes
-from fedtally.engines.local.tally import RoundTally
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Target
 from fedtally.planner.design import Design
@@ -26,6 +24,8 @@ from fedtally.planner.request import Request
 from fedtally.privacy.accounting import calibrate
 from fedtally.privacy.config import propose
 from fedtally.privacy.events import Event
+from fedtally.simulation.seeds import key_bytes
+from fedtally.simulation.tally import RoundTally
 from fedtally.sources import Source, from_items, open_source
 from fedtally.sources.stdlib import library_source
 from fedtally.studies import validation

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtally.domain import Dictionary, IntegerRange
-from fedtally.engines.local import encoding
-from fedtally.engines.local.client_rows import ClientRows, bound_clients
-from fedtally.engines.local.encoding import Declared, FromInput
-from fedtally.engines.local.tally import Histogram, Tally
 from fedtally.errors import InvalidInputError, OutsideDomainError
 from fedtally.kernels.reference import bucket_of
+from fedtally.simulation import encoding
+from fedtally.simulation.client_rows import ClientRows, bound_clients
+from fedtally.simulation.encoding import Declared, FromInput
+from fedtally.simulation.tally import Histogram, Tally
 from fedtally.sources import from_items
 
 RANGE = IntegerRange(0, 99)
@@ -325,7 +325,7 @@ def test_buckets_are_worked_on_together_as_far_as_they_fit(monkeypatch, sixteent
 @pytest.mark.parametrize("spilled", [True, False])
 def test_a_bucket_that_does_not_fit_comes_in_pieces_of_whole_clients(monkeypatch, spilled):
     """One client has a quarter of all rows, which stay together."""
-    monkeypatch.setattr("fedtally.engines.local.client_rows._FEW_BYTES", 1 << 12)
+    monkeypatch.setattr("fedtally.simulation.client_rows._FEW_BYTES", 1 << 12)
     rng = np.random.default_rng(26)
     clients = rng.integers(0, 1 << 12, 1 << 17).astype(np.uint64)
     clients[rng.random(1 << 17) < 0.25] = 7
@@ -348,7 +348,7 @@ def test_a_bucket_that_does_not_fit_comes_in_pieces_of_whole_clients(monkeypatch
 
 def test_buckets_without_rows_have_no_pieces(monkeypatch):
     """Three clients fill three buckets of 64, each of which takes more than fits."""
-    monkeypatch.setattr("fedtally.engines.local.client_rows._FEW_BYTES", 1 << 10)
+    monkeypatch.setattr("fedtally.simulation.client_rows._FEW_BYTES", 1 << 10)
     rows = ClientRows(memory=1 << 12)
     clients = np.repeat(np.array([1, 2, 3], np.uint64), 1 << 13)
     rows.add(clients, np.arange(len(clients), dtype=np.uint64), None)
@@ -363,7 +363,7 @@ def test_a_full_disk_is_said(monkeypatch):
     def full():
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedtally.engines.local.client_rows._unnamed_file", full)
+    monkeypatch.setattr("fedtally.simulation.client_rows._unnamed_file", full)
     with pytest.raises(
         InvalidInputError, match="No space left on device; free space there, point TMPDIR elsewhere"
     ):
@@ -516,7 +516,7 @@ def test_dictionary_encoder_drops_what_it_lacks():
 
 
 def test_too_many_natural_rounds(monkeypatch):
-    monkeypatch.setattr("fedtally.engines.local.tally.MAX_NATURAL_ROUNDS", 3)
+    monkeypatch.setattr("fedtally.simulation.tally.MAX_NATURAL_ROUNDS", 3)
     with pytest.raises(InvalidInputError, match="more than 3 distinct values; is it a round"):
         tally_of(from_items([1] * 5, rounds=list(range(5))), num_rounds=None)
 

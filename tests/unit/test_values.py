@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtally.domain import parse
-from fedtally.engines.local import campaign
-from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError
+from fedtally.simulation import campaign
+from fedtally.simulation.simulation import Simulation
 from fedtally.sources import Columns, Source, from_items, open_source
 from fedtally.sources.values import as_values, of_objects
 

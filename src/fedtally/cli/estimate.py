@@ -24,8 +24,8 @@ from fedtally.errors import FedtallyError
 from fedtally.options import Door
 
 if TYPE_CHECKING:
-    from fedtally.engines.local.simulation import Simulation
     from fedtally.result import Estimate, Result
+    from fedtally.simulation.simulation import Simulation
     from fedtally.sources import Source
 
 # an option of an open domain alone, which has no row in the table of rules: others have
@@ -146,8 +146,8 @@ def demo(**options: Any) -> None:
     """
     import numpy as np
 
-    from fedtally.engines.local.seeds import campaign_seed
-    from fedtally.engines.local.simulation import Simulation
+    from fedtally.simulation.seeds import campaign_seed
+    from fedtally.simulation.simulation import Simulation
     from fedtally.sources.stdlib import library_source
 
     _check_outputs(options)
@@ -166,8 +166,8 @@ def demo(**options: Any) -> None:
 
 def _simulation(options: dict[str, Any]) -> Simulation:
     """Return the simulation that the options ask for."""
-    from fedtally.engines.local.simulation import Simulation
     from fedtally.plan import Plan
+    from fedtally.simulation.simulation import Simulation
 
     plan = None if options["plan"] is None else Plan.load(options["plan"])
     # a plan may say that the domain is open: then these options go with it
@@ -187,7 +187,7 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
     read = [list_path(each)[0] for each in lists if each is not None]
     inputs = [source, options.get("plan"), *read, *_files_of(options.get("ledger"))]
     if source is not None and options["epsilon"] and not options["not_private"]:
-        from fedtally.engines.local.estimate import check_list, check_public
+        from fedtally.simulation.estimate import check_list, check_public
 
         check_public(source, options["domain"])
         check_list(source, options["dictionary"])
@@ -212,9 +212,9 @@ def _files_of(ledger: str | None) -> list[str]:
 def _check_answerable(source: Source, simulation: Simulation, options: dict[str, Any]) -> None:
     """Refuse, before anything is spent, questions that a declared domain cannot answer."""
     from fedtally.domain import OpenStrings
-    from fedtally.engines.local.campaign import declared
     from fedtally.recovery.decoding import MAX_ENUMERATED, check_enumerable
     from fedtally.result import check_table_fits
+    from fedtally.simulation.campaign import declared
 
     domain = declared(simulation.spec.domain, source)
     if domain is None:
@@ -230,7 +230,7 @@ def _check_answerable(source: Source, simulation: Simulation, options: dict[str,
 
 
 def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Result:
-    from fedtally.engines.local import campaign
+    from fedtally.simulation import campaign
 
     use_threads(options["threads"])
     if simulation.ledger and not options["quiet"]:

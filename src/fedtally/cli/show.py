@@ -37,8 +37,8 @@ def show(output: str, seed: int | None) -> None:
     It works offline.
     """
     from fedtally.base.archive import replacing
-    from fedtally.engines.local.show import demonstrate
     from fedtally.report.show import show_page
+    from fedtally.simulation.show import demonstrate
 
     target = Path(output)
     if target.suffix.lower() != ".html":

@@ -192,8 +192,8 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
 
 def _test_open(source: str, options: dict[str, Any]) -> int:
     """Plan for the clients of the source, and check that plan; return 1 if it misses, else 0."""
-    from fedtally.engines.local.simulation import Simulation
     from fedtally.planner.rules import check, unmet
+    from fedtally.simulation.simulation import Simulation
     from fedtally.studies import validation as engine
 
     typed = _typed(options)

@@ -139,14 +139,14 @@ def _refuse_of_workers(value: Any) -> None:
     if hasattr(value, "sparkSession") and hasattr(value, "toArrow"):
         raise InvalidInputError(
             "a Spark data frame lies on its executors: count it there with"
-            " fedtally.engines.dataframe.spark.tally_spark and pass the tally; if it fits into this"
-            " process, pass frame.toArrow()"
+            " fedtally.simulation.dataframe.spark.tally_spark and pass the tally; if it fits into"
+            " this process, pass frame.toArrow()"
         )
     if hasattr(value, "npartitions") and hasattr(value, "compute"):
         raise InvalidInputError(
             "a Dask data frame lies on its workers: count it there with"
-            " fedtally.engines.dataframe.dask.tally_dask and pass the tally; if it fits into this"
-            " process, pass frame.compute()"
+            " fedtally.simulation.dataframe.dask.tally_dask and pass the tally; if it fits into"
+            " this process, pass frame.compute()"
         )
 
 

@@ -25,10 +25,6 @@ from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
-from fedtally.engines.local.campaign import encode, read, true_counts
-from fedtally.engines.local.seeds import campaign_seed, key_bytes
-from fedtally.engines.local.simulation import Simulation
-from fedtally.engines.local.tally import RoundTally, split
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
 from fedtally.planner.privacy import Privacy, Random, resolve_privacy
@@ -40,6 +36,10 @@ from fedtally.recovery.decoding import Decoding, check_enumerable
 from fedtally.recovery.linear_system import BLOCK, Summed, ask, ids_between
 from fedtally.result import Progress, Truth, check_export_path, write_table
 from fedtally.secagg.config import SecureSum
+from fedtally.simulation.campaign import encode, read, true_counts
+from fedtally.simulation.seeds import campaign_seed, key_bytes
+from fedtally.simulation.simulation import Simulation
+from fedtally.simulation.tally import RoundTally, split
 from fedtally.sketch import CountSketch, Schedule
 from fedtally.sources import Source
 from fedtally.studies import own

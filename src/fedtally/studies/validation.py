@@ -34,21 +34,6 @@ from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain, Names, OpenStrings
 from fedtally.domain import load as load_domain
-from fedtally.engines.local.campaign import encode, read, true_counts
-from fedtally.engines.local.clipping import clip_rounds
-from fedtally.engines.local.encoding import Encoder, Spelled
-from fedtally.engines.local.notes import skipped
-from fedtally.engines.local.seeds import campaign_seed, key_bytes
-from fedtally.engines.local.simulation import Simulation
-from fedtally.engines.local.tally import (
-    Histogram,
-    Members,
-    RoundTally,
-    Tally,
-    split,
-    split_members,
-    tally_members,
-)
 from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Sums
@@ -65,6 +50,21 @@ from fedtally.result import (
     Result,
     check_export_path,
     write_table,
+)
+from fedtally.simulation.campaign import encode, read, true_counts
+from fedtally.simulation.clipping import clip_rounds
+from fedtally.simulation.encoding import Encoder, Spelled
+from fedtally.simulation.notes import skipped
+from fedtally.simulation.seeds import campaign_seed, key_bytes
+from fedtally.simulation.simulation import Simulation
+from fedtally.simulation.tally import (
+    Histogram,
+    Members,
+    RoundTally,
+    Tally,
+    split,
+    split_members,
+    tally_members,
 )
 from fedtally.sketch import CountSketch
 from fedtally.sources import Source

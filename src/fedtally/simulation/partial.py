@@ -21,11 +21,11 @@ import numpy.typing as npt
 
 from fedtally.domain import Domain
 from fedtally.domain.columns import utf8_buffers
-from fedtally.engines.local.encoding import Encoder, is_integer
-from fedtally.engines.local.partial_checks import check
-from fedtally.engines.local.seeds import campaign_seed
-from fedtally.engines.local.tally import U64, Drawn, Part, RoundTally, Tally
 from fedtally.errors import InvalidInputError, UnreadableFileError, reason
+from fedtally.simulation.encoding import Encoder, is_integer
+from fedtally.simulation.partial_checks import check
+from fedtally.simulation.seeds import campaign_seed
+from fedtally.simulation.tally import U64, Drawn, Part, RoundTally, Tally
 from fedtally.sources import Batch, Columns, Source
 
 _SCHEMA = "fedtally/partial-tally/2"

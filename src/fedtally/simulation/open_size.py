@@ -12,13 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from fedtally.domain import OpenStrings
-from fedtally.engines.local.pilot import Sized
-from fedtally.engines.local.simulation import Simulation
-from fedtally.engines.local.tally import RoundTally, split_clients
 from fedtally.planner import RISK, Size, names
 from fedtally.planner.open_domain import Search
 from fedtally.planner.proposal import predict_linf
 from fedtally.planner.request import CampaignSpec
+from fedtally.simulation.pilot import Sized
+from fedtally.simulation.simulation import Simulation
+from fedtally.simulation.tally import RoundTally, split_clients
 
 
 def size_open(

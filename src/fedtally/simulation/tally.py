@@ -1,7 +1,7 @@
 """Batches of rows, counted into a histogram of item ids for each round.
 
 A sketch is linear, so the sum of a round's client sketches depends only on how many clients
-contribute each item. The local engine therefore counts first and encodes the counts: the sums are
+contribute each item. A simulation therefore counts first and encodes the counts: the sums are
 exactly those of encoding client by client. Memory grows with the distinct items, not with the rows;
 rows of named clients beyond a bound go to disk.
 
@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.domain.columns import as_text, is_grouped
-from fedtally.engines.local.client_rows import ClientRows, bound_clients, hashed_clients, is_new
-from fedtally.engines.local.encoding import Encoded, Encoder, client_keys, is_integer
 from fedtally.errors import InvalidInputError, OutsideDomainError, arg
 from fedtally.kernels.rows import group, spread
 from fedtally.plan import MAX_CLIENTS
+from fedtally.simulation.client_rows import ClientRows, bound_clients, hashed_clients, is_new
+from fedtally.simulation.encoding import Encoded, Encoder, client_keys, is_integer
 from fedtally.sources import Batch, Columns
 
 U64 = npt.NDArray[np.uint64]

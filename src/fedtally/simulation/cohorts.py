@@ -20,8 +20,6 @@ from fedtally.campaign.cohort import CohortRun, carry, drive
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import SigningKey
 from fedtally.domain import Names
-from fedtally.engines.local.encoding import add_items
-from fedtally.engines.local.tally import RoundTally
 from fedtally.errors import FedtallyError
 from fedtally.plan import MAX_CLIENTS, Plan, Sums
 from fedtally.planner.privacy import Random
@@ -32,6 +30,8 @@ from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.messages import EXCHANGES
 from fedtally.secagg.params import ClientPolicy, Parameters
 from fedtally.secagg.server import ClientId
+from fedtally.simulation.encoding import add_items
+from fedtally.simulation.tally import RoundTally
 from fedtally.sketch import CountSketch
 
 _TICKS = 256  # steps of clients between two reports of progress, which cost more than a step

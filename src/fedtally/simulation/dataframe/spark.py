@@ -18,10 +18,10 @@ from pyspark.sql.functions import col, regexp_replace
 
 from fedtally import errors
 from fedtally.domain import Domain
-from fedtally.engines.local.estimate import suggests_keywords
-from fedtally.engines.local.partial import Content
-from fedtally.engines.local.partitions import candidates_of, merge_tallies, partial_tally
 from fedtally.errors import InvalidInputError
+from fedtally.simulation.estimate import suggests_keywords
+from fedtally.simulation.partial import Content
+from fedtally.simulation.partitions import candidates_of, merge_tallies, partial_tally
 from fedtally.sources import Columns, item_columns
 from fedtally.sources.values import WHOLE_NUMBER
 
@@ -49,9 +49,9 @@ def tally_spark(
 ) -> pa.Table:
     """Count a Spark data frame on its executors, for a campaign over all of it.
 
-    It does what `fedtally.engines.dataframe.dask.tally_dask` does, and takes the same options. With
-    `client` Spark repartitions the frame by that column. A partition is in the memory of one Python
-    worker at a time. The executors need fedtally, too.
+    It does what `fedtally.simulation.dataframe.dask.tally_dask` does, and takes the same options.
+    With `client` Spark repartitions the frame by that column. A partition is in the memory of one
+    Python worker at a time. The executors need fedtally, too.
 
     Args:
         frame: a data frame of `pyspark.sql`.

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from dask import delayed
 
 from fedtally.domain import Domain
-from fedtally.engines.local.estimate import suggests_keywords
-from fedtally.engines.local.partial import Content
-from fedtally.engines.local.partitions import candidates_of, merge_tallies, partial_tally
 from fedtally.errors import InvalidInputError
+from fedtally.simulation.estimate import suggests_keywords
+from fedtally.simulation.partial import Content
+from fedtally.simulation.partitions import candidates_of, merge_tallies, partial_tally
 from fedtally.sources import Columns, item_columns
 from fedtally.sources.values import as_names
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from fedtally.base.text import in_number
-from fedtally.engines.local.tally import Tally
 from fedtally.errors import Note, opt
 from fedtally.plan import Plan
+from fedtally.simulation.tally import Tally
 from fedtally.sources import Source
 
 _PEOPLE = re.compile(

@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
-from fedtally.engines.local.simulation import Sizing
-from fedtally.engines.local.tally import Members, RoundTally, tally_members
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan, Target
 from fedtally.planner import encodings
@@ -25,6 +23,8 @@ from fedtally.planner.design import DEFAULT_MAX_BYTES, Chosen, Design
 from fedtally.planner.names import Names
 from fedtally.privacy.events import Event
 from fedtally.recovery.decoding import kind_of
+from fedtally.simulation.simulation import Sizing
+from fedtally.simulation.tally import Members, RoundTally, tally_members
 from fedtally.sketch import CountSketch
 
 if TYPE_CHECKING:

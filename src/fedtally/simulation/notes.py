@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedtally.base.text import in_number
-from fedtally.engines.local.tally import Drawn, Tally
 from fedtally.errors import Note, opt
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE, guarantees_little
+from fedtally.simulation.tally import Drawn, Tally
 from fedtally.sources import Source
 
 

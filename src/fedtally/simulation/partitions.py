@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings
-from fedtally.engines.local.campaign import declared, encoder_of
-from fedtally.engines.local.encoding import FromInput
-from fedtally.engines.local.estimate import is_input, source_of, suggests_keywords
-from fedtally.engines.local.partial import Content, Rules, is_tally, merged
-from fedtally.engines.local.seeds import campaign_seed, simulation_rng
-from fedtally.engines.local.simulation import row_bytes
-from fedtally.engines.local.tally import Tally
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.planner.rules import check, given, unmet
+from fedtally.simulation.campaign import declared, encoder_of
+from fedtally.simulation.encoding import FromInput
+from fedtally.simulation.estimate import is_input, source_of, suggests_keywords
+from fedtally.simulation.partial import Content, Rules, is_tally, merged
+from fedtally.simulation.seeds import campaign_seed, simulation_rng
+from fedtally.simulation.simulation import row_bytes
+from fedtally.simulation.tally import Tally
 from fedtally.sources import Columns, domain_of, item_columns
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.screening import Screen
 from fedtally.domain import Domain
-from fedtally.engines.local.campaign import run
-from fedtally.engines.local.partial import Tallied, is_tally
-from fedtally.engines.local.seeds import population_rng
-from fedtally.engines.local.simulation import OPTIONS, Simulation, Sizing
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
 from fedtally.result import Result
+from fedtally.simulation.campaign import run
+from fedtally.simulation.partial import Tallied, is_tally
+from fedtally.simulation.seeds import population_rng
+from fedtally.simulation.simulation import OPTIONS, Simulation, Sizing
 from fedtally.sketch import Schedule
 from fedtally.sources import (
     Columns,

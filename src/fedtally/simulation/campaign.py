@@ -22,14 +22,25 @@ from fedtally.campaign.screening import Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain, IntegerRange, Names, OpenStrings, parse
 from fedtally.domain.columns import as_text
-from fedtally.engines.local import notes, unit
-from fedtally.engines.local.ahead import read_ahead
-from fedtally.engines.local.clipping import clip_rounds
-from fedtally.engines.local.cohorts import joined, sum_rounds
-from fedtally.engines.local.encoding import Declared, Encoder, FromInput, Spelled, add_items
-from fedtally.engines.local.open_size import size_open
-from fedtally.engines.local.partial import Rules, Tallied
-from fedtally.engines.local.pilot import (
+from fedtally.errors import InvalidInputError, MemoryLimitError, opt
+from fedtally.plan import Plan
+from fedtally.planner import rare_names
+from fedtally.planner.design import Design, fit_existing
+from fedtally.planner.proposal import chosen_for
+from fedtally.planner.request import CampaignSpec
+from fedtally.planner.rules import check, given, unmet
+from fedtally.planner.secure_sum import Keys
+from fedtally.planner.seeds import with_even_seed
+from fedtally.privacy.events import Relation
+from fedtally.result import Progress, Result, Truth, physical_memory
+from fedtally.simulation import notes, unit
+from fedtally.simulation.ahead import read_ahead
+from fedtally.simulation.clipping import clip_rounds
+from fedtally.simulation.cohorts import joined, sum_rounds
+from fedtally.simulation.encoding import Declared, Encoder, FromInput, Spelled, add_items
+from fedtally.simulation.open_size import size_open
+from fedtally.simulation.partial import Rules, Tallied
+from fedtally.simulation.pilot import (
     MIN_CLIENTS,
     MOST_PILOT,
     Sized,
@@ -43,9 +54,9 @@ from fedtally.engines.local.pilot import (
     usual_share,
     without_pilot,
 )
-from fedtally.engines.local.seeds import campaign_seed, key_bytes, simulation_rng
-from fedtally.engines.local.simulation import Simulation, Sizing
-from fedtally.engines.local.tally import (
+from fedtally.simulation.seeds import campaign_seed, key_bytes, simulation_rng
+from fedtally.simulation.simulation import Simulation, Sizing
+from fedtally.simulation.tally import (
     RoundTally,
     Tally,
     attendance,
@@ -53,17 +64,6 @@ from fedtally.engines.local.tally import (
     largest_silo,
     number_of_silos,
 )
-from fedtally.errors import InvalidInputError, MemoryLimitError, opt
-from fedtally.plan import Plan
-from fedtally.planner import rare_names
-from fedtally.planner.design import Design, fit_existing
-from fedtally.planner.proposal import chosen_for
-from fedtally.planner.request import CampaignSpec
-from fedtally.planner.rules import check, given, unmet
-from fedtally.planner.secure_sum import Keys
-from fedtally.planner.seeds import with_even_seed
-from fedtally.privacy.events import Relation
-from fedtally.result import Progress, Result, Truth, physical_memory
 from fedtally.sketch import CountSketch
 from fedtally.sources import Columns, Source, open_list
 

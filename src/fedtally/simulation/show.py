@@ -17,9 +17,6 @@ from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, carry, drive
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Dictionary
-from fedtally.engines.local.cohorts import policy_of
-from fedtally.engines.local.seeds import campaign_seed, key_bytes, population_rng
-from fedtally.engines.local.simulation import Simulation
 from fedtally.plan import Plan
 from fedtally.planner.design import Design
 from fedtally.planner.secure_sum import Keys
@@ -31,6 +28,9 @@ from fedtally.secagg.messages import Kind
 from fedtally.secagg.packing import unpack
 from fedtally.secagg.params import Parameters
 from fedtally.secagg.server import ClientId
+from fedtally.simulation.cohorts import policy_of
+from fedtally.simulation.seeds import campaign_seed, key_bytes, population_rng
+from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch
 from fedtally.sources.sample import WORDS
 

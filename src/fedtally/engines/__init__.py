@@ -1,1 +1,0 @@
-"""Engines: they simulate campaigns, or count tables where these lie."""

@@ -1,1 +1,0 @@
-"""The local engine: a whole campaign in one process, every client simulated."""

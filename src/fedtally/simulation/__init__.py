@@ -1,0 +1,1 @@
+"""A whole campaign in one process, every client simulated."""
