@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.answer.result import Result
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, carry, drive
@@ -21,7 +22,6 @@ from fedtally.plan import Plan
 from fedtally.planner.design import Design
 from fedtally.planner.secure_sum import Keys
 from fedtally.privacy.accounting import most_detected, privacy_loss
-from fedtally.result import Result
 from fedtally.secagg import wire
 from fedtally.secagg.client import Client, MemoryJournal
 from fedtally.secagg.messages import Kind

@@ -16,6 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.answer.evaluation import Truth
+from fedtally.answer.files import physical_memory
+from fedtally.answer.result import Progress, Result
 from fedtally.base.text import in_number
 from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.screening import Screen
@@ -32,7 +35,6 @@ from fedtally.planner.rules import check, given, unmet
 from fedtally.planner.secure_sum import Keys
 from fedtally.planner.seeds import with_even_seed
 from fedtally.privacy.events import Relation
-from fedtally.result import Progress, Result, Truth, physical_memory
 from fedtally.simulation import counted_unit, run_notes
 from fedtally.simulation.clipping import clip_rounds
 from fedtally.simulation.cohorts import joined, sum_rounds

@@ -13,6 +13,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.answer import files, notes
+from fedtally.answer import provenance as told
+from fedtally.answer.estimates import (
+    Estimate,
+    Uncertainty,
+    clip_limits,
+    is_told_from_zero,
+    uncertainty,
+    with_doubts,
+)
+from fedtally.answer.evaluation import Evaluation, NameEvaluation, Truth, evaluate
+from fedtally.answer.files import check_table_fits
+from fedtally.answer.frames import NOTEBOOK_ROWS, Tabular, notebook_table
 from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings, Unread
 from fedtally.domain.columns import as_text
@@ -39,18 +52,6 @@ from fedtally.recovery.intervals import (
 from fedtally.recovery.linear_system import BLOCK, Decoder, Ids, ask, check_landed, ids_between
 from fedtally.recovery.names import read_names
 from fedtally.recovery.shrinkage import ShrunkDecoder
-from fedtally.result import files, notes, told
-from fedtally.result.estimates import (
-    Estimate,
-    Uncertainty,
-    clip_limits,
-    is_told_from_zero,
-    uncertainty,
-    with_doubts,
-)
-from fedtally.result.evaluation import Evaluation, NameEvaluation, Truth, evaluate
-from fedtally.result.files import check_table_fits
-from fedtally.result.frames import NOTEBOOK_ROWS, Tabular, notebook_table
 from fedtally.sketch import CountSketch, check_compatible
 
 # Candidates up to which a notebook lists the largest by itself: a second or two of decoding.
@@ -824,7 +825,7 @@ class Result(Tabular):
             MissingExtraError: matplotlib is not installed.
             InvalidInputError: another suffix, or a folder that cannot be written.
         """
-        from fedtally import charts
+        from fedtally.answer import charts
 
         drawn = self.top(k) if estimates is None else estimates
         drawn = with_doubts(drawn, self.above_noise(drawn))
