@@ -14,9 +14,9 @@ import pytest
 from fedtally import charts, report
 from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
-from fedtally.plan import Plan
-from fedtally.planner import Frequencies, proposal, tradeoff
-from fedtally.planner.request import Request
+from fedtally.plan import Plan, proposal, tradeoff
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.request import Request
 from fedtally.report import plan_page
 
 pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("errors_once")]
