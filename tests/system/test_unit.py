@@ -19,7 +19,7 @@ from fedtally.merged import Merged
 from fedtally.plan import Plan
 from fedtally.report import answer, document, plain
 from fedtally.result import Result
-from fedtally.simulation.unit import looks_like_people
+from fedtally.simulation.counted_unit import looks_like_people
 from fedtally.sketch import CountSketch
 from fedtally.store import Ledger
 

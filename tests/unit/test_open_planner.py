@@ -24,7 +24,7 @@ from fedtally.plan.proposal import predict_linf
 from fedtally.plan.request import Request
 from fedtally.plan.silos import Silos
 from fedtally.result import NameEvaluation, Result
-from fedtally.simulation.tally import Members, RoundTally, split_clients, tally_members
+from fedtally.simulation.rows import Members, RoundTally, split_clients, tally_members
 from fedtally.sketch import Schedule
 from fedtally.sources import from_items
 from fedtally.studies import validation

@@ -18,9 +18,9 @@ from fedtally.plan.paper import Size
 from fedtally.plan.proposal import predict_linf
 from fedtally.plan.request import CampaignSpec
 from fedtally.plan.sizes import RISK
-from fedtally.simulation.pilot import Sized
+from fedtally.simulation.rows import RoundTally, split_clients
 from fedtally.simulation.simulation import Simulation
-from fedtally.simulation.tally import RoundTally, split_clients
+from fedtally.simulation.sizing import Sized
 
 
 def size_open(
