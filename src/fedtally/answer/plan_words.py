@@ -12,8 +12,8 @@ from fedtally.answer import wording
 from fedtally.plan import Plan
 
 if TYPE_CHECKING:
-    from fedtally.planner.bill import Bill
-    from fedtally.planner.proposal import Proposal
+    from fedtally.plan.bill import Bill
+    from fedtally.plan.proposal import Proposal
 
 _EXACT = 1e-9  # a share: the least target that a plan has
 _UNITS = (  # up to how many seconds, the unit, and how many of it a second is
