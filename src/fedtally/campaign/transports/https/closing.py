@@ -220,7 +220,8 @@ class Tending:
 
     async def _landed(self) -> None:
         """Save the result: again, if an earlier process ended before it had."""
-        await asyncio.to_thread(self.land)
+        # One after the other: a result that lacks the release that lands just then would be last.
+        await self.collecting.apart(self.land)
         self.is_over = True
         self.note(f"release {self.number} has landed: {self.leader.count:,} reports are in its sum")
 
