@@ -181,6 +181,17 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End; a connection that idles is closed at once.
+
+        Whoever closes TLS waits for the word of the other end, and a client that asks nothing just
+        then does not listen for it.
+        """
+        for one in list(self.server_state.connections) if self.config.ssl else ():
+            if one.cycle is None or one.cycle.response_complete:
+                one.transport.abort()
+        await super().shutdown(sockets)
+
 
 @asynccontextmanager
 async def served(
