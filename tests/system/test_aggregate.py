@@ -29,6 +29,7 @@ from fedtally.campaign.transports.https import channel, collecting
 from fedtally.campaign.transports.https import closing as closing_module
 from fedtally.campaign.transports.https.channel import Asking, ChannelError
 from fedtally.campaign.transports.https.closing import Tending
+from fedtally.campaign.transports.https.join import Heard
 from fedtally.campaign.transports.https.listen import served
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
 from fedtally.campaign.transports.https.reporting import Begin, Beginning, Never, Sending, carried
@@ -577,6 +578,41 @@ def test_a_client_believes_what_the_servers_say(world: World, tmp_path: Path) ->
 
     asyncio.run(client())
     check_landed(world, 0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(("side", "fate"), [("leader", Fate.UNKNOWN), ("helper", Fate.NOT_COUNTED)])
+def test_a_client_that_missed_an_answer_is_not_told_what_no_server_knows_any_more(
+    world: World, tmp_path: Path, side: Any, fate: Fate
+) -> None:
+    """Its report may be in the sum if the helper has it: then the leader got it, too."""
+    told: list[str] = []
+    record = ClientRecord.open(tmp_path / "record.db", create=True)
+
+    async def client() -> Fate:
+        record.take_part("clients", "plan-0", 0, None, NOW, report=world.report(0))
+        (unsent,) = record.outbox()
+        talk = Sending(unsent, lambda: 0.0, told.append)
+        await world.send(1, 2, 3)
+        await world.put("helper", world.report(0).helper)
+        if side == "leader":
+            talk.heard("helper", Heard(201, STATE_TYPE), world.now)
+            await world.put("leader", world.report(0).leader)
+        world.close()
+        await world.land()
+        world.processes[side].app = collecting.over(side, world.plan.fingerprint, 1)
+        async with world.http(side) as http:
+            found = await carried(
+                http,
+                dict.fromkeys(SIDES, f"https://{side}{world.path_of()}"),
+                talk,
+                clock=lambda: world.now,
+                sleep=asyncio.sleep,
+            )
+        assert isinstance(found, Fate)
+        return found
+
+    assert asyncio.run(client()) is fate
+    assert told[-1] == f"the {side} has destroyed its key, and cannot say what it took"
 
 
 # ---- disks and processes that fail ----
@@ -1389,10 +1425,13 @@ def test_after_the_keys_are_gone_clients_hear_that_it_is_over(world: World) -> N
             found = await h.get(world.path_of())
             assert read_state(found.content, "helper") is Release.CLOSED
             found = await h.put(f"{world.path_of()}/reports", content=b"late")
-            assert (found.status_code, found.headers["content-type"]) == (410, PROBLEM_TYPE)
+            assert (found.status_code, found.headers["content-type"]) == (410, STATE_TYPE)
+            assert found.headers["cache-control"] == "no-store"
             for path in (world.path_of(1), "/v1/plans/00/releases/0"):
-                assert (await h.get(path)).status_code == 404
-                assert (await h.put(f"{path}/reports", content=b"")).status_code == 404
+                for found in (await h.get(path), await h.put(f"{path}/reports", content=b"")):
+                    assert found.status_code == 404
+                    # its own server may begin later, and a cache would keep this
+                    assert found.headers["cache-control"] == "no-store"
 
     asyncio.run(over())
 

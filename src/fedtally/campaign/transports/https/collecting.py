@@ -3,9 +3,10 @@
 - `GET /v1/plans/{fingerprint}/releases/{release}` says how the release stands;
 - `PUT .../reports` brings a report. 201 is said after its group is on disk.
 
-Only these end a client's report: 201, and 400, 403, 409 or 410 as a problem. Everything else lets
-it send the same again. An identity that is not in the list and a report that somebody changed get
-one answer: who sends knows neither who is in the list.
+Only these end a client's report: 201; 400, 403, 409 or 410 as a problem; and 410 with a state, of a
+server that cannot look into reports any more. Everything else lets it send the same again. An
+identity that is not in the list and a report that somebody changed get one answer: who sends knows
+neither who is in the list.
 """
 
 from __future__ import annotations
@@ -337,6 +338,9 @@ class Intake:
 def over(side: Side, fingerprint: str, releases: int) -> Starlette:
     """Return the application of a server whose key was destroyed: all releases are over.
 
+    It cannot look into a report. So it says how the release stands, and does not refuse what may be
+    in the sum.
+
     Args:
         side: the server.
         fingerprint: the fingerprint of the plan.
@@ -348,14 +352,18 @@ def over(side: Side, fingerprint: str, releases: int) -> Starlette:
         path = request.path_params
         return path["plan"] == fingerprint and path["release"] in map(str, numbers)
 
+    def closed(request: Request, status: int) -> Response:
+        response = Refused(404, "no such release").response(draw)
+        if is_known(request):
+            response = Response(state_of(side, Release.CLOSED), status, media_type=STATE_TYPE)
+        response.headers.update(UNCACHED)
+        return response
+
     async def state(request: Request) -> Response:
-        if not is_known(request):
-            return Refused(404, "no such release").response(draw)
-        return Response(state_of(side, Release.CLOSED), media_type=STATE_TYPE, headers=UNCACHED)
+        return closed(request, 200)
 
     async def put(request: Request) -> Response:
-        said = _SAID[Outcome.CLOSED] if is_known(request) else _Said(404, "no such release")
-        return Refused(*said).response(draw)
+        return closed(request, 410)
 
     return Starlette(
         routes=[
