@@ -171,6 +171,28 @@ def test_each_release_closes_by_itself(tmp_path: Path) -> None:
     assert world.folders["leader"].landed() == world.folders["helper"].landed() == {0, 1}
 
 
+def test_a_leader_that_starts_again_tells_a_helper_nothing_that_it_knows(world: World) -> None:
+    """The helper may be gone: its operator could end it once it had heard that the sum landed."""
+
+    def is_gone(_: Any) -> httpx.Response:
+        raise httpx.ConnectError("gone")
+
+    async def lands_again() -> None:
+        await world.send(*ALL)
+        world.close()
+        await world.land()
+        place = world.folders["leader"].path / "result.fed"
+        place.unlink()
+        world.start("leader")
+        async with httpx.AsyncClient(transport=httpx.MockTransport(is_gone)) as http:
+            tending = world.processes["leader"].tending(0, http)
+            for _ in range(3):
+                await tending.step()
+        assert tending.has_told and place.exists()
+
+    asyncio.run(lands_again())
+
+
 def test_results_are_saved_where_releases_land_and_so_one_after_the_other(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,8 +94,10 @@ class Tending:
         if self.is_over:
             if self.collecting.is_lost:  # an earlier process may have ended before it erased them
                 await self._of(lambda leader: leader.erase())
-            await self.asking.landed()
-            await asyncio.to_thread(self.closings.change, self.number, told=True)
+            # The helper may have retired since it heard it, and ended.
+            if not self.closings.read().releases[self.number].told:
+                await self.asking.landed()
+                await asyncio.to_thread(self.closings.change, self.number, told=True)
             self.has_told = True
             return 0.0
         state = self.leader.state

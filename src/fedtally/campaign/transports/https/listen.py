@@ -12,7 +12,7 @@ import secrets
 import socket
 import ssl
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,7 +187,8 @@ class _Server(uvicorn.Server):
         Whoever closes TLS waits for the word of the other end, and a client that asks nothing just
         then does not listen for it.
         """
-        for one in list(self.server_state.connections) if self.config.ssl else ():
+        found: Iterable[Any] = self.server_state.connections  # all of httptools
+        for one in list(found) if self.config.ssl else ():
             if one.cycle is None or one.cycle.response_complete:
                 one.transport.abort()
         await super().shutdown(sockets)
