@@ -477,6 +477,25 @@ def test_a_disk_that_fills_up_within_a_group_leaves_nothing_held(
     assert world.close().tolist() == world.expected(0, 1, 2)
 
 
+def test_of_a_group_of_which_nobody_knows_whether_it_is_on_disk_nothing_is_held(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reports come again, and count once."""
+
+    def fails(*_: Any) -> None:
+        raise StoreError("the disk is away")
+
+    for side in (1, 0):
+        with monkeypatch.context() as away:
+            away.setattr(claims, "write_mark", fails)
+            away.setattr(batches.StoredReports, "frames", fails)
+            said = world.send(side, 0, 1, 2)
+        assert [isinstance(one, StoreError) for one in said] == [True] * 3
+        assert len(world.batches[side]._server) == 0
+    world.take(0, 1, 2)
+    assert world.close().tolist() == world.expected(0, 1, 2)
+
+
 def fill(world: World, side: int) -> Callable[[], None]:
     """Leave the file of a server no room; return what gives it room again."""
 

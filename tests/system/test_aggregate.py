@@ -29,6 +29,7 @@ from fedtally.campaign.transports.https import channel, collecting
 from fedtally.campaign.transports.https import closing as closing_module
 from fedtally.campaign.transports.https.channel import Asking, ChannelError
 from fedtally.campaign.transports.https.closing import Tending
+from fedtally.campaign.transports.https.join import Heard
 from fedtally.campaign.transports.https.listen import served
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
 from fedtally.campaign.transports.https.reporting import Begin, Beginning, Never, Sending, carried
@@ -38,8 +39,10 @@ from fedtally.campaign.transports.https.resource import (
     Release,
     read_state,
 )
+from fedtally.campaign.transports.https.standing import Standing
 from fedtally.campaign.transports.https.web import Room
 from fedtally.errors import InvalidInputError, OvertakenError
+from fedtally.result import Result
 from fedtally.secagg.two_server import BatchRefusedError, BatchState, Kind, Leader
 from fedtally.secagg.two_server.reports import HELPER, decode_ids, encode_ids, frame_of
 from fedtally.store import BatchStore, ClientRecord, Fate, Ledger, StoreError
@@ -168,6 +171,51 @@ def test_each_release_closes_by_itself(tmp_path: Path) -> None:
     assert world.folders["leader"].landed() == world.folders["helper"].landed() == {0, 1}
 
 
+def test_a_leader_that_starts_again_tells_a_helper_nothing_that_it_knows(world: World) -> None:
+    """The helper may be gone: its operator could end it once it had heard that the sum landed."""
+
+    def is_gone(_: Any) -> httpx.Response:
+        raise httpx.ConnectError("gone")
+
+    async def lands_again() -> None:
+        await world.send(*ALL)
+        world.close()
+        await world.land()
+        place = world.folders["leader"].path / "result.fed"
+        place.unlink()
+        world.start("leader")
+        async with httpx.AsyncClient(transport=httpx.MockTransport(is_gone)) as http:
+            tending = world.processes["leader"].tending(0, http)
+            for _ in range(3):
+                await tending.step()
+        assert tending.has_told and place.exists()
+
+    asyncio.run(lands_again())
+
+
+def test_results_are_saved_where_releases_land_and_so_one_after_the_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result of one release, saved after that of both, would take its place."""
+    threads = set[int]()
+    for owner, name in ((Result, "save"), (Leader, "finish")):
+        call = getattr(owner, name)
+
+        def noted(*args: Any, call: Any = call) -> Any:
+            threads.add(threading.get_ident())
+            return call(*args)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    async def lands() -> None:
+        await world.send(*ALL)
+        world.close()
+        await world.land()
+
+    asyncio.run(lands())
+    assert len(threads) == 1 and len(world.result().sketches) == 1
+
+
 def test_reports_are_judged_a_page_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(closing_module, "PAGE", 2)
     monkeypatch.setattr(closing_module, "LAST_PAGE", 2)
@@ -222,6 +270,16 @@ def test_the_age_of_the_oldest_report_that_is_not_judged(world: World) -> None:
         assert tending.leader.unjudged == 0 and tending.oldest == NOW + 100
 
     asyncio.run(aged())
+
+
+def test_how_many_are_judged_is_never_below_zero(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group may come after its reports were counted, and before those that wait."""
+    leader = world.processes["leader"]
+    monkeypatch.setattr(Leader, "unjudged", 3)
+    found = Standing(leader.folder, leader.releases, [world.tending()]).of_release(0)
+    assert (found["reports"], found["waiting"], found["judged"]) == (0, 3, 0)
 
 
 # ---- when it closes ----
@@ -544,6 +602,41 @@ def test_a_client_believes_what_the_servers_say(world: World, tmp_path: Path) ->
     check_landed(world, 0, 1, 2, 3)
 
 
+@pytest.mark.parametrize(("side", "fate"), [("leader", Fate.UNKNOWN), ("helper", Fate.NOT_COUNTED)])
+def test_a_client_that_missed_an_answer_is_not_told_what_no_server_knows_any_more(
+    world: World, tmp_path: Path, side: Any, fate: Fate
+) -> None:
+    """Its report may be in the sum if the helper has it: then the leader got it, too."""
+    told: list[str] = []
+    record = ClientRecord.open(tmp_path / "record.db", create=True)
+
+    async def client() -> Fate:
+        record.take_part("clients", "plan-0", 0, None, NOW, report=world.report(0))
+        (unsent,) = record.outbox()
+        talk = Sending(unsent, lambda: 0.0, told.append)
+        await world.send(1, 2, 3)
+        await world.put("helper", world.report(0).helper)
+        if side == "leader":
+            talk.heard("helper", Heard(201, STATE_TYPE), world.now)
+            await world.put("leader", world.report(0).leader)
+        world.close()
+        await world.land()
+        world.processes[side].app = collecting.over(side, world.plan.fingerprint, 1)
+        async with world.http(side) as http:
+            found = await carried(
+                http,
+                dict.fromkeys(SIDES, f"https://{side}{world.path_of()}"),
+                talk,
+                clock=lambda: world.now,
+                sleep=asyncio.sleep,
+            )
+        assert isinstance(found, Fate)
+        return found
+
+    assert asyncio.run(client()) is fate
+    assert told[-1] == f"the {side} has destroyed its key, and cannot say what it took"
+
+
 # ---- disks and processes that fail ----
 
 
@@ -553,6 +646,8 @@ def test_a_report_that_fails_is_500_alone_and_a_store_that_fails_503(
     process = world.processes["leader"]
     put = StoredReports.put
     bad = world.report(1).leader
+    [release], notes, now = process.releases, list[str](), 0.0
+    release.note, release.steady = notes.append, lambda: now
 
     def fails(error: Exception) -> None:
         def refuses(self: Any, id: bytes, frame: bytes, names: Any) -> bool:
@@ -568,10 +663,17 @@ def test_a_report_that_fails_is_500_alone_and_a_store_that_fails_503(
         return [each.status_code for each in found]
 
     async def sent() -> None:
+        nonlocal now
         fails(ZeroDivisionError("a fault"))
         assert await all_put() == [201, 500, 201]
         assert process.intake.is_ready
         fails(StoreError("full"))
+        for _ in range(2):
+            assert await all_put() == [201, 503, 201]
+            assert not process.intake.is_ready
+        # whoever sends nothing to a server that is not ready tries again
+        now += 61
+        assert process.intake.is_ready
         assert await all_put() == [201, 503, 201]
         assert not process.intake.is_ready
         monkeypatch.undo()
@@ -579,6 +681,8 @@ def test_a_report_that_fails_is_500_alone_and_a_store_that_fails_503(
         assert process.intake.is_ready
 
     asyncio.run(sent())
+    why = ["ZeroDivisionError", "full"]
+    assert notes == [f"reports could not be taken: {each}" for each in why]
 
 
 HELD = ["stop", "judge", "query", "resume", "finish", "land_batch"]
@@ -1266,8 +1370,39 @@ def test_a_helper_that_fails_says_so_to_its_operator_and_the_leader_asks_again(
     assert helper.notes == ["the leader was not answered: full"]
     assert helper.releases[0].overtaken.is_set()
     notes = [note for note in world.processes["leader"].notes if "waits" in note]
-    assert notes == ["release 0 waits: the helper answers offer with HTTP 503"]
+    assert notes == [
+        f"release 0 waits: the helper answers offer with HTTP 503 ({why}: send the same again)"
+        for why in ("the store does not answer", "another process goes on")
+    ]
     check_landed(world, 0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "said"),
+    [
+        (PROBLEM_TYPE, b'{"title": "no\\u001b[31m report"}', r" (no\x1b[31m report)"),
+        (PROBLEM_TYPE, b'{"title": "' + 900 * b"a" + b'"}', f" ({99 * 'a'}…{99 * 'a'})"),
+        ("text/html", b'{"title": "no"}', ""),
+        (PROBLEM_TYPE, b'{"title": 1}', ""),
+        (PROBLEM_TYPE, b"{}", ""),
+        (PROBLEM_TYPE, b"[1]", ""),
+        (PROBLEM_TYPE, b"{", ""),
+    ],
+)
+def test_the_leaders_operator_hears_why_the_helper_refuses(
+    world: World, kind: str, content: bytes, said: str
+) -> None:
+    def refuses(_: Any) -> httpx.Response:
+        body = httpx.ByteStream(content)
+        return httpx.Response(409, headers={"content-type": kind}, stream=body)
+
+    async def asks() -> None:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(refuses)) as http:
+            await world.processes["leader"].tending(0, http).asking.offer()
+
+    with pytest.raises(ChannelError) as refused:
+        asyncio.run(asks())
+    assert str(refused.value) == f"the helper answers offer with HTTP 409{said}"
 
 
 def test_the_helper_keeps_its_key_until_the_sum_has_landed(world: World) -> None:
@@ -1312,10 +1447,13 @@ def test_after_the_keys_are_gone_clients_hear_that_it_is_over(world: World) -> N
             found = await h.get(world.path_of())
             assert read_state(found.content, "helper") is Release.CLOSED
             found = await h.put(f"{world.path_of()}/reports", content=b"late")
-            assert (found.status_code, found.headers["content-type"]) == (410, PROBLEM_TYPE)
+            assert (found.status_code, found.headers["content-type"]) == (410, STATE_TYPE)
+            assert found.headers["cache-control"] == "no-store"
             for path in (world.path_of(1), "/v1/plans/00/releases/0"):
-                assert (await h.get(path)).status_code == 404
-                assert (await h.put(f"{path}/reports", content=b"")).status_code == 404
+                for found in (await h.get(path), await h.put(f"{path}/reports", content=b"")):
+                    assert found.status_code == 404
+                    # its own server may begin later, and a cache would keep this
+                    assert found.headers["cache-control"] == "no-store"
 
     asyncio.run(over())
 

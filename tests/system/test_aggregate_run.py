@@ -23,10 +23,12 @@ httpx = pytest.importorskip("httpx")
 
 from aggregate_world import SIDES, World, certificate
 from benchmarks.federation import free_ports
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
 
 from fedtally.campaign.closings import Closings, Schedule
 from fedtally.campaign.transports.https.aggregating import Places, Process
-from fedtally.campaign.transports.https.channel import Channel
 from fedtally.campaign.transports.https.closing import Tending
 from fedtally.campaign.transports.https.listen import Address, _Server, new_event_loop, served
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
@@ -236,10 +238,10 @@ def test_run_refuses_what_is_wrong_before_it_claims_anything(
         aggregate._check_extra()
 
 
-def test_a_helper_ends_though_a_leader_that_asks_nothing_is_there(
+def test_a_helper_ends_though_leaders_are_there_and_answers_who_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No connection to it idles, for whose end it would wait until the leader asks again."""
+    """One connection idles, for whose end the helper would wait until its leader listens again."""
     close = "fedtally.campaign.transports.https.listen.CLOSE_SECONDS"
     monkeypatch.setattr(close, None)  # it would wait for as long as that takes
     for name in ("leader", "helper"):
@@ -250,15 +252,27 @@ def test_a_helper_ends_though_a_leader_that_asks_nothing_is_there(
     )
 
     async def ends() -> None:
-        channel: Any = Channel("ab", [], None, print)  # type: ignore[arg-type]
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        async def answers(_: Any) -> Response:
+            begun.set()
+            await go.wait()
+            return Response(b"an answer")
+
+        app, tls = Starlette(routes=[Route("/answer", answers)]), other.of_caller()
         with PeerAddress("127.0.0.1", 0).bound() as listening:
-            url = f"https://127.0.0.1:{listening.getsockname()[1]}/v1/plans/ab/releases/0/offer"
+            url = f"https://127.0.0.1:{listening.getsockname()[1]}"
             async with (
-                httpx.AsyncClient(verify=other.of_caller()) as http,
+                httpx.AsyncClient(verify=tls, base_url=url) as idle,
+                httpx.AsyncClient(verify=tls, base_url=url) as asking,
                 asyncio.timeout(15),
-                served(channel.application(), listening, own.of_listener()),
             ):
-                assert (await http.get(url)).status_code == 404
+                async with served(app, listening, own.of_listener()):
+                    assert (await idle.get("/")).status_code == 404
+                    asked = asyncio.create_task(asking.get("/answer"))
+                    await begun.wait()
+                    asyncio.get_running_loop().call_later(0.5, go.set)
+                assert (await asked).content == b"an answer"
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(ends())

@@ -491,6 +491,12 @@ def test_an_address_that_cannot_be_had_is_refused() -> None:
         "https://host?a=b",
         "https://me@host",
         "https://[",
+        "https://host:65536",
+        "https://host#part",
+        "https://host?",
+        "https://ho st:1",
+        "https://host:1\n",
+        "https://host//",
     ],
 )
 def test_an_address_of_a_helper_is_a_host_and_a_port(url: str) -> None:

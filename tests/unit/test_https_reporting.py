@@ -241,9 +241,8 @@ def test_nothing_but_an_answer_of_its_type_ends_a_report(record: ClientRecord) -
     talk = sending(record, told)
     for status in range(200, 600):
         for type in ("", "text/html", PROBLEM_TYPE, STATE_TYPE):
-            ends = {201: STATE_TYPE, 400: PROBLEM_TYPE, 403: PROBLEM_TYPE, 409: PROBLEM_TYPE,
-                    410: PROBLEM_TYPE}  # fmt: skip
-            if ends.get(status) == type:
+            ends = {STATE_TYPE: (201, 410), PROBLEM_TYPE: (400, 403, 409, 410)}
+            if status in ends.get(type, ()):
                 continue
             talk.heard("helper", Heard(status, type), NOW)
             pause = talk.next(NOW)

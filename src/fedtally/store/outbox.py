@@ -54,7 +54,7 @@ class Said(StrEnum):
 
     ACCEPTED: it has the frame on disk, or had it already. REFUSED: the report is in no batch, since
     the release is over or the server takes no such report. NOTHING: no answer came while there was
-    time.
+    time, or the server does not know any more.
     """
 
     ACCEPTED = "accepted"
@@ -67,7 +67,7 @@ class Fate(StrEnum):
 
     ACCEPTED = "both servers accepted the report"
     NOT_COUNTED = "the report is not counted, and its items are spent"
-    UNKNOWN = "the leader never answered: the report may be counted or not, its items are spent"
+    UNKNOWN = "the leader did not say: the report may be counted or not, its items are spent"
 
 
 class MarkedRecord(Protocol):

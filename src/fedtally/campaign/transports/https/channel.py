@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -24,10 +25,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from fedtally.base.text import escaped, shortened
 from fedtally.campaign.aggregate import landed_name
 from fedtally.campaign.transports.https.collecting import UNCACHED, Collecting
-from fedtally.campaign.transports.https.join import sent, words_of
-from fedtally.campaign.transports.https.resource import FRAME_TYPE, release_path
+from fedtally.campaign.transports.https.join import Heard, sent, words_of
+from fedtally.campaign.transports.https.resource import FRAME_TYPE, PROBLEM_TYPE, release_path
 from fedtally.campaign.transports.https.web import BUSY, Refused, body_of, draw, length_of
 from fedtally.errors import FedtallyError, OvertakenError
 from fedtally.plan import Plan
@@ -41,9 +43,6 @@ ANSWER_SECONDS = 20.0  # for which a request waits for an answer, before it is t
 _FRAME_BYTES = 128  # of a frame, around its ids
 _AGAIN = 1, 2  # bounds of the seconds until an answer is asked for again
 _TIMEOUT = httpx.Timeout(ANSWER_SECONDS + 40, connect=15)
-# A connection that idles would outlive the process: whoever ends TLS waits for the other side's
-# word, and a leader that asks nothing just then does not listen for it.
-_HEADERS = UNCACHED | {"connection": "close"}
 _T = TypeVar("_T")
 
 
@@ -107,7 +106,7 @@ class Channel:
                 response = await answer(request, self._number(request))
             except Refused as error:
                 response = error.response(self.draw)
-            response.headers.update(_HEADERS)
+            response.headers.update(UNCACHED)
             return response
 
         return answered
@@ -260,4 +259,15 @@ class Asking:
             raise ChannelError(f"the helper cannot be reached ({words_of(error)})") from None
         if found is not None and (head.is_frame or head.status in (202, 204)):
             return head.status, found
-        raise ChannelError(f"the helper answers {name} with HTTP {head.status}")
+        raise ChannelError(f"the helper answers {name} with HTTP {head.status}{_why(head, found)}")
+
+
+def _why(head: Heard, content: bytes | None) -> str:
+    """Return what a problem says, to follow its status; empty for what is none."""
+    if head.type != PROBLEM_TYPE:
+        return ""
+    try:
+        title = json.loads(content or b"")["title"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return ""
+    return f" ({shortened(escaped(title), 200)})" if isinstance(title, str) else ""

@@ -94,8 +94,10 @@ class Tending:
         if self.is_over:
             if self.collecting.is_lost:  # an earlier process may have ended before it erased them
                 await self._of(lambda leader: leader.erase())
-            await self.asking.landed()
-            await asyncio.to_thread(self.closings.change, self.number, told=True)
+            # The helper may have retired since it heard it, and ended.
+            if not self.closings.read().releases[self.number].told:
+                await self.asking.landed()
+                await asyncio.to_thread(self.closings.change, self.number, told=True)
             self.has_told = True
             return 0.0
         state = self.leader.state
@@ -220,7 +222,8 @@ class Tending:
 
     async def _landed(self) -> None:
         """Save the result: again, if an earlier process ended before it had."""
-        await asyncio.to_thread(self.land)
+        # One after the other: a result that lacks the release that lands just then would be last.
+        await self.collecting.apart(self.land)
         self.is_over = True
         self.note(f"release {self.number} has landed: {self.leader.count:,} reports are in its sum")
 

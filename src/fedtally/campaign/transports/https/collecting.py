@@ -3,14 +3,16 @@
 - `GET /v1/plans/{fingerprint}/releases/{release}` says how the release stands;
 - `PUT .../reports` brings a report. 201 is said after its group is on disk.
 
-Only these end a client's report: 201, and 400, 403, 409 or 410 as a problem. Everything else lets
-it send the same again. An identity that is not in the list and a report that somebody changed get
-one answer: who sends knows neither who is in the list.
+Only these end a client's report: 201; 400, 403, 409 or 410 as a problem; and 410 with a state, of a
+server that cannot look into reports any more. Everything else lets it send the same again. An
+identity that is not in the list and a report that somebody changed get one answer: who sends knows
+neither who is in the list.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -113,7 +115,6 @@ class Collecting:
     Attributes:
         is_closing: whether clients that have not begun must not begin.
         is_lost: whether there will be no sum.
-        store_fails: whether the last group met an error of the store.
         overtaken: set once another process has the store.
     """
 
@@ -127,7 +128,6 @@ class Collecting:
     thread: Executor = field(default_factory=one_thread)
     is_closing: bool = field(default=False, init=False)
     is_lost: bool = field(default=False, init=False)
-    store_fails: bool = field(default=False, init=False)
     overtaken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def __post_init__(self) -> None:
@@ -136,6 +136,15 @@ class Collecting:
             self.server = server
         self._waiting: list[tuple[bytes, asyncio.Future[Outcome | Exception]]] = []
         self._taking: asyncio.Task[None] | None = None
+        self._why, self._failed_until = "", -math.inf
+
+    @property
+    def store_fails(self) -> bool:
+        """Whether the last group met an error of the store, less than a minute ago.
+
+        Who sends nothing to a server that is not ready could not find out otherwise that it is.
+        """
+        return self.steady() < self._failed_until
 
     @property
     def standing(self) -> Release:
@@ -183,9 +192,21 @@ class Collecting:
         except OvertakenError as error:
             self.overtaken.set()
             return [error] * len(frames)
-        self.store_fails = any(isinstance(outcome, StoreError) for outcome in said)
+        self._look_for_faults([one for one in said if isinstance(one, Exception)])
         self.watcher.took(said, self.steady() - began)
         return said
+
+    def _look_for_faults(self, faults: Sequence[Exception]) -> None:
+        """Note what kept reports of a group from being taken, and tell the operator once."""
+        now = self.steady()
+        is_broken = any(isinstance(one, StoreError) for one in faults)
+        self._failed_until = now + FULL[0] if is_broken else now
+        # what nobody expected may name a client
+        found = {str(one) if isinstance(one, StoreError) else type(one).__name__ for one in faults}
+        why = "; ".join(sorted(found))
+        if why and why != self._why:
+            self.note(f"reports could not be taken: {why}")
+        self._why = why
 
     async def ask(self, call: Callable[[Any], _T]) -> _T:
         """Return what the server says to a call; no group is open meanwhile.
@@ -317,6 +338,9 @@ class Intake:
 def over(side: Side, fingerprint: str, releases: int) -> Starlette:
     """Return the application of a server whose key was destroyed: all releases are over.
 
+    It cannot look into a report. So it says how the release stands, and does not refuse what may be
+    in the sum.
+
     Args:
         side: the server.
         fingerprint: the fingerprint of the plan.
@@ -328,14 +352,18 @@ def over(side: Side, fingerprint: str, releases: int) -> Starlette:
         path = request.path_params
         return path["plan"] == fingerprint and path["release"] in map(str, numbers)
 
+    def closed(request: Request, status: int) -> Response:
+        response = Refused(404, "no such release").response(draw)
+        if is_known(request):
+            response = Response(state_of(side, Release.CLOSED), status, media_type=STATE_TYPE)
+        response.headers.update(UNCACHED)
+        return response
+
     async def state(request: Request) -> Response:
-        if not is_known(request):
-            return Refused(404, "no such release").response(draw)
-        return Response(state_of(side, Release.CLOSED), media_type=STATE_TYPE, headers=UNCACHED)
+        return closed(request, 200)
 
     async def put(request: Request) -> Response:
-        said = _SAID[Outcome.CLOSED] if is_known(request) else _Said(404, "no such release")
-        return Refused(*said).response(draw)
+        return closed(request, 410)
 
     return Starlette(
         routes=[

@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit
 
 from fedtally.campaign.transports.https.listen import BACKLOG
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 _MOST_PORT = 65_535
 _HOST = re.compile(r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+")
+_HELPER = re.compile(r"https://(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?")
 _PEM = re.compile(f"{ssl.PEM_HEADER}.*?{ssl.PEM_FOOTER}", re.DOTALL)
 
 
@@ -141,12 +141,8 @@ def checked_helper(url: str) -> str:
     >>> checked_helper("https://helper.example:8443/")
     'https://helper.example:8443'
     """
-    try:
-        parts = urlsplit(url)
-        is_whole = parts.hostname and parts.port != 0 and parts.path in ("", "/")
-    except ValueError:
-        is_whole = False
-    if not is_whole or parts.scheme != "https" or parts.query or parts.username is not None:
+    found = _HELPER.fullmatch(url)
+    if found is None or not 0 < int(found[1] or 443) <= _MOST_PORT:
         raise InvalidInputError(f"{url!r} is no address of a helper: give https://HOST:PORT")
     return url.rstrip("/")
 

@@ -248,6 +248,9 @@ class Sending:
         elif found.status in _REFUSALS and found.type == PROBLEM_TYPE:
             self.tell(f"the {server} {_REFUSALS[found.status]}")
             self._says(server, Said.REFUSED)
+        elif found.status == 410 and found.type == STATE_TYPE:
+            self.tell(f"the {server} has destroyed its key, and cannot say what it took")
+            self._says(server, Said.NOTHING)
         else:
             self._waits.heard(server, found)
 

@@ -56,7 +56,8 @@ class Standing:
             "reports": reports,
             "refused": refused,
             "waiting": waiting,
-            "judged": reports - waiting if is_leader else 0,
+            # a group, or a page, may have come in between
+            "judged": max(0, reports - waiting) if is_leader else 0,
             "oldest": int(self.tendings[number].oldest) if waiting else None,
         }
 
