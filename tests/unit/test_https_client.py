@@ -285,19 +285,20 @@ def test_an_agent_that_is_away_gets_the_frame_again_later() -> None:
 
     async def away(frame: bytes) -> bytes:
         times.append(frame)
-        if len(times) < 3:
-            raise (OSError("no such file"), PipeError("broke"))[len(times) - 1]
+        if len(times) < 4:
+            raise (OSError("no such file"), PipeError("broke"), TimeoutError)[len(times) - 1]
         return b"answer"
 
-    server = Scripted(*[(200, FRAME_TYPE, abort(1))] * 3, (401, "", b""))
+    server = Scripted(*[(200, FRAME_TYPE, abort(1))] * 4, (401, "", b""))
     over, waits, told = joined(server, away)
-    assert over is Over.TOKEN and times == [abort(1)] * 3
+    assert over is Over.TOKEN and times == [abort(1)] * 4
     assert [headers[HANDLED] for _, headers, _ in server.asked] == [
-        *3 * [""],
+        *4 * [""],
         digest(abort(1)).hex(),
     ]
-    assert waits == [1.0, 2.0, 0.0]  # ever more, as where the server is away
-    assert [text.split(" (")[0] for text in told] == ["the agent does not answer"] * 2
+    assert waits == [1.0, 2.0, 4.0, 0.0]  # ever more, as where the server is away
+    whys = ("no such file", "broke", "TimeoutError")
+    assert told == [f"the agent does not answer ({why}); asks again" for why in whys]
 
 
 def test_a_body_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

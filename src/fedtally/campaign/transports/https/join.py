@@ -264,7 +264,7 @@ async def join(
             try:
                 done = talk.answered(done, await answer(done))
             except (OSError, PipeError) as error:
-                done = talk.failed(f"the agent does not answer ({error})", clock())
+                done = talk.failed(f"the agent does not answer ({words_of(error)})", clock())
         await sleep(done.seconds)
 
 
