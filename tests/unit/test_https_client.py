@@ -6,12 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import ssl
 import stat
+import sys
+import time
 from collections.abc import Callable
+from contextlib import closing, suppress
 from email.utils import formatdate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,12 +28,13 @@ pytest.importorskip("uvicorn")
 
 from https_world import run
 
-from fedtally.campaign.transports.https import carry, listen
+from fedtally.campaign.transports.https import carry, listen, proxy
 from fedtally.campaign.transports.https import join as joining
 from fedtally.campaign.transports.https.join import Heard, Over, Pause, Talk, join
+from fedtally.campaign.transports.https.loop import IDLE
 from fedtally.campaign.transports.https.resource import FRAME_TYPE, HANDLED, digest
 from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, MissingExtraError, UnreadableFileError
 from fedtally.secagg import wire
 from fedtally.secagg.messages import AbortCode, Invite, Kind
 
@@ -279,19 +285,20 @@ def test_an_agent_that_is_away_gets_the_frame_again_later() -> None:
 
     async def away(frame: bytes) -> bytes:
         times.append(frame)
-        if len(times) < 3:
-            raise (OSError("no such file"), PipeError("broke"))[len(times) - 1]
+        if len(times) < 4:
+            raise (OSError("no such file"), PipeError("broke"), TimeoutError)[len(times) - 1]
         return b"answer"
 
-    server = Scripted(*[(200, FRAME_TYPE, abort(1))] * 3, (401, "", b""))
+    server = Scripted(*[(200, FRAME_TYPE, abort(1))] * 4, (401, "", b""))
     over, waits, told = joined(server, away)
-    assert over is Over.TOKEN and times == [abort(1)] * 3
+    assert over is Over.TOKEN and times == [abort(1)] * 4
     assert [headers[HANDLED] for _, headers, _ in server.asked] == [
-        *3 * [""],
+        *4 * [""],
         digest(abort(1)).hex(),
     ]
-    assert waits == [1.0, 2.0, 0.0]  # ever more, as where the server is away
-    assert [text.split(" (")[0] for text in told] == ["the agent does not answer"] * 2
+    assert waits == [1.0, 2.0, 4.0, 0.0]  # ever more, as where the server is away
+    whys = ("no such file", "broke", "TimeoutError")
+    assert told == [f"the agent does not answer ({why}); asks again" for why in whys]
 
 
 def test_a_body_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,6 +373,112 @@ def test_certificates_of_ones_own_are_believed_alone(tmp_path: Path) -> None:
     browsers = Path(certifi.where()).read_text()
     (tmp_path / "ca").write_text(browsers[: browsers.index(END) + len(END)])
     assert len(carry.tls(tmp_path / "ca").get_ca_certs()) == 1
+
+
+def test_certificates_of_the_environment_that_cannot_be_read_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca"))
+    with pytest.raises(UnreadableFileError, match="SSL_CERT_FILE"):
+        carry.tls(None)
+    assert carry.tls(certifi.where())
+
+
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+def only_proxy(patch: pytest.MonkeyPatch, name: str, url: str) -> None:
+    """Set a variable of the environment, and none of the others, however it is written."""
+    for one in PROXIES:
+        patch.delenv(one, raising=False)
+        patch.delenv(one.lower(), raising=False)
+    patch.setenv(name, url)
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "error", "words"),
+    [
+        ("ALL_PROXY", "socks5://127.0.0.1:9", MissingExtraError, "pip install socksio"),
+        ("HTTPS_PROXY", "ftp://u:hush@proxy.example", InvalidInputError, "http://HOST:PORT"),
+        ("HTTP_PROXY", "http://u:hush@[::1:9", InvalidInputError, "http://HOST:PORT"),
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_said(
+    name: str, url: str, error: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    only_proxy(monkeypatch, name, url)
+    with pytest.raises(error, match=words) as found:
+        carry.client(carry.tls(None))
+    assert "hush" not in str(found.value)
+
+
+class Polled:
+    """A server on this machine that says 204 with these seconds, then 410, and counts."""
+
+    def __init__(self, *seconds: int) -> None:
+        self.seconds, self.connections, self.tokens = list(seconds), 0, 0
+
+    async def serve(self, reader: Any, writer: Any) -> None:
+        self.connections += 1
+        with closing(writer), suppress(asyncio.IncompleteReadError):
+            while True:
+                self.tokens += b"Bearer secret" in await reader.readuntil(b"\r\n\r\n")
+                head = b"HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n"
+                if self.seconds:
+                    after = self.seconds.pop(0)
+                    head = b"HTTP/1.1 204 No Content\r\nretry-after: %d\r\n\r\n" % after
+                writer.write(head)
+                await writer.drain()
+
+    async def joined(self, sleep: Any) -> Over:
+        """Return how a client ends that asks this server."""
+        async with await asyncio.start_server(self.serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            url = carry.checked_url(f"http://127.0.0.1:{port}/v1/campaigns/{64 * 'a'}")
+            async with carry.client(carry.tls(None)) as http:
+                given: dict[str, Any] = {"clock": lambda: NOW, "random": lambda: 1.0}
+                return await join(
+                    http, url, "secret", echo, sleep=sleep, tell=lambda text: None, **given
+                )
+
+
+def test_a_client_that_waits_keeps_its_connection_until_the_server_may_hang_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the clock of the test: a wait moves that of the connections."""
+    clock = pytest.importorskip("httpcore._async.http11")
+    ahead = [0.0]
+    monkeypatch.setattr(
+        clock, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0])
+    )
+    server, seen = Polled(*3 * [IDLE[1]], 64), []
+
+    async def sleep(seconds: float) -> None:
+        seen.append(server.connections)
+        ahead[0] += seconds
+
+    assert asyncio.run(server.joined(sleep)) is Over.CAMPAIGN
+    assert (seen, server.connections) == ([1, 1, 1, 1], 2)
+    # nginx, and the process behind it, hang up later than the client gives its connection up
+    [hangs_up] = re.findall(r"keepalive_timeout (\d+)s", proxy._SERVER)
+    assert joining.LIMITS.keepalive_expiry + 1 < int(hangs_up) < listen.KEEP_SECONDS
+
+
+def test_a_token_without_tls_goes_to_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even to one for everything: the address is on this machine."""
+    server, listener = Polled(), Polled()
+
+    async def check() -> Over:
+        async with await asyncio.start_server(listener.serve, "127.0.0.1", 0) as proxy:
+            port = proxy.sockets[0].getsockname()[1]
+            for name in ("HTTP_PROXY", "ALL_PROXY"):
+                only_proxy(monkeypatch, name, f"http://127.0.0.1:{port}")
+                await server.joined(asyncio.sleep)
+            return await server.joined(asyncio.sleep)
+
+    assert asyncio.run(check()) is Over.CAMPAIGN
+    assert (server.tokens, listener.connections) == (3, 0)
 
 
 def test_a_frame_goes_to_the_agent_and_its_answer_back(tmp_path: Path) -> None:

@@ -16,21 +16,26 @@ from cases import each_case
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting, gaussian, library, light, loss_distribution
 from fedtally.privacy.accounting import Composition
-from fedtally.privacy.config import PrivacyConfig, _bound
-from fedtally.privacy.events import Event
+from fedtally.privacy.config import PrivacyConfig, _bound, propose
+from fedtally.privacy.events import Event, Mechanism
+from fedtally.privacy.policy import PrivacyPolicy
 
-# How much larger an epsilon may be than the one with the libraries, by delta: of itself, or as it
-# is where it is below 1. docs/agent.md has these numbers.
-ABOVE = {
+# How far below the one with the libraries an epsilon may be, by delta: of itself, or as it is
+# where it is below 1. It is what the libraries add for rounding, and docs/agent.md has the numbers.
+BELOW = {
     1e-3: 1e-9,
     1e-5: 1e-9,
-    1e-6: 1e-9,
-    1e-7: 1e-7,
-    1e-8: 1e-6,
-    1e-9: 1e-5,
-    1e-10: 1e-4,
-    1e-12: 1e-2,
+    1e-6: 3e-9,
+    1e-7: 3e-8,
+    1e-8: 3e-7,
+    1e-9: 2e-6,
+    1e-10: 2e-5,
+    1e-12: 2e-3,
 }
+# More than the libraries add: 1e-15 of delta for each pair of distributions that is composed, and
+# as much where transforms cut off tails and err.
+ADDED = 3e-15
+OVERFLOW = 700.0  # above it dp-accounting's e^-epsilon is no float, and it rounds up to the grid
 VARIANCES = (0.3, 9.0, 500.0, 2e4, 2e7)
 MADE = (
     gaussian.gaussian_curve,
@@ -65,17 +70,27 @@ def forget() -> None:
         one.cache_clear()
 
 
-def costs(events: list[Event]) -> list[float]:
-    """Return what the events cost at each delta: as they are, and as an owner's record counts."""
+def costs(events: list[Event], less: float = 0.0) -> list[float]:
+    """Return what the events cost at each delta: as they are, and as an owner's record counts.
+
+    Args:
+        events: of all campaigns.
+        less: what each delta is less by.
+    """
     found = []
-    for delta in ABOVE:
+    for delta in BELOW:
         for ask in (accounting.epsilon, Composition.of):
             try:
-                told: Any = ask(events, delta)
+                told: Any = ask(events, delta - less)
                 found.append(getattr(told, "guarantee", told).epsilon)
             except InvalidInputError:  # secure sums and samplers use delta up
                 found.append(math.nan)
     return found
+
+
+def added(events: list[Event]) -> float:
+    """Return more than what the libraries add to a delta of these events."""
+    return ADDED * (1 + loss_distribution._folds(events).total())
 
 
 def cases(mechanism: str) -> list[list[Event]]:
@@ -105,19 +120,26 @@ def cases(mechanism: str) -> list[list[Event]]:
 
 
 @pytest.mark.parametrize("mechanism", ["skellam", "rounded-gaussian", "geometric"])
-def test_epsilons_are_never_below_those_with_the_libraries(mechanism: str, alone: Any) -> None:
-    """Some 2,000 epsilons in all: by 1e-9 below at most, and by what the page says above."""
+def test_epsilons_are_those_with_the_libraries_but_for_what_these_add(
+    mechanism: str, alone: Any
+) -> None:
+    """Some 2,000 epsilons in all: none is above, and none below by more than they add."""
     asked = cases(mechanism)
     with_them = np.array([costs(one) for one in asked])
     without = np.array(alone(lambda: [costs(one) for one in asked]))
+    at_less = np.array(alone(lambda: [costs(one, added(one)) for one in asked]))
     assert np.array_equal(np.isnan(with_them), np.isnan(without))
     assert np.array_equal(np.isinf(with_them), np.isinf(without))
     known = np.isfinite(with_them)
     assert known.sum() > 300
+    assert (without[known] <= with_them[known]).all()
+    known &= with_them < OVERFLOW
     scale = np.maximum(1.0, with_them)
-    above = np.where(known, (without - with_them) / scale, 0.0)
-    assert above.min() >= -1e-9
-    assert (above <= np.repeat(list(ABOVE.values()), 2)).all(), above.max(axis=0)
+    below = np.where(known, (with_them - without) / scale, 0.0)
+    assert (below <= np.repeat(list(BELOW.values()), 2)).all(), below.max(axis=0)
+    known &= np.isfinite(at_less)
+    assert known.sum() > 300
+    assert (with_them[known] <= at_less[known] + 1e-9 * scale[known]).all()
 
 
 def test_a_campaign_without_delta_costs_what_it_costs(alone: Any) -> None:
@@ -125,8 +147,8 @@ def test_a_campaign_without_delta_costs_what_it_costs(alone: Any) -> None:
     assert alone(lambda: accounting.epsilon(events, 0.0)) == accounting.epsilon(events, 0.0)
 
 
-def test_a_plan_that_it_knows_too_roughly_says_what_to_install(alone: Any) -> None:
-    """The noise of a plan for 10^8 clients, whose epsilon is 1 up to the last digits."""
+def test_a_plan_for_a_hundred_million_clients_is_taken(alone: Any) -> None:
+    """Its epsilon is 1 up to the last digits, and its delta 1e-9."""
     event = Event(
         "skellam",
         16,
@@ -137,23 +159,28 @@ def test_a_plan_that_it_knows_too_roughly_says_what_to_install(alone: Any) -> No
         trust="distributed",
     )
     kept = PrivacyConfig(epsilon=1.0, delta=1e-9, event=event)
-    with pytest.raises(InvalidInputError, match="more exactly: pip install scipy dp-accounting"):
-        alone(lambda: replace(kept))
-    less = replace(event, variance=480.0)
-    with pytest.raises(InvalidInputError, match="guarantee less$"):  # with them nothing else helps
-        replace(kept, event=less)
+    assert alone(lambda: replace(kept)) == kept
+    less = replace(event, variance=482.74)
+    for ask in (alone, lambda refuse: refuse()):
+        with pytest.raises(InvalidInputError, match="guarantee less$"):
+            ask(lambda: replace(kept, event=less))
 
 
-@each_case("pairs", [1, 5, 60])
-def test_what_transforms_may_lose_at_a_small_delta_is_added(pairs: int) -> None:
-    grid = replace(grid_of(light, 1.0), pairs=pairs)
-    lost = 5e-16 * pairs
-    assert grid.get_epsilon_for_delta(1e-3) == grid._epsilon(1e-3)
-    raised = grid.get_epsilon_for_delta(2 * lost)
-    assert raised == pytest.approx(grid._epsilon(lost), rel=2e-9)
-    assert raised > grid._epsilon(2 * lost) * (1 + 1e-3)
-    for less in (lost, lost / 2):  # it may all be lost
-        assert grid._epsilon(less) < math.inf == grid.get_epsilon_for_delta(less)
+@each_case("delta", [1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12])
+def test_an_owner_who_allows_just_what_a_plan_costs_takes_it(delta: float, alone: Any) -> None:
+    """Plans are made with the libraries, and checked without them."""
+    kinds: list[dict[str, Any]] = [{"rows": 5}, {"rows": 1, "participations": 6}]
+    if delta > 1e-11:  # secure sums take 1e-12 of it
+        kinds.append({"rows": 16, "honest_survivors": 1800, "trust": "distributed"})
+    plans = [propose(epsilon=1.0, delta=delta, width=1000, **kind) for kind in kinds]
+    allowed = [plan.guarantee.epsilon for plan in plans]
+
+    def check() -> None:
+        for plan, epsilon in zip(plans, allowed, strict=True):
+            again = PrivacyConfig.from_dict(plan.to_dict())
+            PrivacyPolicy(epsilon=epsilon, delta=delta, trust="central").check(again)
+
+    alone(check)
 
 
 # ---- each function beside the one that it stands in for ----
@@ -201,14 +228,6 @@ def test_sums_of_exponentials_do_not_overflow() -> None:
     assert light.logsumexp(terms, b=weights) == pytest.approx(exact, rel=1e-15)
 
 
-@each_case("length", [1, 2, 7, 17, 1000, 4097, 100_003])
-def test_a_transform_has_the_length_that_scipy_chooses(length: int) -> None:
-    from scipy.fft import next_fast_len
-
-    assert light._fast(length, light._COMPLEX) == next_fast_len(length)
-    assert light._fast(length, light._REAL) == next_fast_len(length, real=True)
-
-
 @each_case(
     ("mu", "delta"),
     [(mu, delta) for mu in (1e-3, 0.1, 1.0, 4.0, 30.0) for delta in (1e-12, 1e-6, 0.1)],
@@ -220,14 +239,71 @@ def test_epsilon_of_a_gaussian_is_that_of_dp_accounting(mu: float, delta: float)
     assert found == pytest.approx(float(get_epsilon_gaussian(1 / mu, delta)), rel=1e-10, abs=1e-11)
 
 
-def grid_of(library: Any, mu: float) -> Any:
+def grid_of(library: Any, mu: float, step: float = 0.01) -> Any:
     """Return a Gaussian's losses on a grid."""
     loss = loss_distribution._normal_loss(loss_distribution._Normal(mu))
-    ends = math.ceil(loss.largest / 0.01)
-    deltas = loss.deltas(0.01 * np.arange(-ends, ends + 1.0))
+    ends = math.ceil(loss.largest / step)
+    deltas = loss.deltas(step * np.arange(-ends, ends + 1.0))
     deltas = np.minimum.accumulate(np.clip(deltas, 0.0, 1.0))
-    made = library.create_pmf_pessimistic_connect_dots_fixed_gap(0.01, -ends, ends, deltas)
+    made = library.create_pmf_pessimistic_connect_dots_fixed_gap(step, -ends, ends, deltas)
     return made.to_dense_pmf()
+
+
+def geometric_grid(step: float = 0.01) -> Any:
+    """Return the losses of geometric noise on a grid: two that are likely, on it, and 0."""
+    pair = loss_distribution._Integer(Mechanism.GEOMETRIC, 8.0, 2)
+    deltas = loss_distribution._integer_loss(pair).deltas(step * np.arange(-100, 101.0))
+    deltas = np.minimum.accumulate(np.clip(deltas, 0.0, 1.0))
+    return light.create_pmf_pessimistic_connect_dots_fixed_gap(step, -100, 100, deltas)
+
+
+def exact(grid: Any) -> Any:
+    """Return what maps deltas to epsilons, by convolution without a transform.
+
+    Sums of products of positive numbers keep all their digits, in the tails too.
+    """
+    mass, highest, finite = np.ones(1), 0, 0.0
+    for part in grid.parts:
+        one = np.zeros(1 - int(part.places[0]))
+        one[np.int64(part.places) - 1] = part.mass
+        for _ in range(part.number):
+            mass = np.convolve(mass, one)
+        highest += part.number * part.highest
+        finite += part.number * math.log1p(-part.infinite)
+    losses = grid.step * (highest - np.arange(len(mass)))
+
+    def delta_of(epsilon: float) -> float:
+        shares = -np.expm1(np.minimum(epsilon - losses, 0.0))
+        return float(shares @ mass[::-1]) - math.expm1(finite)
+
+    def epsilon_of(delta: float) -> float:
+        low, high = 0.0, float(losses[0])
+        while high > low * (1 + 1e-14):
+            middle = (low + high) / 2
+            low, high = (middle, high) if delta_of(middle) > delta else (low, middle)
+        return high
+
+    return epsilon_of
+
+
+COMPOSED = {
+    "few": lambda: grid_of(light, 0.3).self_compose(2),
+    "many": lambda: grid_of(light, 0.3).self_compose(30),
+    "two kinds": lambda: grid_of(light, 0.3).self_compose(5).compose(grid_of(light, 0.9), 1e-15),
+    "one": lambda: grid_of(light, 0.9),
+    "atoms": lambda: geometric_grid().self_compose(6),
+    "more atoms": lambda: geometric_grid().self_compose(40).compose(grid_of(light, 0.1), 1e-15),
+    "little noise": lambda: grid_of(light, 40.0, 1.0).self_compose(3),  # epsilons above 2,000
+}
+
+
+@each_case("kind", list(COMPOSED))
+def test_composed_losses_have_all_digits_of_a_tail(kind: str) -> None:
+    grid = COMPOSED[kind]()
+    epsilon_of = exact(grid)
+    for delta in (0.1, 1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-12, 1e-15, 1e-18):
+        found = grid.get_epsilon_for_delta(delta)
+        assert 0 < found == pytest.approx(epsilon_of(delta), rel=1e-12), delta
 
 
 @each_case("number", [2, 3, 30])
@@ -243,18 +319,36 @@ def test_composed_losses_are_those_of_dp_accounting(number: int) -> None:
             theirs.self_compose(number).compose(their_other, 1e-15),
         ),
     ):
-        for delta in (1e-3, 1e-6):
+        for delta in (0.1, 1e-3, 1e-6):
             exact = their.get_epsilon_for_delta(delta)
             assert one.get_epsilon_for_delta(delta) == pytest.approx(exact, rel=1e-9)
-    assert small.self_compose(number).compose(other, 1e-15).pairs == number + 1
+
+
+def test_a_hundred_thousand_losses_are_those_of_one_gaussian() -> None:
+    """Their transform is taken to a high power, which multiplies what it rounds off."""
+    from dp_accounting.pld import pld_pmf
+
+    number, mu = 2**17, 1.0
+    small = mu / math.sqrt(number)
+    many, theirs = (
+        grid_of(one, small, small / 100).self_compose(number) for one in (light, pld_pmf)
+    )
+    known = theirs.get_epsilon_for_delta(1e-3)
+    assert many.get_epsilon_for_delta(1e-3) == pytest.approx(known, rel=1e-9)
+    for delta in (1e-3, 1e-6, 1e-12):
+        alone = light.get_epsilon_gaussian(1 / mu, delta)
+        # the grid adds at most a quarter of its step squared to each variance
+        assert alone < many.get_epsilon_for_delta(delta) == pytest.approx(alone, rel=2e-4)
 
 
 def test_a_mass_that_is_infinite_has_no_epsilon() -> None:
-    grid = light.LossGrid(0.5, -1, np.array([0.2, 0.3, 0.4]), 0.1)
+    part = light._Part(1, np.array([-2.0, -1.0, 0.0]), np.array([0.2, 0.3, 0.4]), 0.1, 1)
+    grid = light.LossGrid(0.5, (part,))
     assert grid.get_epsilon_for_delta(0.05) == math.inf
     assert grid.get_epsilon_for_delta(0.999) == 0.0
-    assert grid.self_compose(2).infinite == pytest.approx(1 - 0.9**2)
-    assert grid.compose(grid, 0.0).infinite == pytest.approx(1 - 0.9**2)
+    for two in (grid.self_compose(2), grid.compose(grid, 0.0)):
+        assert two.get_epsilon_for_delta(1 - 0.9**2 - 1e-9) == math.inf
+        assert two.get_epsilon_for_delta(1 - 0.9**2 + 1e-9) == pytest.approx(1.0)
     # by hand: delta(e) = 0.1 + (1 - exp(e - 0.5)) 0.4 for e from 0 to 0.5
     assert grid.get_epsilon_for_delta(0.2) == pytest.approx(0.5 + math.log(0.75))
 

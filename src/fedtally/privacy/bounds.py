@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError, arg
+from fedtally.privacy import library
 from fedtally.privacy.events import Event
 
 F64 = npt.NDArray[np.float64]
@@ -43,10 +44,9 @@ class Bound(NamedTuple):
 
 def with_margin(epsilon: float) -> float:
     """Return epsilon plus a margin above the rounding errors of floating point."""
-    # dp-accounting finds epsilon by search and sums in floats. Its errors are about 1e-9 of
-    # epsilon, so that without the margin a "bound" could lie below the true value. Zero is kept:
-    # a mechanism that reveals nothing costs nothing.
-    return epsilon and epsilon * (1 + 1e-8) + 1e-11
+    # Without the margin a "bound" could lie below the true value. Zero is kept: a mechanism that
+    # reveals nothing costs nothing.
+    return epsilon and epsilon * (1 + library.margin()) + 1e-11
 
 
 def checked_events(events: Event | Sequence[Event]) -> list[Event]:

@@ -20,7 +20,7 @@ from typing import Any, Self
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.errors import InvalidInputError, arg, opt
-from fedtally.privacy import accounting, library
+from fedtally.privacy import accounting
 from fedtally.privacy.accounting import Guarantee, checked_delta
 from fedtally.privacy.budget import checked_name
 from fedtally.privacy.events import Collisions, Event, Mechanism, Relation, Trust, default_clip_norm
@@ -135,7 +135,6 @@ class PrivacyConfig:
             raise InvalidInputError(
                 f"noise of variance {self.event.noise_variance:g} gives {found}, above the epsilon"
                 f" {self.epsilon:g} of the plan; give it more noise, or guarantee less"
-                f"{library.way_out()}"
             )
 
     @property

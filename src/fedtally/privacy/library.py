@@ -45,14 +45,21 @@ def grids() -> Any:
     return light
 
 
-def way_out() -> str:
-    """Return what helps where an epsilon is too large, in words after others; "" with the library.
+def lost_by_convolution() -> float:
+    """Return the delta that composing a pair of distributions on a grid may lose or add at most.
 
-    `light` knows an epsilon less exactly at a small delta, and then says more, never less.
+    That of dp-accounting is five times what was measured; `light` keeps the digits of tails.
     """
-    if grids() is not light:
-        return ""
-    return "; or know it more exactly: pip install scipy dp-accounting"
+    return 0.0 if grids() is light else 1e-15
+
+
+def margin() -> float:
+    """Return what is added to an epsilon for rounding, of itself.
+
+    dp-accounting finds epsilons by search and sums in floats, with errors of about 1e-9. `light` is
+    as exact, and adds a little less: it never refuses a plan that has all epsilon that is allowed.
+    """
+    return 9.5e-9 if gaussian() is light else 1e-8
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """What the accountant asks of SciPy and dp-accounting, in NumPy alone: for an agent without them.
 
 Each name here is that of the function or class which it stands in for (`privacy.library`), with the
-same arguments; what the accountant never asks is not here. `docs/agent.md` says how far the
-epsilons are from those with the libraries: tests compare them.
+same arguments; what the accountant never asks is not here. Epsilons are at most those with the
+libraries, and `docs/agent.md` says how far below: tests compare them.
 
 `math.erf` and `math.erfc` have all digits, also in the tails, and the functions of the normal
 distribution follow from them.
@@ -11,8 +11,8 @@ distribution follow from them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,16 +25,12 @@ _FAR = -12.0  # below it Mills' ratio has all digits from its series
 _SERIES = 20  # terms of an asymptotic series: the next one is below 1e-16 where it is used
 _MOST_STEPS = 100  # of Newton's method, which needs less than ten
 _LITTLE = 30.0  # up to here the series of a Bessel function is summed, and above the asymptotic one
-# The orders at which the Chernoff bound on a tail is tried, times the length of the distribution.
-_ORDERS = np.concatenate([np.arange(-20.0, 0.0), np.arange(1.0, 21.0)])
-# Prime factors of lengths whose transform is fast, as SciPy chooses them: so it rounds alike.
-_COMPLEX, _REAL = (2, 3, 5, 7, 11), (2, 3, 5)
-_CUT = 1e-15  # the mass that the tails of a power may lose, which counts as infinite
-
-# What an epsilon may be below that with the libraries: of itself, or as it is where it is below 1.
-TOLERANCE = 1e-9
-# By how much the deltas of the two may differ, for each pair: 1.5 times what was measured.
-_ROUNDING = 5e-16
+# The orders at which the Chernoff bound on a tail is tried, times the standard deviation: at 9 it
+# is best for a Gaussian's.
+_ORDERS = (-9.0, -3.0, 3.0, 9.0)
+_FAR_OUT = 40.0  # tails of e^-40 are far below what a transform rounds off
+_HALVINGS = 10  # find an order to some hundredths of itself, which is enough
+_OVERFLOWS = 600.0  # e^700 is a float
 
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
@@ -206,23 +202,68 @@ def _log_delta(sigma: float, epsilon: float) -> float:
     return upper + math.log(-math.expm1(lower - upper)) if lower < upper else -math.inf
 
 
+class _Part(NamedTuple):
+    """So many independent losses of one distribution on a grid.
+
+    Attributes:
+        highest: the largest loss, in steps.
+        places: float64 [n], the losses, in steps above the largest one: rising, to 0.
+        mass: float64 [n], the probability of each; above 0.
+        infinite: the probability of an infinite loss.
+        number: how many losses there are.
+    """
+
+    highest: int
+    places: F64
+    mass: F64
+    infinite: float
+    number: int
+
+    def tilted(self, order: float) -> tuple[F64, float]:
+        """Return mass times e^(order place), scaled to 1, and the logarithm of its sum."""
+        most = max(0.0, order * float(self.places[0]))
+        weights = self.mass * np.exp(order * self.places - most)
+        total = float(weights.sum())
+        return weights / total, most + math.log(total)
+
+
+class _Tilt(NamedTuple):
+    """A sum of losses whose probabilities are multiplied with e^(order place), and scaled to 1.
+
+    Attributes:
+        order: of one step.
+        log_sum: the logarithm of the sum of the probabilities before they are scaled.
+        mean: the mean place: in steps above the largest sum, and so at most 0.
+        variance: of the place.
+    """
+
+    order: float
+    log_sum: float
+    mean: float
+    variance: float
+
+    @property
+    def log_scale(self) -> float:
+        """The logarithm of a probability over the tilted one, at the mean."""
+        return self.log_sum - self.order * self.mean
+
+
 @dataclass(frozen=True)
 class LossGrid:
-    """The losses of a pair of distributions, rounded upwards to a grid.
+    """A sum of independent losses, each of them rounded upwards to one grid.
+
+    A Fourier transform errs by 1e-16 of the largest probability, and a tail has less than that. So
+    nothing is convolved before an epsilon is asked for. Each distribution is then tilted: times
+    e^(order loss), so that the losses which decide on that epsilon are the most probable ones. The
+    sum of tilted losses is the tilted sum (Esscher 1932), and tilted back it has all digits there.
 
     Args:
         step: the distance of the losses.
-        lowest: the least loss, in steps.
-        mass: float64 [n], the probability of each loss from the least one on.
-        infinite: the probability of an infinite loss.
-        pairs: the number of pairs of distributions whose losses are added up.
+        parts: the losses.
     """
 
     step: float
-    lowest: int
-    mass: F64
-    infinite: float
-    pairs: int = 1
+    parts: tuple[_Part, ...]
 
     def to_dense_pmf(self) -> LossGrid:
         """Return the same: there is no other form here."""
@@ -232,68 +273,111 @@ class LossGrid:
         """Return the distribution of a sum of independent losses, all distributed like this one.
 
         Args:
-            number: how many there are, at least 2.
+            number: how many there are, at least 1.
         """
-        least, most = _bounds(self.mass, number)
-        length = _fast(max(most - least + 1, len(self.mass)), _COMPLEX)
-        found = np.fft.ifft(_spectrum(self.mass, length) ** number).real
-        # the transform wraps around; the part that is wanted is no longer than it
-        found = np.roll(found, -least)[: most - least + 1]
-        infinite = _CUT - math.expm1(number * math.log1p(-self.infinite))
-        lowest = self.lowest * number + least
-        return LossGrid(self.step, lowest, found, infinite, number * self.pairs)
+        parts = tuple(part._replace(number=number * part.number) for part in self.parts)
+        return LossGrid(self.step, parts)
 
     def compose(self, other: LossGrid, cut: float) -> LossGrid:
         """Return the distribution of the sum of two independent losses on one grid.
 
         Args:
             other: the other one.
-            cut: the mass that tails may lose: the upper tail counts as infinite.
+            cut: the mass that tails may lose; they lose none.
         """
-        size = len(self.mass) + len(other.mass) - 1
-        length = _fast(size, _REAL)
-        product = np.fft.rfft(self.mass, length) * np.fft.rfft(other.mass, length)
-        found = np.fft.irfft(product, length)[:size]
-        first = _prefix(found, cut / 2)
-        last = max(size - _prefix(found[::-1], cut / 2), first + 1)
-        mass = found[first:last].copy()
-        mass[0] += found[:first].sum()
-        infinite = self.infinite + other.infinite - self.infinite * other.infinite
-        lowest = self.lowest + other.lowest + first
-        infinite += float(found[last:].sum())
-        return LossGrid(self.step, lowest, mass, infinite, self.pairs + other.pairs)
-
-    @property
-    def _losses(self) -> F64:
-        return np.asarray((self.lowest + np.arange(len(self.mass))) * self.step, np.float64)
+        return LossGrid(self.step, self.parts + other.parts)
 
     def get_epsilon_for_delta(self, delta: float) -> float:
-        """Return the least epsilon at a delta above 0; infinity where there is none.
-
-        It is at most `TOLERANCE` below that of dp-accounting.
-        """
-        # Transforms err, here and there: by more than the tolerance where delta is small.
-        most = self._epsilon(delta - _ROUNDING * self.pairs)
-        # infinity stays so, where a difference of infinities would be no number
-        return max(self._epsilon(delta), min(most - TOLERANCE, most * (1 - TOLERANCE)))
-
-    def _epsilon(self, delta: float) -> float:
-        if self.infinite > delta:
+        """Return the least epsilon at a delta above 0, but for rounding; infinity if none is."""
+        finite = sum(part.number * math.log1p(-part.infinite) for part in self.parts)
+        left = delta + math.expm1(finite)  # for the finite losses
+        if left <= 0:
             return math.inf
-        losses, mass = self._losses[::-1], self.mass[::-1]
-        # Of the losses above epsilon: their mass, and their mass times e^-loss. The more losses are
-        # above it, the smaller epsilon is: so it is searched from the largest loss on.
-        upper = self.infinite + np.concatenate([[0.0], np.cumsum(mass)])
-        lower = np.concatenate([[0.0], np.cumsum(mass * np.exp(-losses))])
-        if (overflows := (upper[1:] >= delta) & (lower[1:] == 0)).any():
-            return max(0.0, float(losses[np.argmax(overflows)]))  # e^-loss is 0 there
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            at = np.log((upper - delta) / lower)
-        held = (upper[:-1] > delta) & (lower[:-1] > 0) & (at[:-1] >= losses)
-        place = int(np.argmax(held)) if held.any() else len(mass)
-        if upper[place] <= lower[place] + delta:
-            return 0.0
-        return float(at[place])
+        tilt = self._tilt_for(math.log(left))
+        highest = sum(part.number * part.highest for part in self.parts)
+        above = self._above_mean(tilt, left * math.exp(-tilt.log_scale))
+        return max(0.0, self.step * (highest + tilt.mean) + above)
+
+    def _tilted(self, order: float) -> _Tilt:
+        log_sum = mean = variance = 0.0
+        for part in self.parts:
+            weights, log_total = part.tilted(order)
+            middle = float(np.sum(weights * part.places))
+            log_sum += part.number * log_total
+            mean += part.number * middle
+            variance += part.number * float(np.sum(weights * (part.places - middle) ** 2))
+        return _Tilt(order, log_sum, mean, variance)
+
+    def _tilt_for(self, log_delta: float) -> _Tilt:
+        """Return the tilt whose mean is about the epsilon of a delta.
+
+        1 - e^-x is at most e^(s x) s^s / (1 + s)^(1 + s) for every s > 0. So delta is at most the
+        mean of e^(s (loss - epsilon)) times that number. Where s is the one that is best for its
+        epsilon, this is the scale of the tilt over 1 + s, which falls with s.
+        """
+        low, high = 0.0, -log_delta  # the logarithm of 1 + s
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            tilt = self._tilted(math.expm1(middle) * self.step)
+            is_more = tilt.log_scale - middle > log_delta
+            low, high = (middle, high) if is_more else (low, middle)
+        return tilt
+
+    def _above_mean(self, tilt: _Tilt, delta: float) -> float:
+        """Return how far the epsilon of a delta lies above the mean of a tilt.
+
+        Args:
+            tilt: the tilt for that delta.
+            delta: over the scale of the tilt.
+        """
+        first, last, beyond = self._window(tilt)
+        # Losses, in steps above the mean, from the largest one on. Nothing is known of the last.
+        steps = np.arange(last, first - 2, -1) - tilt.mean
+        losses = self.step * steps
+        mass = self._convolved(tilt, first, last)[::-1] * np.exp(-tilt.order * steps[:-1])
+        # of all losses above each one: their mass, and their mass times e^-loss
+        upper = beyond + np.append(0.0, np.cumsum(mass))
+        lower = np.append(0.0, np.cumsum(mass * np.exp(-losses[:-1])))
+        # epsilon is about the mean or less: of larger ones a bound is enough where e^loss overflows
+        is_more = upper - lower * np.exp(np.minimum(losses, _OVERFLOWS)) > delta
+        if not is_more.any():
+            return float(losses[-1])
+        place = int(np.argmax(is_more))  # epsilon lies between this loss and the one above
+        return math.log((upper[place] - delta) / lower[place])
+
+    def _window(self, tilt: _Tilt) -> tuple[int, int, float]:
+        """Return the places between which the tilted sum lies but for e^-40, and the mass beyond.
+
+        The mass is over the scale of the tilt. By the Chernoff bound.
+        """
+        first, last = sum(part.number * int(part.places[0]) for part in self.parts), 0
+        # no standard deviation below a step, or an order would be none
+        for times in _ORDERS:
+            order = times / math.sqrt(max(tilt.variance, 1.0))
+            bound = (self._tilted(tilt.order + order).log_sum - tilt.log_sum + _FAR_OUT) / order
+            if order > 0:
+                last = min(last, math.ceil(bound))
+            else:
+                first = max(first, math.floor(bound))
+        # further below the mean a probability would overflow when it is tilted back
+        first = max(first, math.ceil(tilt.mean - _OVERFLOWS / (tilt.order + self.step)))
+        beyond = math.exp(-tilt.order * (last - tilt.mean) - _FAR_OUT) if last < 0 else 0.0
+        return first, last, beyond
+
+    def _convolved(self, tilt: _Tilt, first: int, last: int) -> F64:
+        """Return the tilted probabilities of the sum, of all places from the first to the last."""
+        length = 1 << (last - first).bit_length()
+        product = np.ones(length // 2 + 1, np.complex128)
+        middle = 0
+        for part in self.parts:
+            weights, _ = part.tilted(tilt.order)
+            # around their mean, as far as can be: then a power turns the transform least
+            near = round(float(np.sum(weights * part.places)))
+            at = np.asarray(part.places - near, np.int64) % length
+            product *= np.fft.rfft(np.bincount(at, weights, length)) ** part.number
+            middle += part.number * near
+        found = np.fft.irfft(product, length)
+        return np.asarray(found[np.arange(first - middle, last - middle + 1) % length], np.float64)
 
 
 def create_pmf_pessimistic_connect_dots_fixed_gap(
@@ -312,41 +396,8 @@ def create_pmf_pessimistic_connect_dots_fixed_gap(
     mass[0] = 1 - deltas[0] + falls[0] / math.expm1(step)
     mass[1:-1] = (falls[1:] - falls[:-1] * math.exp(step)) / math.expm1(step)
     mass[-1] = falls[-1] / math.expm1(-step)
-    return LossGrid(step, lowest, np.maximum(0.0, mass), float(deltas[-1]))
-
-
-def _spectrum(mass: F64, length: int) -> npt.NDArray[np.complex128]:
-    """Return the whole transform, of which the second half mirrors the first one."""
-    # so each number is rounded as SciPy rounds it
-    half = np.fft.rfft(mass, length)
-    return np.concatenate([half, np.conj(half[1 : (length + 1) // 2][::-1])])
-
-
-def _bounds(mass: F64, number: int) -> tuple[int, int]:
-    """Return places between which a sum of losses lies but for `_CUT`, by the Chernoff bound."""
-    least, most, at = 0, (len(mass) - 1) * number, np.arange(len(mass), dtype=np.float64)
-    for order in _ORDERS / len(mass):
-        bound = (number * logsumexp(at * order, mass) + math.log(2 / _CUT)) / order
-        if order > 0:
-            most = min(most, math.ceil(bound))
-        else:
-            least = max(least, math.floor(bound))
-    return least, most
-
-
-def _prefix(mass: F64, most: float) -> int:
-    """Return how many numbers at the beginning sum up to at most `most`."""
-    above = np.cumsum(mass) > most
-    return int(np.argmax(above)) if above.any() else len(mass)
-
-
-def _fast(length: int, factors: Sequence[int]) -> int:
-    """Return the least length of at least this one that has no other prime factors."""
-    while True:
-        rest = length
-        for factor in factors:
-            while rest % factor == 0:
-                rest //= factor
-        if rest == 1:
-            return length
-        length += 1
+    mass = np.maximum(0.0, mass)
+    held = np.flatnonzero(mass)
+    last = int(held[-1])
+    part = _Part(lowest + last, (held - last).astype(np.float64), mass[held], float(deltas[-1]), 1)
+    return LossGrid(step, (part,))

@@ -42,9 +42,6 @@ _LONGEST_GRID = 2**17  # points of one loss in either direction: bounds memory a
 _NEGLIGIBLE = 1e-20
 _MATTERS = 1e-12  # the least mass of an atom that has a say in the choice of the step
 _VANISHING = 1e-290  # a probability below it has lost digits, since doubles end at 1e-308
-# The error of delta that one convolution may add, five times what was measured. It is passed to
-# dp-accounting as the mass that may be cut off, and added to every delta.
-_CONVOLUTION_ERROR = 1e-15
 _MOST_FOLDS = 2**18  # pairs: from there on their errors add up to more than small deltas
 _OVERFLOWS = 700.0  # e^epsilon is a finite double up to about 709
 
@@ -199,10 +196,10 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
         )
         return one.self_compose(number) if number > 1 else one
 
-    total = reduce(
-        lambda a, b: a.compose(b, _CONVOLUTION_ERROR), (composed(*fold) for fold in folds)
-    )
-    error = count * _CONVOLUTION_ERROR
+    # also the mass of tails that a convolution may cut off
+    lost = library.lost_by_convolution()
+    total = reduce(lambda a, b: a.compose(b, lost), (composed(*fold) for fold in folds))
+    error = count * lost
 
     @lru_cache(maxsize=16)
     def epsilon(delta: float) -> float:

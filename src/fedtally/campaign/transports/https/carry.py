@@ -23,7 +23,14 @@ from urllib.parse import SplitResult, urlsplit
 
 import httpx
 
-from fedtally.campaign.transports.https.join import MOST_BYTES, TIMEOUT, TOKEN, Over, join
+from fedtally.campaign.transports.https.join import (
+    LIMITS,
+    MOST_BYTES,
+    TIMEOUT,
+    TOKEN,
+    Over,
+    join,
+)
 from fedtally.campaign.transports.https.reporting import (
     AGAIN,
     HOURLY,
@@ -33,7 +40,7 @@ from fedtally.campaign.transports.https.reporting import (
     carried,
 )
 from fedtally.campaign.transports.pipe import read_frame, write_frame
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError, MissingExtraError, UnreadableFileError
 from fedtally.secagg.two_server import Side
 from fedtally.store import Fate, Unsent
 
@@ -139,15 +146,40 @@ def tls(ca: str | os.PathLike[str] | None) -> ssl.SSLContext:
         ca: a file of certificates that alone are believed; None: those of httpx.
 
     Raises:
-        UnreadableFileError: the file cannot be read, or holds no certificate.
+        UnreadableFileError: a file cannot be read, or holds no certificate.
     """
-    if ca is None:
-        return httpx.create_ssl_context()
     try:
+        if ca is None:
+            return httpx.create_ssl_context()
         return ssl.create_default_context(cafile=os.fspath(ca))
     except (OSError, ssl.SSLError) as error:
+        place = "what SSL_CERT_FILE or SSL_CERT_DIR names" if ca is None else os.fspath(ca)
         raise UnreadableFileError(
-            f"cannot read {os.fspath(ca)} ({error.strerror or error}): give certificates in PEM"
+            f"cannot read {place} ({error.strerror or error}): give certificates in PEM"
+        ) from None
+
+
+def client(verify: ssl.SSLContext) -> httpx.AsyncClient:
+    """Return what asks a server, over the proxy of the environment if the address is of HTTPS.
+
+    Args:
+        verify: how the server's certificate is checked.
+
+    Raises:
+        MissingExtraError: the proxy is of SOCKS, and httpx cannot use it here.
+        InvalidInputError: the address of the proxy is none.
+    """
+    # Without TLS a proxy would read the token, and such an address is on this machine.
+    direct: dict[str, httpx.AsyncBaseTransport | None] = {"http://": None}
+    try:
+        return httpx.AsyncClient(verify=verify, timeout=TIMEOUT, limits=LIMITS, mounts=direct)
+    except ImportError:
+        raise MissingExtraError(
+            "ALL_PROXY or HTTPS_PROXY names a proxy of SOCKS: pip install socksio"
+        ) from None
+    except (ValueError, httpx.InvalidURL):  # its words may hold the password of the proxy
+        raise InvalidInputError(
+            "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY is no address of a proxy: give http://HOST:PORT"
         ) from None
 
 
@@ -183,7 +215,7 @@ async def carry(
         tell: takes what the operator should know.
     """
     draws = secrets.SystemRandom()
-    async with httpx.AsyncClient(verify=verify, timeout=TIMEOUT) as http:
+    async with client(verify) as http:
         return await _until_told(
             join(
                 http,
@@ -248,7 +280,7 @@ async def report(
         except _LaterError:
             return Left.LATER
 
-    async with httpx.AsyncClient(verify=verify, timeout=TIMEOUT) as http:
+    async with client(verify) as http:
         return await _until_told(work()) or Left.TOLD
 
 

@@ -33,6 +33,9 @@ CLOCKS_APART = 60.0  # seconds, from which on a client tells its operator
 MOST_BYTES = 1 << 30  # of a frame: what an agent reads has a bound of its own
 MOST_PROBLEM = 1 << 12  # bytes of a response that is no frame: nobody reads them
 TIMEOUT = httpx.Timeout(WAIT_SECONDS + 25, connect=15)
+# A client in no session asks every 45 seconds, and nginx hangs up after 65: in between a connection
+# is kept, since a new one costs both sides a handshake of TLS. httpx would keep it for 5 seconds.
+LIMITS = httpx.Limits(keepalive_expiry=60.0)
 _MOST_SESSIONS = 64  # that are left alone
 
 
@@ -261,7 +264,7 @@ async def join(
             try:
                 done = talk.answered(done, await answer(done))
             except (OSError, PipeError) as error:
-                done = talk.failed(f"the agent does not answer ({error})", clock())
+                done = talk.failed(f"the agent does not answer ({words_of(error)})", clock())
         await sleep(done.seconds)
 
 
