@@ -197,7 +197,7 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
             .create_pmf_pessimistic_connect_dots_fixed_gap(step, -ends, ends, falling)
             .to_dense_pmf()
         )
-        return one.self_compose(number) if number > 1 else one
+        return library.self_composed(one, number) if number > 1 else one
 
     total = reduce(
         lambda a, b: a.compose(b, _CONVOLUTION_ERROR), (composed(*fold) for fold in folds)
