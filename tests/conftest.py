@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import inspect
 import os
+import re
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from functools import cache
@@ -22,6 +23,8 @@ pytest_plugins = ("databases", "durations")
 PROJECT = Path(__file__).parent / "project"
 collect_ignore = ["light.py"]  # to look for its doctests would hide packages from all other tests
 EXTRAS = {"jinja2", "matplotlib", "pandas", "polars", "psycopg"}
+# The packages whose branches are counted: as in pyproject.toml, for coverage.
+COUNTED = re.compile(r"\bfedtally\.(campaign|crypto|flp|plan|secagg)\b")
 
 # A shared machine outlasts the usual 200 ms. The fixture `backend` is the same for all examples of
 # a test, so that its scope does no harm.
@@ -206,14 +209,33 @@ class Oracle:
         return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
+@cache
+def takes_counted(file: Path) -> bool:
+    """Whether a file of tests takes counted packages, by itself or through a file beside this."""
+    text = file.read_text(encoding="utf-8")
+    beside = (Path(__file__).with_name(f"{name}.py") for name in _taken(text))
+    return bool(COUNTED.search(text)) or any(one.exists() and takes_counted(one) for one in beside)
+
+
+def _taken(text: str) -> list[str]:
+    return re.findall(r"^ *(?:from|import) (\w+)", text, re.MULTILINE)
+
+
 @pytest.hookimpl(tryfirst=True)  # pytest chooses by marks after this
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests of this repository, and tests that need an extra; examples that draw are among
-    these, and cannot skip themselves."""
+    these, and cannot skip themselves.
+
+    Tests of files that take no counted package are not traced: what they reach of one, others
+    reach as well, or a run that counts fails.
+    """
     drawn = importlib.util.find_spec("matplotlib") is not None
+    counts = config.pluginmanager.hasplugin("_cov")
     for item in items:
         if PROJECT in item.path.parents:
             item.add_marker(pytest.mark.project)
+        if counts and item.name.startswith("test_") and not takes_counted(item.path):
+            item.add_marker(pytest.mark.no_cover)
         if item.name.startswith("fedtally.simulation.dataframe.dask."):
             item.add_marker(pytest.mark.dask)
         code = getattr(inspect.unwrap(getattr(item, "function", None)), "__code__", None)

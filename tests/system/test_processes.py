@@ -14,9 +14,11 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import date
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+import warm_processes
 from campaign_world import ALLOWED, ROWS, WIDTH, plan_of
 from secagg_cohort import stream
 from socket_agents import Person, listening_in_a_thread
@@ -73,6 +75,7 @@ class Machine:
         self.folder, self.sockets = folder, folder / "sockets"
         self.sockets.mkdir(mode=0o750)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.warm: dict[int, BaseProcess] = {}
         create_key_files(folder / "server.key", "server", stream("server"))
         save_allow_list(folder / "clients.allow", ALLOWED)
 
@@ -112,6 +115,17 @@ class Machine:
         self.processes[number].kill()
         self.processes.pop(number).wait()
 
+    def start_warm(self, number: int) -> None:
+        """Start an agent that has loaded already what it needs."""
+        arguments = ["agent", "run", "--agent", str(self.place(number))]
+        self.warm[number] = warm_processes.start(arguments, self.place(number) / "log")
+
+    def kill_warm(self, number: int) -> None:
+        process = self.warm.pop(number)
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL  # it lived until now
+
     def campaign(self, plan: Plan) -> Path:
         """Make the folder of a campaign by the command."""
         place = self.folder / f"campaign{plan.seed[0]}"
@@ -136,6 +150,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     found = Machine(tmp_path)
     with ExitStack() as stack:
         stack.callback(lambda: [found.kill(number) for number in list(found.processes)])
+        stack.callback(lambda: [found.kill_warm(number) for number in list(found.warm)])
         yield found
 
 
@@ -147,7 +162,7 @@ def test_agents_may_be_killed_in_every_phase(
     books.grant("clients", 20.0, 1e-6, int(time.time()))
     for number in range(AGENTS):
         machine.add(number, campaigns)
-        machine.start(number)
+        machine.start_warm(number)
     shutil.copyfile(machine.place(0) / "record" / "record.db", machine.folder / "copy")
     for victim, (plan, phase) in enumerate(zip(campaigns, ASKED, strict=True)):
         place = machine.campaign(plan)
@@ -163,18 +178,18 @@ def test_agents_may_be_killed_in_every_phase(
             said = []
             for line in server.stderr:
                 said.append(line)
-                if phase in line and victim in machine.processes:
-                    machine.kill(victim)
+                if phase in line and victim in machine.warm:
+                    machine.kill_warm(victim)
             assert server.wait() == 0, said
         # Its last answer may have left before it was killed.
         assert CampaignFolder.open(place).status().landed[0] in (AGENTS - 1, AGENTS), said
-        machine.start(victim)
+        machine.start_warm(victim)
     for number in range(AGENTS):
         record = ClientRecord.open(machine.place(number) / "record" / "record.db")
         for plan in campaigns:
             assert len(record.participations(plan.fingerprint)) <= 1
     # The record that is put back has forgotten all that: the agent does not start.
-    machine.kill(0)
+    machine.kill_warm(0)
     shutil.copyfile(machine.folder / "copy", machine.place(0) / "record" / "record.db")
     capsys.readouterr()
     assert run(["agent", "run", "--agent", str(machine.place(0))]) == 2

@@ -341,6 +341,17 @@ def test_a_hundred_thousand_losses_are_those_of_one_gaussian() -> None:
         assert alone < many.get_epsilon_for_delta(delta) == pytest.approx(alone, rel=2e-4)
 
 
+@each_case("number", [2, 3, 30, 4000])
+@each_case("mu", [0.003, 0.3, 2.0])
+def test_the_quick_sum_of_losses_is_that_of_dp_accounting(mu: float, number: int) -> None:
+    from dp_accounting.pld import pld_pmf
+
+    one = grid_of(pld_pmf, mu)
+    quick, exact = vars(library.self_composed(one, number)), vars(one.self_compose(number))
+    np.testing.assert_array_equal(quick.pop("_probs"), exact.pop("_probs"))
+    assert quick == exact and quick["_infinity_mass"] > 0
+
+
 def test_a_mass_that_is_infinite_has_no_epsilon() -> None:
     part = light._Part(1, np.array([-2.0, -1.0, 0.0]), np.array([0.2, 0.3, 0.4]), 0.1, 1)
     grid = light.LossGrid(0.5, (part,))

@@ -7,12 +7,18 @@ no epsilon.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from fedtally.privacy import light
+
+_CUT = 1e-15  # the mass that the tails of a sum may lose
 
 
 @cache
@@ -70,3 +76,43 @@ def _unless_missing(library: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != library:
             raise
+
+
+def self_composed(one: Any, number: int) -> Any:
+    """Return `one.self_compose(number)`: the same numbers in half the time.
+
+    dp-accounting calls SciPy for each of 40 bounds on where the sum lies, which takes longer than
+    the sum. Here their terms follow from each other.
+
+    Args:
+        one: losses on a grid, of `grids`.
+        number: how many of them there are, at least 2.
+    """
+    if grids() is light:
+        return one.self_compose(number)
+    import scipy.fft
+
+    mass = one._probs
+    least, most = _ends(mass, number)
+    length = scipy.fft.next_fast_len(max(most - least + 1, len(mass)))
+    total = np.real(scipy.fft.ifft(scipy.fft.fft(mass, length) ** number))
+    # the transform wraps around; the part that is wanted is no longer than it
+    return grids().DensePLDPmf(
+        one._discretization,
+        one._lower_loss * number + least,
+        np.roll(total, -least)[: most - least + 1],
+        _CUT - math.expm1(number * math.log1p(-one._infinity_mass)),
+        one._pessimistic_estimate,
+    )
+
+
+def _ends(mass: npt.NDArray[np.float64], number: int) -> tuple[int, int]:
+    """Return places between which a sum of losses lies but for `_CUT`, by the Chernoff bound."""
+    growth = np.exp(np.arange(len(mass)) / len(mass))
+    least, most, left = 0, (len(mass) - 1) * number, math.log(2 / _CUT)
+    rising, falling = mass, mass
+    for k in range(1, 21):
+        rising, falling, order = rising * growth, falling / growth, k / len(mass)
+        most = min(most, math.ceil((number * math.log(rising.sum()) + left) / order))
+        least = max(least, math.floor(-(number * math.log(falling.sum()) + left) / order))
+    return least, most

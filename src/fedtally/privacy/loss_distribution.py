@@ -194,7 +194,7 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
             .create_pmf_pessimistic_connect_dots_fixed_gap(step, -ends, ends, falling)
             .to_dense_pmf()
         )
-        return one.self_compose(number) if number > 1 else one
+        return library.self_composed(one, number) if number > 1 else one
 
     # also the mass of tails that a convolution may cut off
     lost = library.lost_by_convolution()
