@@ -68,6 +68,11 @@ class ReportError(IntEnum):
 
 
 @dataclass(frozen=True)
+class Empty(Message):
+    """Nothing, as the configuration of Prio3Count."""
+
+
+@dataclass(frozen=True)
 class Interval(Message):
     """The times from `start` to the one before `start + duration`."""
 
