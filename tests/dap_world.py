@@ -110,7 +110,7 @@ class World:
     def run_jobs(self, helper: Helper | None = None, now: float = NOW) -> tuple[int, int]:
         """Run jobs of all reports that wait; return how many were added, and how many not."""
         while not self.leader.is_idle:
-            self.leader.make_job(now)
+            self.leader.make_job()
         ends = [
             self.leader.finish_job(
                 job.id, (helper or self.helper).aggregate(job.request, now).answer

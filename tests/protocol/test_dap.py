@@ -40,6 +40,7 @@ from fedtally.dap.sealing import Keyring, seal
 from fedtally.dap.state import MemoryStore, Table
 from fedtally.dap.task import TaskSecret, to_text
 from fedtally.errors import InvalidInputError
+from fedtally.flp import Prio3
 
 E = ReportError
 RESULTS: list[tuple[str, list[Any], Any]] = [
@@ -88,7 +89,7 @@ def test_jobs_of_any_size_give_the_same() -> None:
     world = World()
     world.measure(0, 1, 1, 2, 2, 2, 3)
     sizes = []
-    while (job := world.leader.make_job(NOW, most=3)) is not None:
+    while (job := world.leader.make_job(most=3)) is not None:
         sizes.append(len(AggregationJobInitReq.decode(job.request).reports))
         world.leader.finish_job(job.id, world.helper.aggregate(job.request, NOW).answer)
     assert sizes == [3, 3, 1]
@@ -101,7 +102,7 @@ def test_servers_that_begin_again_give_the_same() -> None:
     world = World("sumvec")
     world.measure([1, 2, 3], [0, 0, 5])
     world.restart()
-    assert world.leader.make_job(NOW) is not None
+    assert world.leader.make_job() is not None
     world.restart()
     (job,) = world.leader.jobs()
     answer = world.helper.aggregate(job.request, NOW).answer
@@ -126,7 +127,7 @@ def test_servers_that_begin_again_give_the_same() -> None:
 def test_the_same_request_gets_the_same_bytes() -> None:
     world = World()
     world.measure(0, 1, 2)
-    job = world.leader.make_job(NOW)
+    job = world.leader.make_job()
     assert job is not None
     first = world.helper.aggregate(job.request, NOW)
     world.leader.finish_job(job.id, first.answer)
@@ -148,7 +149,7 @@ def test_the_same_request_gets_the_same_bytes() -> None:
 def test_a_resource_is_forgotten_and_what_it_did_stays() -> None:
     world = World()
     world.measure(0, 1, 2)
-    job = world.leader.make_job(NOW)
+    job = world.leader.make_job()
     assert job is not None
     made = world.helper.aggregate(job.request, NOW)
     world.leader.finish_job(job.id, made.answer)
@@ -269,7 +270,7 @@ def test_an_upload_that_cannot_be_read_keeps_nothing() -> None:
 def outcomes(world: World, *reports: Report, now: float = NOW) -> list[Any]:
     """Return what the helper says of reports that the leader finds valid."""
     assert world.upload(*reports) == []
-    job = world.leader.make_job(NOW)
+    job = world.leader.make_job()
     assert job is not None
     answer = world.helper.aggregate(job.request, now).answer
     world.leader.finish_job(job.id, answer)
@@ -357,10 +358,10 @@ def test_a_job_of_no_valid_report_is_none() -> None:
     world = World()
     report = world.report(1)
     assert world.upload(replace(report, public_share=b"")) == []
-    assert world.leader.make_job(NOW) is None
+    assert world.leader.make_job() is None
     assert world.leader.is_idle
     assert world.leader.jobs() == []
-    assert world.leader.make_job(NOW) is None
+    assert world.leader.make_job() is None
 
 
 @each_case("extensions", [(3,), (3, 3), (4, 3), (3, 4)])
@@ -398,11 +399,11 @@ def test_a_report_is_bound_to_all_that_is_said_with_it() -> None:
     ):
         world = World()
         assert world.upload(changed) == []
-        assert world.leader.make_job(NOW) is None
+        assert world.leader.make_job() is None
     for changes, passes in (({}, True), ({"info": b"\7" * 16}, False), ({"min_batch": 4}, False)):
         world = World(**changes)
         assert world.upload(report) == []
-        assert (world.leader.make_job(NOW) is not None) == passes
+        assert (world.leader.make_job() is not None) == passes
 
 
 # ---- requests to the helper ----
@@ -411,7 +412,7 @@ def test_a_report_is_bound_to_all_that_is_said_with_it() -> None:
 def job_of(world: World, *reports: Report) -> AggregationJobInitReq:
     """Return the leader's request of reports."""
     assert world.upload(*reports) == []
-    job = world.leader.make_job(NOW)
+    job = world.leader.make_job()
     assert job is not None
     return AggregationJobInitReq.decode(job.request)
 
@@ -512,8 +513,13 @@ def test_all_of_a_query_is_closed_selected_or_not() -> None:
     request = replace(asked(world, 0, 1, 1), selector=selector(world, 0, 1))
     world.helper.share(request.encode())
     for start in (-4, -1, 1, 5):
-        other = replace(request, selector=selector(world, start, 1))
-        with problem(ProblemType.BATCH_OVERLAP):
+        for collection in (request.collection, world.query(start)):
+            other = replace(request, collection=collection, selector=selector(world, start, 1))
+            with problem(ProblemType.BATCH_OVERLAP):
+                world.helper.share(other.encode())
+    for start in (-5, 6):
+        other = replace(request, collection=world.query(start), selector=selector(world, start, 1))
+        with problem(ProblemType.INVALID_BATCH_SIZE):
             world.helper.share(other.encode())
 
 
@@ -630,7 +636,7 @@ def test_a_collection_waits_for_the_jobs_of_its_interval() -> None:
     world.run_jobs()
     for hours in (-4, -2):
         world.measure(3, hours=hours)
-    job = world.leader.make_job(NOW)  # of the hours from 4 to 2 ago
+    job = world.leader.make_job()  # of the hours from 4 to 2 ago
     assert job is not None
     waiting = world.leader.collect(world.query(-2, 3).encode())
     assert (waiting.answer, waiting.ask) == (b"", b"")
@@ -647,7 +653,7 @@ def test_a_job_that_the_helper_never_answers_can_be_ended() -> None:
     world.measure(0, 1, 1)
     world.run_jobs()
     world.measure(2)
-    job = world.leader.make_job(NOW)
+    job = world.leader.make_job()
     assert job is not None
     assert world.leader.collect(world.query().encode()).ask == b""
     world.leader.abandon_job(job.id)
@@ -659,7 +665,7 @@ def test_a_job_that_the_helper_never_answers_can_be_ended() -> None:
 def test_the_answer_of_a_job_after_its_key_is_gone_adds_nothing() -> None:
     world = World()
     world.measure(0, 1)
-    job = world.leader.make_job(NOW)
+    job = world.leader.make_job()
     assert job is not None
     answer = world.helper.aggregate(job.request, NOW).answer
     secret = TaskSecret(world.task.id, SEED)
@@ -746,3 +752,19 @@ def test_a_transaction_is_whole_or_nothing() -> None:
     assert store.scan(Table.SEEN, b"b") == [(b"b", b"2"), (b"c", b"3")]
     assert store.scan(Table.SEEN, b"a", b"c") == [(b"a", b"1"), (b"b", b"2")]
     assert store.scan(Table.SEEN, limit=1) == [(b"a", b"1")]
+
+
+def test_the_leader_verifies_each_report_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proofs are most of its time: it keeps the states of its jobs until they are answered."""
+    world, calls = World(), []
+    verify = Prio3.verify_init
+
+    def counted(self: Prio3, key: bytes, aggregator: int, *rest: bytes) -> Any:
+        calls.append(aggregator)
+        return verify(self, key, aggregator, *rest)
+
+    monkeypatch.setattr(Prio3, "verify_init", counted)
+    world.measure(0, 1, 2, 3)
+    world.run_jobs()
+    world.collect()
+    assert sorted(calls) == [0] * 4 + [1] * 4

@@ -56,7 +56,7 @@ def liar(world: World, store: MemoryStore | None = None) -> Helper:
 
 
 def job_of(world: World) -> Job:
-    job = world.leader.make_job(NOW)
+    job = world.leader.make_job()
     assert job is not None
     return job
 
@@ -72,7 +72,7 @@ def test_a_late_report_of_a_collected_time_is_never_opened() -> None:
     world.run_jobs()
     world.measure(3)  # the victim: taken, in no job
     assert world.collect().result == [0, 2, 1, 0]
-    assert world.leader.make_job(NOW) is None
+    assert world.leader.make_job() is None
     for start, duration in ((0, 2), (-1, 2), (-9, 20)):
         with pytest.raises(Problem, match="^batchOverlap"):
             world.leader.collect(world.query(start, duration).encode())
@@ -198,7 +198,7 @@ def test_a_report_that_the_helper_lies_about_is_left_out(lie: Callable[[Any], An
     assert world.leader.finish_job(job.id, changed) == (2, 1)
     with pytest.raises(Problem, match="^invalidBatchSize"):  # not 3 of them
         world.collect()
-    assert world.leader.make_job(NOW) is None  # it is in no other job
+    assert world.leader.make_job() is None  # it is in no other job
 
 
 def shares_that_do_not_fit(share: AggregateShare) -> Iterator[bytes]:
@@ -408,7 +408,7 @@ def test_reports_of_a_collected_time_are_refused_by_the_helper() -> None:
     assert [error for _, error in refused] == [ReportError.BATCH_COLLECTED] * 3
     other = World()  # the leader lies: it keeps another book
     assert other.upload(*victims, now=NOW + 3600) == []
-    lying = other.leader.make_job(NOW + 3600)
+    lying = other.leader.make_job()
     assert lying is not None
     world.helper.share(request.encode())
     answer = world.helper.aggregate(lying.request, NOW + 3600).answer
@@ -505,7 +505,7 @@ def test_a_leader_keeps_its_word_in_any_order(steps: list[tuple[Any, ...]]) -> N
 
 
 def run_a_job(world: World, mischief: Helper, how: str) -> int:
-    world.leader.make_job(NOW)
+    world.leader.make_job()
     if not (jobs := world.leader.jobs()):
         return 0
     job = jobs[0]

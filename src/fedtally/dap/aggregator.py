@@ -11,6 +11,8 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import xor
 from typing import ClassVar, NamedTuple
 
 from fedtally.crypto.keys import RejectedError
@@ -164,21 +166,19 @@ class Aggregator:
         for time, added in by_time.items():
             key = _key(time)
             kept = self._store.get(Table.BUCKET, key)
-            buckets = [] if kept is None else [Bucket.decode(kept)]
-            for each in added:
-                digest = hashlib.sha256(each.metadata.id).digest()
-                buckets.append(Bucket(self.task.prio3.aggregate([each.share]), 1, digest))
+            share = self.task.prio3.aggregate([each.share for each in added])
+            digests = [hashlib.sha256(each.metadata.id).digest() for each in added]
+            buckets = [Bucket(share, len(added), _xor(digests))]
+            if kept is not None:
+                buckets.append(Bucket.decode(kept))
             self._store.put(Table.BUCKET, key, self._sum(buckets).encode())
 
     def _sum(self, buckets: Sequence[Bucket]) -> Bucket:
-        prio3, checksum = self.task.prio3, 0
-        for each in buckets:
-            checksum ^= int.from_bytes(each.checksum, "big")
-        shares = [prio3.circuit.field.decode(each.share) for each in buckets]
+        prio3 = self.task.prio3
         return Bucket(
-            prio3.aggregate(shares),
+            prio3.aggregate([prio3.circuit.field.decode(each.share) for each in buckets]),
             sum(each.count for each in buckets),
-            checksum.to_bytes(32, "big"),
+            _xor([each.checksum for each in buckets]),
         )
 
     # ---- batches ----
@@ -248,6 +248,11 @@ def check_extensions(extensions: Sequence[Extension], unsorted: ProblemType) -> 
 def resource_id(request: bytes) -> bytes:
     """Return the id of what a request makes: so the same request makes the same resource."""
     return hashlib.sha256(request).digest()[:RESOURCE_BYTES]
+
+
+def _xor(checksums: Iterable[bytes]) -> bytes:
+    numbers = (int.from_bytes(each, "big") for each in checksums)
+    return reduce(xor, numbers, 0).to_bytes(32, "big")
 
 
 def _key(time: int) -> bytes:

@@ -107,7 +107,7 @@ class Leader(Aggregator):
     def __init__(self, task: Task, secret: TaskSecret, keys: Keyring, store: Store) -> None:
         super().__init__(task, secret, keys, store)
         # of the jobs that this object made; after a restart they are made again
-        self._states: dict[bytes, list[VerifyState]] = {}
+        self._states: dict[bytes, list[VerifyState | None]] = {}
 
     # ---- uploads ----
 
@@ -151,17 +151,16 @@ class Leader(Aggregator):
 
     # ---- aggregation jobs ----
 
-    def make_job(self, now: float, most: int = MOST_REPORTS) -> Job | None:
+    def make_job(self, most: int = MOST_REPORTS) -> Job | None:
         """Make a job of reports that wait; None where none of the first `most` may be in one.
 
         Call it until nothing waits (`is_idle`).
 
         Args:
-            now: seconds since 1970.
             most: the most reports of the job.
         """
         ids = [id for id, _ in self._store.scan(Table.WAITING, limit=most)]
-        begun = [each for id in ids if (each := self._begun(id, now)) is not None]
+        begun = [each for id in ids if (each := self._begun(id)) is not None]
         with self._store.transaction():
             waiting = [id for id in ids if self._store.get(Table.WAITING, id) is not None]
             chosen = {
@@ -226,28 +225,16 @@ class Leader(Aggregator):
                 request = Outstanding.decode(kept).request
                 self._end_job(id, AggregationJobInitReq.decode(request).reports)
 
-    def _report(self, id: bytes) -> Report:
+    def _begun(self, id: bytes) -> tuple[Report, VerifyState, bytes] | None:
+        """Return a report, its state and what the helper is told; None where it is not valid."""
         kept = self._store.get(Table.REPORT, id)
         assert kept is not None
-        return Report.decode(Held.decode(kept).report)
-
-    def _begun(self, id: bytes, now: float) -> tuple[Report, VerifyState, bytes] | None:
-        """Return a report that may be in a job, its state and what the helper is told."""
-        report = self._report(id)
+        report = Report.decode(Held.decode(kept).report)
         try:
-            self._check(report.metadata, now)
             state, said = self._begin(report.metadata, report.public_share, report.leader)
         except RefusedError:
             return None
         return report, state, said
-
-    def _state(self, id: bytes) -> VerifyState | None:
-        """Return the state of a report again; None where its key is gone."""
-        report = self._report(id)
-        try:
-            return self._begin(report.metadata, report.public_share, report.leader)[0]
-        except RefusedError:
-            return None
 
     def _may_add(self, metadata: ReportMetadata) -> bool:
         """Return whether a report is new and its time open; within a transaction."""
@@ -276,9 +263,10 @@ class Leader(Aggregator):
         self, id: bytes, inits: Sequence[VerifyInit], said: Sequence[VerifyResp]
     ) -> list[Added]:
         """Return the reports that both servers find valid."""
-        states: Sequence[VerifyState | None] = self._states.get(id) or [
-            self._state(each.report.metadata.id) for each in inits
-        ]
+        states = self._states.get(id)
+        if states is None:  # after a restart; a key may be gone meanwhile
+            again = [self._begun(each.report.metadata.id) for each in inits]
+            states = [each and each[1] for each in again]
         passed = []
         for init, state, response in zip(inits, states, said, strict=True):
             if state is None or not isinstance(response.said, Continued):
