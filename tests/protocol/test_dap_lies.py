@@ -8,8 +8,9 @@ always do is leave reports out, or make none of its answers fit: then there is n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtally.crypto.keys import RejectedError
+from fedtally.dap.aggregator import resource_id
 from fedtally.dap.collector import open_result
 from fedtally.dap.draft18 import (
     AggregateShare,
@@ -37,6 +39,7 @@ from fedtally.dap.draft18 import (
     Rejected,
     ReportError,
     Role,
+    VerifyInit,
     VerifyResp,
     aggregate_share_info,
 )
@@ -44,7 +47,7 @@ from fedtally.dap.helper import Helper
 from fedtally.dap.leader import AbandonedError, Job
 from fedtally.dap.problems import Problem, ProblemType
 from fedtally.dap.sealing import config, seal
-from fedtally.dap.state import MemoryStore, Table
+from fedtally.dap.state import Bucket, Collection, MemoryStore, Table
 from fedtally.dap.task import TaskSecret
 from fedtally.errors import FedtallyError
 
@@ -236,6 +239,8 @@ def test_a_batch_that_the_helper_refuses_stays_closed() -> None:
     world.run_jobs()
     state = world.leader.collect(world.query().encode())
     world.leader.fail_collection(state.id, ProblemType.BATCH_MISMATCH)
+    kept = world.leader_store.get(Table.COLLECTION, state.id)
+    assert kept is not None and Collection.decode(kept).head == b""  # nobody gets the share
     with pytest.raises(Problem, match="^batchMismatch"):
         world.leader.collect(world.query().encode())
     with pytest.raises(Problem, match="^batchOverlap"):
@@ -385,7 +390,7 @@ def test_reports_that_the_leader_sends_again_are_not_added_again() -> None:
         said = [each.said for each in AggregationJobResp.decode(answer).reports]
         assert [each == Rejected(ReportError.REPORT_REPLAYED) for each in said] == replayed
     (row,) = world.helper_store.scan(Table.BUCKET)
-    assert int.from_bytes(row[1][-40:-32], "big") == 4
+    assert Bucket.decode(row[1]).count == 4
 
 
 def test_two_jobs_at_once_add_a_report_once() -> None:
@@ -458,27 +463,29 @@ def test_extensions_of_a_collection_are_refused_by_the_helper_too() -> None:
 # ---- everything, in any order ----
 
 
+LEAST = 2
 STEPS = st.one_of(
-    st.tuples(st.just("measure"), st.integers(-2, 0)),
+    st.tuples(st.just("measure"), st.integers(-1, 0), st.integers(1, 3)),
     st.tuples(st.just("job"), st.sampled_from(["honest", "liar", "reject", "garbage", "swap"])),
-    st.tuples(st.just("collect"), st.integers(-3, 0), st.integers(1, 3)),
+    st.tuples(st.just("collect"), st.integers(-1, 0), st.integers(1, 2)),
     st.tuples(st.just("answer"), st.sampled_from(["honest", "garbage", "refuse"])),
     st.tuples(st.just("restart")),
 )
 
 
 @settings(max_examples=60)
-@given(st.lists(STEPS, min_size=5, max_size=30))
+@given(st.lists(STEPS, min_size=15, max_size=30))
 def test_a_leader_keeps_its_word_in_any_order(steps: list[tuple[Any, ...]]) -> None:
     """However the helper lies: each share that the leader seals for a collector is of the least
     size, of reports that were added once, and of times that no other share has."""
-    world = World("count", min_batch=2)
+    world = World("count", min_batch=LEAST)
     mischief = liar(world)
     shared: dict[bytes, tuple[Interval, int]] = {}
     added, asks = 0, {}
     for step, *rest in steps:
         if step == "measure":
-            world.upload(world.report(1, *rest))
+            hours, many = rest
+            world.upload(*(world.report(1, hours) for _ in range(many)))
         elif step == "job":
             added += run_a_job(world, mischief, *rest)
         elif step == "collect":
@@ -496,12 +503,91 @@ def test_a_leader_keeps_its_word_in_any_order(steps: list[tuple[Any, ...]]) -> N
             answer_a_collection(world, mischief, id, ask, *rest)
         elif step == "restart":
             world.restart()
-    open_counts = [value[-40:-32] for _, value in world.leader_store.scan(Table.BUCKET)]
-    total = sum(count for _, count in shared.values())
-    assert total + sum(int.from_bytes(count, "big") for count in open_counts) == added
-    assert all(count >= 2 for _, count in shared.values())
+    rows = world.leader_store.scan(Table.BUCKET)
+    open_times = [Interval(int.from_bytes(time, "big"), 1) for time, _ in rows]
+    assert not any(each.holds(time) for each, _ in shared.values() for time in open_times)
+    still_open = sum(Bucket.decode(value).count for _, value in rows)
+    assert sum(count for _, count in shared.values()) + still_open == added
+    assert all(count >= LEAST for _, count in shared.values())
     intervals = sorted((each.start, each.end) for each, _ in shared.values())
     assert all(one[1] <= two[0] for one, two in pairwise(intervals))
+
+
+LEADERS_STEPS = st.one_of(
+    st.tuples(st.just("job"), st.lists(st.integers(0, 7), min_size=1, max_size=5, unique=True)),
+    st.tuples(
+        st.just("share"),
+        st.tuples(st.integers(-1, 0), st.integers(1, 2)),
+        st.tuples(st.integers(-1, 0), st.integers(1, 2)),
+        st.sampled_from([True, True, True, False]),
+    ),
+    st.tuples(st.just("restart")),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(LEADERS_STEPS, min_size=15, max_size=30))
+def test_a_helper_keeps_its_word_in_any_order(steps: list[tuple[Any, ...]]) -> None:
+    """However the leader lies, also if it knows the helper's tables: each share that the helper
+    gives is of the least size, of reports that were added once, and of times that no other has."""
+    world, inits = World("count", min_batch=LEAST), reports_of_two_hours()
+    added: set[bytes] = set()
+    shared: dict[bytes, tuple[Interval, int]] = {}
+    for step, *rest in steps:
+        if step == "job":
+            chosen = tuple(inits[place] for place in rest[0])
+            body = AggregationJobInitReq(0, b"", (), chosen).encode()
+            seen_before = world.helper_store.get(Table.JOB_ANSWER, resource_id(body)) is not None
+            answer = world.helper.aggregate(body, NOW).answer
+            passed = {
+                each.id
+                for each in AggregationJobResp.decode(answer).reports
+                if isinstance(each.said, Continued)
+            }
+            assert seen_before or not passed & added  # else it is the same answer again
+            added |= passed
+        elif step == "share":
+            query, selected, knows = rest
+            request = share_request(world, query, selected, knows)
+            with suppress(Problem):
+                world.helper.share(request.encode())
+                asked_for = Interval.decode(request.collection.query.config)
+                shared[request.encode()] = asked_for, request.report_count
+        else:
+            world.restart()
+    rows = world.helper_store.scan(Table.BUCKET)
+    open_times = [Interval(int.from_bytes(time, "big"), 1) for time, _ in rows]
+    assert not any(each.holds(time) for each, _ in shared.values() for time in open_times)
+    still_open = sum(Bucket.decode(value).count for _, value in rows)
+    assert sum(count for _, count in shared.values()) + still_open <= len(added)
+    assert all(count >= LEAST for _, count in shared.values())
+    intervals = sorted((each.start, each.end) for each, _ in shared.values())
+    assert all(one[1] <= two[0] for one, two in pairwise(intervals))
+
+
+@cache
+def reports_of_two_hours() -> tuple[VerifyInit, ...]:
+    """Return what a leader sends of 8 reports."""
+    world = World("count", min_batch=LEAST)
+    for hours in (-1, -1, -1, -1, 0, 0, 0, 0):
+        world.measure(1, hours=hours)
+    return AggregationJobInitReq.decode(job_of(world).request).reports
+
+
+def share_request(
+    world: World, query: tuple[int, int], selected: tuple[int, int], knows: bool
+) -> AggregateShareReq:
+    """Return a request; a leader that knows the helper's tables says what these say."""
+    interval = Interval(world.hour + selected[0], selected[1])
+    rows = [
+        Bucket.decode(value)
+        for time, value in world.helper_store.scan(Table.BUCKET)
+        if interval.holds(Interval(int.from_bytes(time, "big"), 1))
+    ]
+    total = world.helper._sum(rows)
+    count = total.count if knows else 3
+    selector = BatchSelector(BatchMode.TIME_INTERVAL, interval.encode())
+    return AggregateShareReq(world.query(*query), selector, count, total.checksum)
 
 
 def run_a_job(world: World, mischief: Helper, how: str) -> int:
