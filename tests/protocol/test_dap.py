@@ -228,7 +228,7 @@ def test_reports_that_are_not_taken_are_named_in_order() -> None:
     assert world.upload(old_key, good, extended, before, after) == [
         (b"k" * 16, E.OUTDATED_CONFIG),
         (extended.metadata.id, E.INVALID_MESSAGE),
-        (before.metadata.id, E.TASK_NOT_STARTED),
+        (before.metadata.id, E.REPORT_DROPPED),
         (b"a" * 16, E.REPORT_TOO_EARLY),
     ]
     assert world.run_jobs() == (1, 0)
@@ -245,8 +245,8 @@ def test_the_times_that_are_taken() -> None:
         (first, start - 301, E.REPORT_TOO_EARLY),
         (last, end - HOUR - 300, None),
         (last, end + 9 * HOUR, None),
-        (last + 1, end + 9 * HOUR, E.TASK_EXPIRED),
-        (first - 1, start, E.TASK_NOT_STARTED),
+        (last + 1, end + 9 * HOUR, E.REPORT_DROPPED),
+        (first - 1, start, E.REPORT_DROPPED),
     ]:
         changed = replace(report, metadata=replace(report.metadata, time=time, id=bytes(16)))
         fresh = Leader(world.task, TaskSecret(world.task.id, SEED), LEADER_KEYS, MemoryStore())
@@ -463,14 +463,24 @@ def test_a_job_has_one_step() -> None:
 def test_the_helper_looks_at_times_itself() -> None:
     world = World()
     init = job_of(world, world.report(1)).reports[0]
-    request = AggregationJobInitReq(0, b"", (), (init,)).encode()
-    for now, error in [
-        (NOW - 2 * HOUR, E.REPORT_TOO_EARLY),
-        (NOW, None),
+    start, end = TASK_SECONDS
+    first, last = world.task.interval.start, world.task.interval.end - 1
+    for time, now, error in [
+        (world.hour, NOW - 2 * HOUR, E.REPORT_TOO_EARLY),
+        (world.hour, NOW, None),
+        (first, start - 301, E.REPORT_TOO_EARLY),
+        (first, start - 300, E.HPKE_DECRYPT_ERROR),  # in time, but of another report
+        (first - 1, start, E.TASK_NOT_STARTED),
+        (last, end + HOUR, E.HPKE_DECRYPT_ERROR),
+        (last + 1, end + HOUR, E.TASK_EXPIRED),
+        (2**64 - 1, end + HOUR, E.REPORT_TOO_EARLY),
     ]:
+        metadata = replace(init.report.metadata, time=time)
+        changed = replace(init, report=replace(init.report, metadata=metadata))
+        request = AggregationJobInitReq(0, b"", (), (changed,)).encode()
         helper = Helper(world.task, TaskSecret(world.task.id, SEED), HELPER_KEYS, MemoryStore())
         said = AggregationJobResp.decode(helper.aggregate(request, now).answer).reports[0].said
-        assert said == Rejected(error) if error else isinstance(said, Continued)
+        assert said == Rejected(error) if error else isinstance(said, Continued), (time, now)
 
 
 def asked(world: World, *measurements: Any) -> AggregateShareReq:
@@ -624,7 +634,7 @@ def test_collected_times_are_found_wherever_they_lie() -> None:
         world.collect(start, duration)
     closed = {-9, -8, -7, -4, -3, -1}
     for hours in range(-10, 1):
-        error = [E.BATCH_COLLECTED] if hours in closed else []
+        error = [E.REPORT_REPLAYED] if hours in closed else []
         assert [error for _, error in world.upload(world.report(1, hours))] == error, hours
     assert world.collect(-6, 2).count == 2
     assert world.collect(0, 1).count == 1

@@ -245,7 +245,7 @@ def test_a_batch_that_the_helper_refuses_stays_closed() -> None:
         world.leader.collect(world.query().encode())
     with pytest.raises(Problem, match="^batchOverlap"):
         world.leader.collect(world.query(-1, 2).encode())
-    assert [error for _, error in world.upload(world.report(1))] == [ReportError.BATCH_COLLECTED]
+    assert [error for _, error in world.upload(world.report(1))] == [ReportError.REPORT_REPLAYED]
 
 
 def test_an_answered_collection_cannot_be_made_to_fail() -> None:
@@ -410,7 +410,7 @@ def test_reports_of_a_collected_time_are_refused_by_the_helper() -> None:
     request = asked(world, 1, 1, 2)
     victims = [world.report(3, hours) for hours in (-1, 0, 1)]
     refused = world.upload(*victims, now=NOW + 3600)  # an honest leader has closed the times
-    assert [error for _, error in refused] == [ReportError.BATCH_COLLECTED] * 3
+    assert [error for _, error in refused] == [ReportError.REPORT_REPLAYED] * 3
     other = World()  # the leader lies: it keeps another book
     assert other.upload(*victims, now=NOW + 3600) == []
     lying = other.leader.make_job()

@@ -53,6 +53,12 @@ from fedtally.flp.prio3 import VerifyState
 from fedtally.flp.proof import ReportRefusedError
 
 MOST_REPORTS = 256  # of a job, unless another number is given
+# what a client is told in other words than the leader (draft 18, section 4.4.2.2)
+_AT_UPLOAD = {
+    ReportError.BATCH_COLLECTED: ReportError.REPORT_REPLAYED,
+    ReportError.TASK_NOT_STARTED: ReportError.REPORT_DROPPED,
+    ReportError.TASK_EXPIRED: ReportError.REPORT_DROPPED,
+}
 
 
 class AbandonedError(FedtallyError):
@@ -131,7 +137,8 @@ class Leader(Aggregator):
                 try:
                     self._take(report, now)
                 except RefusedError as error:
-                    refused.append(ReportUploadStatus(report.metadata.id, error.error))
+                    said = _AT_UPLOAD.get(error.error, error.error)
+                    refused.append(ReportUploadStatus(report.metadata.id, said))
         return UploadErrors(tuple(refused)).encode()
 
     def _take(self, report: Report, now: float) -> None:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Self
 from fedtally.base import toml, validate
 from fedtally.crypto.keys import Secret, hkdf
 from fedtally.dap.draft18 import (
+    DRAFT,
     TASK_INTERVAL,
     BatchMode,
     Empty,
@@ -204,22 +205,16 @@ class Task:
         """Return the public file."""
         of, name = self.configuration, _NAMES[self.configuration.vdaf_type]
         sizes = KINDS[name].sizes.decode(of.vdaf_configuration)
-        head = dict(
-            zip(
-                _ENTRIES,
-                [
-                    PUBLIC_SCHEMA,
-                    18,
-                    to_text(self.id),
-                    of.task_info.hex(),
-                    of.leader.decode(),
-                    of.helper.decode(),
-                    of.precision,
-                    of.min_batch,
-                ],
-                strict=True,
-            )
-        )
+        head = {
+            "schema": PUBLIC_SCHEMA,
+            "draft": DRAFT,
+            "id": to_text(self.id),
+            "info": of.task_info.hex(),
+            "leader": of.leader.decode(),
+            "helper": of.helper.decode(),
+            "precision": of.precision,
+            "min_batch": of.min_batch,
+        }
         interval = {
             "start": self.interval.start * of.precision,
             "end": self.interval.end * of.precision,
@@ -237,8 +232,8 @@ class Task:
                 task.
         """
         values = _read(text, PUBLIC_SCHEMA, (*_ENTRIES, *_TABLES))
-        if values["draft"] != 18:
-            raise InvalidInputError(f"draft must be 18, got {values['draft']!r}")
+        if values["draft"] != DRAFT:
+            raise InvalidInputError(f"draft must be {DRAFT}, got {values['draft']!r}")
         interval = validate.table("interval", values["interval"], ["start", "end"])
         collector = validate.table("collector", values["collector"], ["id", "key"])
         if not isinstance(values["vdaf"], dict) or "kind" not in values["vdaf"]:
