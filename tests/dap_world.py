@@ -68,7 +68,8 @@ class World:
 
     def __init__(self, vdaf: str = "histogram", **changes: Any) -> None:
         self.task = make_task(vdaf, **changes)
-        self.leader_store, self.helper_store = MemoryStore(), MemoryStore()
+        self.leader_store: Any = MemoryStore()
+        self.helper_store: Any = MemoryStore()
         self.restart()
         self.made = 0
 
