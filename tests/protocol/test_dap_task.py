@@ -10,10 +10,10 @@ import pytest
 from cases import each_case
 from dap_world import COLLECTOR, SIZES, TASK_SECONDS, key, make_task
 
+from fedtally.crypto.hpke_aad import SUITE
 from fedtally.crypto.keys import RejectedError, Secret
 from fedtally.dap.client import make_report, random_bytes
 from fedtally.dap.draft18 import (
-    SUITE,
     BatchMode,
     Extension,
     HpkeConfig,

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from fedtally.base import validate
 from fedtally.crypto import hpke_aad
-from fedtally.crypto.hpke_aad import RecipientKey
+from fedtally.crypto.hpke_aad import SUITE, RecipientKey
 from fedtally.crypto.keys import RejectedError, check_point
-from fedtally.dap.draft18 import SUITE, HpkeCiphertext, HpkeConfig, HpkeConfigList
+from fedtally.dap.draft18 import HpkeCiphertext, HpkeConfig, HpkeConfigList
 from fedtally.errors import InvalidInputError
 
 
