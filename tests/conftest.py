@@ -24,7 +24,7 @@ PROJECT = Path(__file__).parent / "project"
 collect_ignore = ["light.py"]  # to look for its doctests would hide packages from all other tests
 EXTRAS = {"jinja2", "matplotlib", "pandas", "polars", "psycopg"}
 # The packages whose branches are counted: as in pyproject.toml, for coverage.
-COUNTED = re.compile(r"\bfedtally\.(campaign|crypto|flp|plan|secagg)\b")
+COUNTED = re.compile(r"\bfedtally\.(campaign|crypto|dap|flp|plan|secagg)\b")
 
 # A shared machine outlasts the usual 200 ms. The fixture `backend` is the same for all examples of
 # a test, so that its scope does no harm.

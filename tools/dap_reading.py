@@ -50,6 +50,7 @@ enum {
 } ReportError;
 enum { continue(0), finish(1), reject(2), (255) } VerifyRespType;
 
+struct { } Empty;
 struct { HpkeConfigId config_id; opaque enc<1..2^16-1>; opaque payload<1..2^32-1>; } HpkeCiphertext;
 struct { Time start; Duration duration; } Interval;
 struct { ExtensionType extension_type; opaque extension_data<0..2^16-1>; } Extension;

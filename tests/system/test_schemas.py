@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from fedtally.errors import UnreadableFileError
-from fedtally.store import Batches, Campaigns, ClientRecord, Ledger
+from fedtally.store import Batches, Campaigns, ClientRecord, DapFile, Ledger
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "schemas.json"
 SCHEMAS: dict[str, dict[str, list[str]]] = json.loads(VECTORS.read_text())
-KINDS: list[Any] = [Batches, Campaigns, ClientRecord, Ledger]
+KINDS: list[Any] = [Batches, Campaigns, ClientRecord, DapFile, Ledger]
 EARLIER = [(kind, version) for kind in KINDS for version in range(1, kind._schema)]
 WAYS = {"campaigns": "fedtally campaign init", "client record": "fedtally agent init"}
 pytestmark = pytest.mark.usefixtures("no_sync")

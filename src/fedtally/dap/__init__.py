@@ -1,7 +1,71 @@
 """The Distributed Aggregation Protocol (DAP), the standard of sums by two servers. Sans-IO.
 
+Clients of any maker report measurements, without an identity. Two servers verify the reports and
+add them up, and a collector learns the sum of a batch. The batches are intervals of time.
+
 - `presentation`: the language that its messages are written in
 - `draft18`: the messages of draft-ietf-ppm-dap-18, and the names of the version
+- `task`: what all parties agree on, in a public and a secret file
+- `sealing`: keys with numbers
+- `client`: a report of a measurement
+- `aggregator`: what both servers do alike; `leader`, `helper`: what they do each
+- `state`: what a server keeps, and a store in memory
+- `problems`: the errors of the draft
+- `collector`: a query, and its result
 
-The modules have no input, output or clock.
+The modules have no input, output or clock. A server object is for one thread at a time.
+
+Three clients say which of four answers is theirs:
+
+>>> from secrets import token_bytes
+>>> from fedtally.crypto.hpke_aad import RecipientKey
+>>> from fedtally.crypto.keys import Secret
+>>> keys = [Keyring({1: RecipientKey(Secret(token_bytes(32)))}) for _ in range(3)]
+>>> leaders, helpers, collectors = [ring.configs.configs[0] for ring in keys]
+>>> task = Task.make("histogram", {"buckets": 4, "chunk": 2}, info=token_bytes(16),
+...     leader="https://leader.example/", helper="https://helper.example/", precision=3600,
+...     min_batch=3, start=0, end=7200, collector=collectors)
+>>> secret = TaskSecret(task.id, Secret(token_bytes(32)))
+>>> leader = Leader(task, secret, keys[0], MemoryStore())
+>>> helper = Helper(task, secret, keys[1], MemoryStore())
+>>> reports = [make_report(task, answer, leader=leaders, helper=helpers, now=60.0,
+...     random=token_bytes(random_bytes(task))) for answer in (2, 0, 2)]
+>>> for report in reports:
+...     _ = leader.upload(report.encode(), now=60.0)
+>>> job = leader.make_job()
+>>> leader.finish_job(job.id, helper.aggregate(job.request, now=60.0).answer)
+JobEnd(added=3, refused=0)
+>>> query = make_query(task, start=0, end=3600)
+>>> asked = leader.collect(query.encode())
+>>> done = leader.finish_collection(asked.id, helper.share(asked.ask).answer)
+>>> open_result(task, keys[2], query, done.answer)
+Collected(count=3, start=0, end=3600, result=[1, 0, 2, 0])
 """
+
+from fedtally.dap.client import make_report, random_bytes
+from fedtally.dap.collector import Collected, make_query, open_result
+from fedtally.dap.helper import Helper
+from fedtally.dap.leader import AbandonedError, Leader
+from fedtally.dap.problems import Problem, ProblemType, UnknownResourceError
+from fedtally.dap.sealing import Keyring
+from fedtally.dap.state import MemoryStore, Store
+from fedtally.dap.task import Task, TaskSecret
+
+__all__ = [
+    "AbandonedError",
+    "Collected",
+    "Helper",
+    "Keyring",
+    "Leader",
+    "MemoryStore",
+    "Problem",
+    "ProblemType",
+    "Store",
+    "Task",
+    "TaskSecret",
+    "UnknownResourceError",
+    "make_query",
+    "make_report",
+    "open_result",
+    "random_bytes",
+]

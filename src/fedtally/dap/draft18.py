@@ -14,9 +14,9 @@ from typing import Annotated, ClassVar
 
 from fedtally.dap.presentation import Fixed, Message, Number, Opaque, Rest, Vector
 
+DRAFT = 18
 VERSION = b"dap-18"
 TASK_INTERVAL = 1  # the task extension
-SUITE = (0x0020, 0x0001, 0x0001)  # X25519, HKDF-SHA256, AES-128-GCM: what everybody must have
 
 TaskId = Annotated[bytes, Fixed(32)]
 ReportId = Annotated[bytes, Fixed(16)]
@@ -65,6 +65,11 @@ class ReportError(IntEnum):
 
 
 # ---- parts ----
+
+
+@dataclass(frozen=True)
+class Empty(Message):
+    """Nothing, as the configuration of Prio3Count."""
 
 
 @dataclass(frozen=True)

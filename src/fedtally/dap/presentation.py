@@ -271,6 +271,7 @@ class Nested:
         raise MalformedError(f"no message begins with the byte {reader.next} here")
 
 
+@dataclass(frozen=True)
 class Message:
     """The base of messages, all of them frozen dataclasses.
 
@@ -297,7 +298,7 @@ class Message:
         Raises:
             InvalidInputError: a field is out of range.
         """
-        kind: Any = type(self)
+        kind: Any = type(self)  # mypy takes the class of a dataclass for unhashable
         fields = [codec.write(getattr(self, name)) for name, codec in _codecs(kind)]
         return self.tag + b"".join(fields)
 

@@ -13,6 +13,7 @@ Plans with validity "proofs" use it, through `secagg.two_server.proofs`; `Prio3`
 - `circuits`: the circuits of Prio3
 - `one_hot`: the circuit of a client's count sketch, and the small fields that it is for
 - `prio3`: shard, verify, aggregate, unshard; needs `pip install 'fedtally[prio3]'`
+- `prio3_draft08`: its servers in draft 08, which clients of DAP draft 09 speak
 
 The modules have no input, output, clock or randomness.
 """

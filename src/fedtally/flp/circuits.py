@@ -130,7 +130,8 @@ class SumVec:
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
         """Return the inputs of all calls."""
-        return _bit_inputs(self.field, self.chunk, self.calls, measurement, joint, shares)
+        powers = self.field.powers(joint, self.chunk + 1)[..., 1:, :]
+        return bit_inputs(self.field, measurement, powers, shares)
 
     def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
         """Return the output."""
@@ -190,7 +191,8 @@ class Histogram:
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
         """Return the inputs of all calls."""
-        return _bit_inputs(self.field, self.chunk, self.calls, measurement, joint, shares)
+        powers = self.field.powers(joint, self.chunk + 1)[..., 1:, :]
+        return bit_inputs(self.field, measurement, powers, shares)
 
     def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
         """Return the outputs."""
@@ -200,15 +202,20 @@ class Histogram:
         return np.stack(np.broadcast_arrays(bits, count), -2)
 
 
-def _bit_inputs(
-    field: Field, chunk: int, calls: int, measurement: Array, joint: Array, shares: int
-) -> Array:
-    """Return the inputs r^(j + 1) x, x - 1, of which the gadget makes 0 if each word x is a bit."""
+def bit_inputs(field: Field, measurement: Array, powers: Array, shares: int) -> Array:
+    """Return the inputs r x, x - 1, of which the gadget makes 0 if each word x is a bit.
+
+    Args:
+        field: the field.
+        measurement: the words, [..., words].
+        powers: the r of each word, powers of what is random, [..., calls, chunk, K].
+        shares: the servers.
+    """
     lead, length = measurement.shape[:-1], measurement.shape[-1]
+    calls, chunk = powers.shape[-3:-1]
     words = np.zeros((*lead, calls * chunk), field.dtype)  # what is missing counts as 0
     words[..., :length] = measurement
     words = words.reshape(*lead, calls, chunk)
-    powers = field.powers(joint, chunk + 1)[..., 1:, :]
     left = field.scale(powers, words)
     right = field.constant(words - field.inverse(shares))
     pairs = np.stack(np.broadcast_arrays(left, right), -2)  # [..., calls, chunk, 2, K]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -81,6 +81,9 @@ class Prio3:
     context: bytes = field(kw_only=True)
     shares: int = field(default=2, kw_only=True)
     proofs: int = field(default=1, kw_only=True)
+
+    seed_bytes: ClassVar[int] = SEED_BYTES
+    _helper_seeds: ClassVar[int] = 1  # in a helper's share: for its words and for its proofs
 
     def __post_init__(self) -> None:
         validate.integer(0, 2**32 - 1, id=self.id)
@@ -173,7 +176,7 @@ class Prio3:
             ReportRefusedError: a share is of another length, or has a word outside the field; or
                 (in 2^-58 cases at most) the test point would not hide the report.
         """
-        _exactly(SEED_BYTES, verify_key=verify_key)
+        _exactly(self.seed_bytes, verify_key=verify_key)
         _exactly(NONCE_BYTES, nonce=nonce)
         aggregator = validate.integer(0, self.shares - 1, aggregator=aggregator)
         size = self._blind_bytes * self.shares
@@ -181,7 +184,8 @@ class Prio3:
             raise ReportRefusedError(f"a public share has {size} bytes, got {len(public_share)}")
         opened, part, seed = self._opened(aggregator, share), b"", b""
         if size:
-            parts = [public_share[i : i + SEED_BYTES] for i in range(0, size, SEED_BYTES)]
+            step = self.seed_bytes
+            parts = [public_share[i : i + step] for i in range(0, size, step)]
             # what this one got, whatever the client says that it got
             parts[aggregator] = part = self._joint_part(
                 aggregator, opened.blind, opened.words, nonce
@@ -190,7 +194,11 @@ class Prio3:
         length = self._proof.query_random_length
         query_random = self._expand(_QUERY, verify_key, bytes([self.proofs]) + nonce, length)
         verifier = self._proof.query(
-            opened.words, opened.proofs, query_random, self._joint(seed), self.shares
+            opened.words,
+            self._by_values(opened.proofs),
+            query_random,
+            self._joint(seed),
+            self.shares,
         )
         state = VerifyState(self.circuit.truncate(opened.words), seed)
         return state, self.circuit.field.encode(verifier) + part
@@ -256,12 +264,12 @@ class Prio3:
 
     @property
     def _blind_bytes(self) -> int:
-        return SEED_BYTES if self.circuit.joint_length else 0
+        return self.seed_bytes if self.circuit.joint_length else 0
 
     def _opened(self, aggregator: int, share: bytes) -> _Opened:
         """Return what an input share holds."""
         size, length = self.circuit.field.word_bytes, self.circuit.length
-        whole = SEED_BYTES
+        whole = self.seed_bytes * self._helper_seeds
         if not aggregator:
             whole = size * (length + self.proofs * self._proof.proof_length)
         if len(share) != whole + self._blind_bytes:
@@ -273,11 +281,16 @@ class Prio3:
         if not aggregator:
             words = self._words(seed)
             return _Opened(words[:length], words[length:].reshape(self.proofs, -1, 1), blind)
-        stream = self._stream(_MEASUREMENT_SHARE, seed, bytes([aggregator]))
+        stream = self._stream(_MEASUREMENT_SHARE, seed[: self.seed_bytes], bytes([aggregator]))
         words = self.circuit.field.sample(stream, length)
         binder = bytes([self.proofs, aggregator])
-        proofs = self._expand(_PROOF_SHARE, seed, binder, self._proof.proof_length)
+        last = seed[-self.seed_bytes :]
+        proofs = self._expand(_PROOF_SHARE, last, binder, self._proof.proof_length)
         return _Opened(words, proofs, blind)
+
+    def _by_values(self, proofs: Array) -> Array:
+        """Return proofs, or shares of them, with the values of their polynomials."""
+        return proofs
 
     def _words(self, data: bytes) -> Array:
         try:
@@ -287,13 +300,14 @@ class Prio3:
 
     def _joint_part(self, aggregator: int, blind: bytes, words: Array, nonce: bytes) -> bytes:
         binder = bytes([aggregator]) + nonce + self.circuit.field.encode(words)
-        return self._stream(_JOINT_PART, blind, binder)(SEED_BYTES)
+        return self._stream(_JOINT_PART, blind, binder)(self.seed_bytes)
 
     def _joint_seed(self, parts: Sequence[bytes]) -> bytes:
         """Return the seed of the joint randomness, or nothing where there is none."""
         if not self._blind_bytes:
             return b""
-        return self._stream(_JOINT_SEED, bytes(SEED_BYTES), b"".join(parts))(SEED_BYTES)
+        nothing = bytes(self.seed_bytes)
+        return self._stream(_JOINT_SEED, nothing, b"".join(parts))(self.seed_bytes)
 
     def _joint(self, seed: bytes) -> Array:
         return self._expand(_JOINT, seed, bytes([self.proofs]), self.circuit.joint_length)
@@ -305,14 +319,15 @@ class Prio3:
 
     def _stream(self, usage: int, seed: bytes, binder: bytes) -> Callable[[int], bytes]:
         """Return XofTurboShake128 of a seed: a function of the number of bytes."""
-        label = (
-            bytes([VERSION, _VDAF])
-            + self.id.to_bytes(4, "big")
-            + usage.to_bytes(2, "big")
-            + self.context
-        )
-        message = len(label).to_bytes(2, "little") + label + bytes([len(seed)]) + seed + binder
-        return partial(turboshake128, message, _DOMAIN)
+        return partial(turboshake128, self._head(usage, seed) + binder, _DOMAIN)
+
+    def _head(self, usage: int, seed: bytes) -> bytes:
+        """Return what a stream is of, before its binder."""
+        label = self._label(VERSION, usage) + self.context
+        return len(label).to_bytes(2, "little") + label + bytes([len(seed)]) + seed
+
+    def _label(self, version: int, usage: int) -> bytes:
+        return bytes([version, _VDAF]) + self.id.to_bytes(4, "big") + usage.to_bytes(2, "big")
 
 
 class _Opened(NamedTuple):

@@ -27,9 +27,9 @@ Times are arguments, Unix seconds; only `Campaigns.claim` takes a clock. A name 
 imports SQLAlchemy on first use, which is slow: import it inside the functions that need it.
 
 The rooms are `database` (connections, transactions, triggers), `ledger`, `campaigns`,
-`batches`, `client_record`, `outbox` (a client's reports to two servers), `claims` (which process
-writes?), `writes` (how many writes has a file seen?), and `marks` (does a file lag behind what was
-said?).
+`batches`, `dap` (one server of a DAP task), `client_record`, `outbox` (a client's reports to two
+servers), `claims` (which process writes?), `writes` (how many writes has a file seen?), and `marks`
+(does a file lag behind what was said?).
 
 >>> import tempfile
 >>> from fedtally.privacy.budget import Charge
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         SavedSession,
     )
     from fedtally.store.client_record import ClientRecord, Journal, Part
+    from fedtally.store.dap import DapFile, DapStore
     from fedtally.store.database import WAIT_SECONDS, StoreError
     from fedtally.store.ledger import EXPORT, Landing, Ledger, Reservation
     from fedtally.store.outbox import Fate, Said, Unsent
@@ -89,6 +90,10 @@ _HOMES = {
         "ClientRecord",
         "Journal",
         "Part",
+    ),
+    "dap": (
+        "DapFile",
+        "DapStore",
     ),
     "database": (
         "WAIT_SECONDS",
@@ -118,6 +123,8 @@ __all__ = [
     "CampaignStore",
     "Campaigns",
     "ClientRecord",
+    "DapFile",
+    "DapStore",
     "EndedSession",
     "Fate",
     "Journal",

@@ -1,0 +1,94 @@
+"""The collector of DAP: it asks the leader for a batch, and opens both servers' shares of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedtally.base import validate
+from fedtally.dap.draft18 import (
+    AggregateShareAad,
+    BatchMode,
+    CollectionJobReq,
+    CollectionJobResp,
+    Interval,
+    Query,
+    Role,
+    aggregate_share_info,
+)
+from fedtally.dap.presentation import MalformedError
+from fedtally.dap.sealing import Keyring
+from fedtally.dap.task import Task
+from fedtally.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The result of a batch.
+
+    Attributes:
+        count: the number of reports, as the leader says.
+        start: the first second of the smallest interval with all of them.
+        end: the second after that interval.
+        result: a number for a count, a list for a vector of sums and for a histogram.
+    """
+
+    count: int
+    start: int
+    end: int
+    result: Any
+
+
+def make_query(task: Task, start: int, end: int) -> CollectionJobReq:
+    """Return the request for the batch of an interval.
+
+    Args:
+        task: the task.
+        start: its first second, a multiple of the precision.
+        end: the second after the last one, a multiple of the precision.
+    """
+    precision = task.configuration.precision
+    for name, seconds in (("start", start), ("end", end)):
+        if validate.integer(0, **{name: seconds}) % precision:
+            raise InvalidInputError(
+                f"{name} must be a multiple of the precision, {precision} s, got {seconds}"
+            )
+    if end <= start:
+        raise InvalidInputError(f"end must be after start, {start}, got {end}")
+    interval = Interval(start // precision, (end - start) // precision)
+    return CollectionJobReq(Query(BatchMode.TIME_INTERVAL, interval.encode()), b"", ())
+
+
+def open_result(task: Task, keys: Keyring, request: CollectionJobReq, body: bytes) -> Collected:
+    """Return the result in a CollectionJobResp.
+
+    Args:
+        task: the task.
+        keys: the collector's keys.
+        request: the request that it answers.
+        body: the answer.
+
+    Raises:
+        InvalidInputError: the answer is damaged, of another request, or of a batch that is too
+            small or outside of the request.
+    """
+    answer = CollectionJobResp.decode(body)
+    if answer.report_count < task.min_batch:
+        raise MalformedError(
+            f"a batch must have {task.min_batch} reports or more, got {answer.report_count}"
+        )
+    asked = Interval.decode(request.query.config)
+    if not answer.interval.is_valid or not asked.holds(answer.interval):
+        raise MalformedError("the answer is of another interval")
+    aad = AggregateShareAad(task.id, task.configuration, request).encode()
+    shares = [
+        keys.open(sealed, aggregate_share_info(role), aad)
+        for sealed, role in ((answer.leader, Role.LEADER), (answer.helper, Role.HELPER))
+    ]
+    precision = task.configuration.precision
+    return Collected(
+        answer.report_count,
+        answer.interval.start * precision,
+        answer.interval.end * precision,
+        task.prio3.unshard(shares),
+    )

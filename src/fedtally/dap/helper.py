@@ -1,0 +1,204 @@
+"""The helper of DAP: it verifies the reports that the leader sends, and gives shares of batches.
+
+Its answers are kept under the digest of their request, in the transaction that changed its
+tables: the same request gets the same bytes, whatever happened in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from fedtally.dap.aggregator import (
+    KEY_ID,
+    Added,
+    Aggregator,
+    RefusedError,
+    Resource,
+    check_extensions,
+    resource_id,
+)
+from fedtally.dap.draft18 import (
+    AggregateShare,
+    AggregateShareReq,
+    AggregationJobContinueReq,
+    AggregationJobInitReq,
+    AggregationJobResp,
+    Continued,
+    Finish,
+    Initialize,
+    Rejected,
+    ReportError,
+    Role,
+    VerifyInit,
+    VerifyResp,
+)
+from fedtally.dap.presentation import MalformedError
+from fedtally.dap.problems import Problem, ProblemType, UnknownResourceError
+from fedtally.dap.state import Table
+from fedtally.flp.proof import ReportRefusedError
+
+
+class Helper(Aggregator):
+    """The helper of one task."""
+
+    role: ClassVar[Role] = Role.HELPER
+
+    # ---- aggregation jobs ----
+
+    def aggregate(self, body: bytes, now: float) -> Resource:
+        """Verify and add the reports of an AggregationJobInitReq; answer an AggregationJobResp.
+
+        Args:
+            body: the request.
+            now: seconds since 1970.
+
+        Raises:
+            Problem: the request is refused, and no report was added.
+        """
+        id = resource_id(body)
+        kept = self._store.get(Table.JOB_ANSWER, id)
+        if kept is None:
+            request = _read_job(body)
+            verified = [self._verify(each, now) for each in request.reports]
+            with self._store.transaction():
+                kept = self._store.get(Table.JOB_ANSWER, id) or self._commit(verified)
+                self._store.put(Table.JOB_ANSWER, id, kept)
+        return Resource(id, kept)
+
+    def aggregation_job(self, id: bytes) -> bytes:
+        """Return the answer of a job again.
+
+        Raises:
+            Problem: there is no such job.
+        """
+        kept = self._store.get(Table.JOB_ANSWER, id)
+        if kept is None:
+            raise Problem(ProblemType.UNRECOGNIZED_AGGREGATION_JOB, "there is no such job")
+        return kept
+
+    def proceed(self, id: bytes, body: bytes) -> bytes:
+        """Refuse an AggregationJobContinueReq: a job of Prio3 has one step.
+
+        Raises:
+            Problem: always.
+        """
+        self.aggregation_job(id)
+        try:
+            step = AggregationJobContinueReq.decode(body).step
+        except MalformedError as error:
+            raise Problem(ProblemType.INVALID_MESSAGE, str(error)) from None
+        raise Problem(ProblemType.STEP_MISMATCH, f"the job has no step {step}")
+
+    def forget_aggregation_job(self, id: bytes) -> None:
+        """Forget the answer of a job; its reports stay added."""
+        self.aggregation_job(id)
+        self._store.drop(Table.JOB_ANSWER, id)
+
+    def _verify(self, init: VerifyInit, now: float) -> tuple[VerifyResp, Added | None]:
+        """Return what is said of a report, and what it adds if it passes."""
+        report = init.report
+        try:
+            self._check(report.metadata, now)
+            state, said = self._begin(report.metadata, report.public_share, report.sealed)
+        except RefusedError as error:
+            return _rejected(report.metadata.id, error.error), None
+        prio3 = self.task.prio3
+        try:
+            leader_said = Initialize.decode(init.payload).verifier_share
+            message = prio3.verifier_shares_to_message([leader_said, said])
+            added = Added(report.metadata, prio3.verify_next(state, message))
+        except (MalformedError, ReportRefusedError):
+            return _rejected(report.metadata.id, ReportError.VDAF_VERIFY_ERROR), None
+        return VerifyResp(report.metadata.id, Continued(Finish(message).encode())), added
+
+    def _commit(self, verified: Sequence[tuple[VerifyResp, Added | None]]) -> bytes:
+        """Add the reports that passed, and return the answer; within a transaction."""
+        said, passed = [], []
+        for response, added in verified:
+            said.append(response)
+            if added is None:
+                continue
+            try:
+                self._check_again(added.metadata)
+            except RefusedError as error:
+                said[-1] = _rejected(response.id, error.error)
+            else:
+                passed.append(added)
+        self._add(passed)
+        return AggregationJobResp(tuple(said)).encode()
+
+    # ---- aggregate shares ----
+
+    def share(self, body: bytes) -> Resource:
+        """Close the batch of an AggregateShareReq; answer an AggregateShare.
+
+        Args:
+            body: the request.
+
+        Raises:
+            Problem: the request is refused, and no batch was closed.
+        """
+        id = resource_id(body)
+        with self._store.transaction():
+            kept = self._store.get(Table.SHARE_ANSWER, id)
+            if kept is None:
+                kept = self._close_for(body)
+                self._store.put(Table.SHARE_ANSWER, id, kept)
+        return Resource(id, kept)
+
+    def aggregate_share(self, id: bytes) -> bytes:
+        """Return the answer of an aggregate share again.
+
+        Raises:
+            UnknownResourceError: there is no such share.
+        """
+        kept = self._store.get(Table.SHARE_ANSWER, id)
+        if kept is None:
+            raise UnknownResourceError("there is no such aggregate share")
+        return kept
+
+    def forget_aggregate_share(self, id: bytes) -> None:
+        """Forget the answer of an aggregate share; its batch stays closed."""
+        self.aggregate_share(id)
+        self._store.drop(Table.SHARE_ANSWER, id)
+
+    def _close_for(self, body: bytes) -> bytes:
+        try:
+            request = AggregateShareReq.decode(body)
+        except MalformedError as error:
+            raise Problem(ProblemType.INVALID_MESSAGE, str(error)) from None
+        collection = request.collection
+        query, selected = self._read_query(collection.query), self._read_query(request.selector)
+        if not query.holds(selected):
+            raise Problem(ProblemType.BATCH_INVALID, "the selector is not within the query")
+        if collection.agg_param:
+            raise Problem(ProblemType.INVALID_MESSAGE, "Prio3 has no aggregation parameter")
+        check_extensions(collection.extensions, ProblemType.INVALID_EXTENSION)
+        batch = self._close(query, selected)
+        if (batch.count, batch.checksum) != (request.report_count, request.checksum):
+            raise Problem(ProblemType.BATCH_MISMATCH, "the servers added other reports")
+        return AggregateShare(self._seal(batch.share, collection)).encode()
+
+
+def _read_job(body: bytes) -> AggregationJobInitReq:
+    """Return a request whose reports can be worked on."""
+    try:
+        request = AggregationJobInitReq.decode(body)
+    except MalformedError as error:
+        raise Problem(ProblemType.INVALID_MESSAGE, str(error)) from None
+    if request.key_id != KEY_ID:
+        raise Problem(ProblemType.INVALID_MESSAGE, f"the verification key is {KEY_ID}")
+    if request.agg_param:
+        raise Problem(
+            ProblemType.INVALID_AGGREGATION_PARAMETER, "Prio3 has no aggregation parameter"
+        )
+    check_extensions(request.extensions, ProblemType.INVALID_MESSAGE)
+    ids = {each.report.metadata.id for each in request.reports}
+    if len(ids) < len(request.reports):
+        raise Problem(ProblemType.INVALID_MESSAGE, "a report is there twice")
+    return request
+
+
+def _rejected(id: bytes, error: ReportError) -> VerifyResp:
+    return VerifyResp(id, Rejected(error))

@@ -1,0 +1,65 @@
+"""What a server of DAP answers where a request cannot be met (RFC 9457)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from fedtally.dap.task import to_text
+from fedtally.errors import FedtallyError
+
+
+class ProblemType(StrEnum):
+    """The draft's types."""
+
+    INVALID_MESSAGE = "invalidMessage"
+    UNRECOGNIZED_TASK = "unrecognizedTask"
+    UNRECOGNIZED_AGGREGATION_JOB = "unrecognizedAggregationJob"
+    BATCH_INVALID = "batchInvalid"
+    INVALID_BATCH_SIZE = "invalidBatchSize"
+    INVALID_AGGREGATION_PARAMETER = "invalidAggregationParameter"
+    BATCH_MISMATCH = "batchMismatch"
+    STEP_MISMATCH = "stepMismatch"
+    BATCH_OVERLAP = "batchOverlap"
+    UNSUPPORTED_EXTENSION = "unsupportedExtension"
+    INVALID_EXTENSION = "invalidExtension"
+
+
+_STATUS = {
+    ProblemType.UNRECOGNIZED_TASK: 404,
+    ProblemType.UNRECOGNIZED_AGGREGATION_JOB: 404,
+}
+
+
+class UnknownResourceError(FedtallyError):
+    """Say that there is nothing of this id: the status is 404."""
+
+
+class Problem(FedtallyError):
+    """Refuse a request; nothing has changed.
+
+    Args:
+        type: one of the draft's types.
+        detail: a sentence on what is wrong.
+
+    >>> Problem(ProblemType.BATCH_OVERLAP, "it was collected").document(bytes(32))["status"]
+    400
+    """
+
+    def __init__(self, type: ProblemType, detail: str) -> None:
+        super().__init__(f"{type}: {detail}")
+        self.type, self.detail = type, detail
+
+    @property
+    def status(self) -> int:
+        """The status of the response."""
+        return _STATUS.get(self.type, 400)
+
+    def document(self, task_id: bytes) -> dict[str, Any]:
+        """Return the problem document, for JSON."""
+        return {
+            "type": f"urn:ietf:params:ppm:dap:error:{self.type}",
+            "status": self.status,
+            "detail": self.detail,
+            "taskid": to_text(task_id),
+        }

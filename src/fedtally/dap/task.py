@@ -1,0 +1,369 @@
+"""A task of DAP: what client, servers and collector agree on, in a public and a secret file.
+
+The public file has everything that the messages are bound to, and the collector's key. Everybody
+may read it. The secret file has the seed of the verification key, which both servers know: whoever
+has it can make reports that are wrong and pass. So the two are never one file.
+
+The id of a task is the SHA-256 of its configuration, which has 16 random bytes: two tasks of equal
+parameters are two tasks. Both servers agree on the seed before there is a task, and derive the key
+from seed and id: so nobody chooses the key after a report is made.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+from fedtally.base import toml, validate
+from fedtally.crypto.keys import Secret, hkdf
+from fedtally.dap.draft18 import (
+    DRAFT,
+    TASK_INTERVAL,
+    BatchMode,
+    Empty,
+    Extension,
+    HpkeConfig,
+    Interval,
+    Prio3HistogramConfig,
+    Prio3SumVecConfig,
+    TaskConfiguration,
+    vdaf_context,
+)
+from fedtally.dap.presentation import Message
+from fedtally.dap.sealing import config
+from fedtally.errors import InvalidInputError, reason
+from fedtally.flp.prio3 import SEED_BYTES, Prio3
+
+PUBLIC_SCHEMA, SECRET_SCHEMA = "fedtally-dap-task/1", "fedtally-dap-secret/1"
+INFO_BYTES, ID_BYTES = 16, 32
+
+_SEED = re.compile(f"[0-9a-f]{{{2 * SEED_BYTES}}}")
+_URL = re.compile(r"https?://[!-~]+")
+_ENTRIES = ("schema", "draft", "id", "info", "leader", "helper", "precision", "min_batch")
+_TABLES = ("interval", "vdaf", "collector")
+
+
+class _Kind(NamedTuple):
+    """A VDAF: its number, the message of its sizes, and the protocol of these sizes."""
+
+    number: int
+    sizes: type[Message]
+    make: Callable[..., Prio3]
+
+
+# A row a VDAF. The fields of the message are the entries of the table `vdaf` of a file.
+KINDS = {
+    "count": _Kind(1, Empty, Prio3.count),
+    "sumvec": _Kind(3, Prio3SumVecConfig, Prio3.sum_vec),
+    "histogram": _Kind(4, Prio3HistogramConfig, Prio3.histogram),
+}
+_NAMES = {kind.number: name for name, kind in KINDS.items()}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all parties agree on.
+
+    Args:
+        configuration: the parameters that all messages are bound to.
+        collector: the collector's key, which both servers seal to.
+
+    Raises:
+        InvalidInputError: a parameter is out of range, or of a kind that is not known here.
+
+    >>> from fedtally.crypto.hpke_aad import RecipientKey
+    >>> key = RecipientKey(Secret(bytes(32))).public
+    >>> task = Task.make(
+    ...     "histogram", {"buckets": 4, "chunk": 2}, info=bytes(16), leader="https://a.example/",
+    ...     helper="https://b.example/", precision=3600, min_batch=100, start=3600, end=36000,
+    ...     collector=config(1, key))
+    >>> task.interval, len(task.id), Task.from_toml(task.to_toml()) == task
+    (Interval(start=1, duration=9), 32, True)
+    """
+
+    configuration: TaskConfiguration
+    collector: HpkeConfig
+
+    def __post_init__(self) -> None:
+        of = self.configuration
+        _sized("info", of.task_info, INFO_BYTES)
+        for name in ("leader", "helper"):
+            url = getattr(of, name).decode("latin-1")
+            if not _URL.fullmatch(url):
+                raise InvalidInputError(f"{name} must be an address as https://..., got {url!r}")
+        validate.integer(1, precision=of.precision)
+        validate.integer(1, min_batch=of.min_batch)
+        if of.batch_mode != BatchMode.TIME_INTERVAL or of.batch_config:
+            raise InvalidInputError("a task must be of the batch mode time_interval, got another")
+        if [each.type for each in of.extensions] != [TASK_INTERVAL]:
+            raise InvalidInputError("a task must have the extension task_interval, and no other")
+        if not self.interval.is_valid:
+            raise InvalidInputError("interval must end after it starts, and before 2^64")
+        if of.vdaf_type not in _NAMES:
+            known = ", ".join(f"{type} ({name})" for type, name in _NAMES.items())
+            raise InvalidInputError(f"vdaf_type must be one of {known}, got {of.vdaf_type}")
+        _ = self.prio3  # which checks the sizes
+        config(self.collector.id, self.collector.key)
+
+    @classmethod
+    def make(
+        cls,
+        vdaf: str,
+        sizes: dict[str, int],
+        *,
+        info: bytes,
+        leader: str,
+        helper: str,
+        precision: int,
+        min_batch: int,
+        start: int,
+        end: int,
+        collector: HpkeConfig,
+    ) -> Self:
+        """Return a task.
+
+        Args:
+            vdaf: one of "count", "sumvec" and "histogram".
+            sizes: sumvec: entries, maximum and chunk; histogram: buckets and chunk; count: nothing.
+            info: 16 random bytes of this task alone.
+            leader: the address that the leader's resources are relative to.
+            helper: the address that the helper's resources are relative to.
+            precision: seconds, the least interval that can be collected.
+            min_batch: the fewest reports of a batch.
+            start: the first second that reports may have, a multiple of the precision.
+            end: the second after the last one, a multiple of the precision.
+            collector: the collector's key.
+        """
+        if vdaf not in KINDS:
+            raise InvalidInputError(f"vdaf must be one of {', '.join(KINDS)}, got {vdaf!r}")
+        kind = KINDS[vdaf]
+        entries = validate.table("vdaf", sizes, [each.name for each in fields(kind.sizes)])
+        precision = validate.integer(1, precision=precision)
+        for name, seconds in (("start", start), ("end", end)):
+            if validate.integer(0, **{name: seconds}) % precision:
+                raise InvalidInputError(
+                    f"{name} must be a multiple of the precision, {precision} s, got {seconds}"
+                )
+        first, last = start // precision, end // precision
+        interval = Interval(first, max(0, last - first))
+        configuration = TaskConfiguration(
+            info,
+            leader.encode(),
+            helper.encode(),
+            precision,
+            validate.integer(1, min_batch=min_batch),
+            BatchMode.TIME_INTERVAL,
+            b"",
+            kind.number,
+            kind.sizes(**entries).encode(),
+            (Extension(TASK_INTERVAL, interval.encode()),),
+        )
+        return cls(configuration, collector)
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """The configuration as all parties hash it."""
+        return self.configuration.encode()
+
+    @cached_property
+    def id(self) -> bytes:
+        """The SHA-256 of the configuration."""
+        return hashlib.sha256(self.encoded).digest()
+
+    @cached_property
+    def interval(self) -> Interval:
+        """The times that reports may have, in units of the precision."""
+        return Interval.decode(self.configuration.extensions[0].data)
+
+    @property
+    def min_batch(self) -> int:
+        """The fewest reports of a batch."""
+        return self.configuration.min_batch
+
+    @cached_property
+    def prio3(self) -> Prio3:
+        """The VDAF, bound to this task."""
+        kind = KINDS[_NAMES[self.configuration.vdaf_type]]
+        sizes = kind.sizes.decode(self.configuration.vdaf_configuration)
+        values = [getattr(sizes, each.name) for each in fields(kind.sizes)]
+        return kind.make(*values, context=vdaf_context(self.id))
+
+    def time(self, seconds: float) -> int:
+        """Return a time as a report has it: the number of whole precisions since 1970."""
+        return int(seconds) // self.configuration.precision
+
+    # ---- the public file ----
+
+    def to_toml(self) -> str:
+        """Return the public file."""
+        of, name = self.configuration, _NAMES[self.configuration.vdaf_type]
+        sizes = KINDS[name].sizes.decode(of.vdaf_configuration)
+        head = {
+            "schema": PUBLIC_SCHEMA,
+            "draft": DRAFT,
+            "id": to_text(self.id),
+            "info": of.task_info.hex(),
+            "leader": of.leader.decode(),
+            "helper": of.helper.decode(),
+            "precision": of.precision,
+            "min_batch": of.min_batch,
+        }
+        interval = {
+            "start": self.interval.start * of.precision,
+            "end": self.interval.end * of.precision,
+        }
+        vdaf = {"kind": name} | {each.name: getattr(sizes, each.name) for each in fields(sizes)}
+        collector = {"id": self.collector.id, "key": self.collector.key.hex()}
+        return toml.document(head | {"interval": interval, "vdaf": vdaf, "collector": collector})
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """Return the task of a public file.
+
+        Raises:
+            InvalidInputError: the file is damaged, of another version, or its id is of another
+                task.
+        """
+        values = _read(text, PUBLIC_SCHEMA, (*_ENTRIES, *_TABLES))
+        if values["draft"] != DRAFT:
+            raise InvalidInputError(f"draft must be {DRAFT}, got {values['draft']!r}")
+        interval = validate.table("interval", values["interval"], ["start", "end"])
+        collector = validate.table("collector", values["collector"], ["id", "key"])
+        if not isinstance(values["vdaf"], dict) or "kind" not in values["vdaf"]:
+            raise InvalidInputError("vdaf must be a table with the entry kind")
+        sizes = {name: size for name, size in values["vdaf"].items() if name != "kind"}
+        number = validate.integer(0, 255, id=collector["id"])
+        task = cls.make(
+            _text(values["vdaf"], "kind"),
+            sizes,
+            info=_hex(values, "info"),
+            leader=_text(values, "leader"),
+            helper=_text(values, "helper"),
+            precision=values["precision"],
+            min_batch=values["min_batch"],
+            start=interval["start"],
+            end=interval["end"],
+            collector=config(number, _hex(collector, "key")),
+        )
+        if from_text(_text(values, "id"), ID_BYTES) != task.id:
+            raise InvalidInputError(
+                f"id is not the digest of this task, which is {to_text(task.id)}; fetch the file"
+                " again"
+            )
+        return task
+
+
+@dataclass(frozen=True)
+class TaskSecret:
+    """What both servers of a task know, and nobody else.
+
+    Args:
+        task_id: the task.
+        seed: 32 random bytes that both agreed on before there was a task.
+
+    >>> secret = TaskSecret(bytes(32), Secret(bytes(range(32))))
+    >>> secret
+    TaskSecret(task_id=b'...', seed=Secret(hidden))
+    >>> TaskSecret.from_toml(secret.to_toml()) == secret
+    True
+    """
+
+    task_id: bytes
+    seed: Secret = field(hash=False)
+
+    def __post_init__(self) -> None:
+        _sized("task", self.task_id, ID_BYTES)
+        self.seed.reveal(SEED_BYTES)
+
+    def verify_key(self, task: Task) -> bytes:
+        """Return the verification key of a task, 32 bytes (draft 18, section 8.6.2).
+
+        Raises:
+            InvalidInputError: the secret is of another task.
+        """
+        if task.id != self.task_id:
+            raise InvalidInputError(
+                f"the secret file is of the task {to_text(self.task_id)}, got {to_text(task.id)}"
+            )
+        return bytes(hkdf(self.seed, b"verify_key", task.id).reveal())
+
+    def to_toml(self) -> str:
+        """Return the secret file; give it mode 0600."""
+        seed = bytes(self.seed.reveal()).hex()
+        return toml.document({"schema": SECRET_SCHEMA, "task": to_text(self.task_id), "seed": seed})
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """Return the secret of a file.
+
+        Raises:
+            InvalidInputError: the file is damaged or of another version; no message has the seed.
+        """
+        values = _read(text, SECRET_SCHEMA, ("schema", "task", "seed"))
+        task_id = from_text(_text(values, "task"), ID_BYTES)
+        seed = values["seed"]
+        if not isinstance(seed, str) or not _SEED.fullmatch(seed):
+            raise InvalidInputError(f"seed must be {2 * SEED_BYTES} digits in hexadecimal")
+        return cls(task_id, Secret(bytes.fromhex(seed)))
+
+
+def to_text(id: bytes) -> str:
+    """Return an id as URLs have it.
+
+    >>> to_text(bytes(16))
+    'AAAAAAAAAAAAAAAAAAAAAA'
+    """
+    return base64.urlsafe_b64encode(id).decode().rstrip("=")
+
+
+def from_text(text: str, length: int) -> bytes:
+    """Return the id of a text: the one text that `to_text` makes of it.
+
+    Raises:
+        InvalidInputError: it is no such text, or of another length.
+    """
+    try:
+        id = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        id = b""
+    if len(id) != length or to_text(id) != text:
+        raise InvalidInputError(f"an id must be {length} bytes in base64url, got {text!r}")
+    return id
+
+
+def _read(text: str, schema: str, entries: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInputError(f"the file is no TOML{reason(error)}") from None
+    if values.get("schema") != schema:
+        raise InvalidInputError(
+            f"the file has the schema {values.get('schema')!r}, and this version reads {schema}"
+        )
+    return validate.table("the file", values, entries)
+
+
+def _text(values: dict[str, Any], name: str) -> str:
+    value = values[name]
+    if not isinstance(value, str):
+        raise InvalidInputError(f"{name} must be a text, got {type(value).__name__}")
+    return value
+
+
+def _hex(values: dict[str, Any], name: str) -> bytes:
+    text = _text(values, name)
+    if not re.fullmatch("([0-9a-f]{2})*", text):
+        raise InvalidInputError(f"{name} must be digits in hexadecimal, got {text!r}")
+    return bytes.fromhex(text)
+
+
+def _sized(name: str, value: bytes, length: int) -> None:
+    if len(value) != length:
+        raise InvalidInputError(f"{name} must have {length} bytes, got {len(value)}")

@@ -1,0 +1,127 @@
+"""The servers of Prio3 in draft-irtf-cfrg-vdaf-08, which clients of DAP draft 09 speak.
+
+Seeds have 16 bytes, a helper's share has one more of them, and labels have no context. The circuits
+of vectors and histograms have one random element for all calls. A client sends the polynomial of
+its proof by coefficients. By values it is a linear map of them, which each server applies to its
+share: so the proof system of later drafts checks these proofs too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NoReturn, Self
+
+import numpy as np
+
+from fedtally.errors import InvalidInputError
+from fedtally.flp.circuits import Count, Histogram, SumVec, bit_inputs
+from fedtally.flp.fields import Array, Field
+from fedtally.flp.prio3 import Prio3
+
+VERSION = 8
+
+
+@dataclass(frozen=True)
+class SumVec08(SumVec):
+    """The circuit of a vector of sums: one r for all calls."""
+
+    @property
+    def joint_length(self) -> int:
+        """The elements of joint randomness."""
+        return 1
+
+    def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
+        """Return the inputs of all calls."""
+        powers = _powers(self.field, joint[..., 0, :], self.calls, self.chunk)
+        return bit_inputs(self.field, measurement, powers, shares)
+
+
+@dataclass(frozen=True)
+class Histogram08(Histogram):
+    """The circuit of a histogram: one r for all calls, and one output with a second one."""
+
+    outputs: ClassVar[int] = 1
+
+    @property
+    def joint_length(self) -> int:
+        """The elements of joint randomness."""
+        return 2
+
+    def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
+        """Return the inputs of all calls."""
+        powers = _powers(self.field, joint[..., 0, :], self.calls, self.chunk)
+        return bit_inputs(self.field, measurement, powers, shares)
+
+    def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
+        """Return the output: s (are they bits?) + s^2 (is one of them 1?)."""
+        field, second = self.field, joint[..., 1, :]
+        outputs = super().evaluate(measurement, joint, shares, results)
+        bits, count = outputs[..., 0, :], outputs[..., 1, :]
+        square = field.multiply(second, second)
+        total = field.multiply(second, bits) + field.multiply(square, count)
+        return field.reduce(total)[..., None, :]
+
+
+@dataclass(frozen=True)
+class Prio3Draft08(Prio3):
+    """One instance of Prio3 in draft 08, for servers.
+
+    Its methods are those of `Prio3`, without `shard`. Verification keys have 16 bytes.
+
+    >>> Prio3Draft08.histogram(buckets=4, chunk=2).seed_bytes
+    16
+    """
+
+    seed_bytes: ClassVar[int] = 16
+    _helper_seeds: ClassVar[int] = 2
+
+    @classmethod
+    def count(cls, *, context: bytes = b"", shares: int = 2) -> Self:
+        """Return Prio3Count: measurements 0 or 1."""
+        return cls(0, Count(), context=context, shares=shares)
+
+    @classmethod
+    def sum_vec(
+        cls, entries: int, maximum: int, chunk: int, *, context: bytes = b"", shares: int = 2
+    ) -> Self:
+        """Return Prio3SumVec: vectors of integers 0 .. maximum, which is 2^bits - 1."""
+        if maximum & (maximum + 1):
+            raise InvalidInputError(f"maximum must be 2^bits - 1 in draft 08, got {maximum}")
+        return cls(2, SumVec08(entries, maximum, chunk), context=context, shares=shares)
+
+    @classmethod
+    def histogram(cls, buckets: int, chunk: int, *, context: bytes = b"", shares: int = 2) -> Self:
+        """Return Prio3Histogram: buckets 0 .. buckets - 1."""
+        return cls(3, Histogram08(buckets, chunk), context=context, shares=shares)
+
+    def shard(self, measurement: Any, nonce: bytes, random: bytes) -> NoReturn:
+        """Refuse: clients of draft 08 are others' programs.
+
+        Raises:
+            InvalidInputError: always.
+        """
+        raise InvalidInputError("draft 08 is for servers: a client makes reports by Prio3")
+
+    @cached_property
+    def _points(self) -> Array:
+        """The powers of the first 2P - 1 roots of order 2P, a row for each."""
+        order, field = 2 * self._proof.nodes, self.circuit.field
+        roots = field.roots(order)
+        rows = [[int(roots[i * j % order]) for j in range(order - 1)] for i in range(order - 1)]
+        return field.words(rows)
+
+    def _by_values(self, proofs: Array) -> Array:
+        seeds = self._proof.prove_random_length
+        values = self.circuit.field.mix(self._points, proofs[:, seeds:])
+        return np.concatenate([proofs[:, :seeds], values], 1)
+
+    def _head(self, usage: int, seed: bytes) -> bytes:
+        label = self._label(VERSION, usage)
+        return bytes([len(label)]) + label + seed
+
+
+def _powers(field: Field, one: Array, calls: int, chunk: int) -> Array:
+    """Return r, r^2, ... for the words of all calls: [..., calls, chunk, K]."""
+    powers = field.powers(one, calls * chunk + 1)[..., 1:, :]
+    return powers.reshape(*powers.shape[:-2], calls, chunk, field.degree)

@@ -1,0 +1,196 @@
+"""The disk of one server of a DAP task: what `dap/state.py` asks of a store, in an SQLite file.
+
+One process at a time claims the file, and a mark refuses a copy that was put back
+(`store/claims.py`): a copy does not know which reports were added since, and which times are
+closed. Ids that were added and intervals that were collected lie in a table that nothing is deleted
+from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from threading import RLock
+from typing import Self
+
+import sqlalchemy as sa
+
+from fedtally.base.links import real_path
+from fedtally.dap.draft18 import Role
+from fedtally.dap.state import Table
+from fedtally.dap.task import Task
+from fedtally.errors import InvalidInputError
+from fedtally.store.claims import Claim, ClaimedDatabase, run_table
+from fedtally.store.database import CHANGES, SqliteConnection, file_url, opened, prepared
+from fedtally.store.writes import write_tables
+
+FOR_EVER = (Table.SEEN, Table.COLLECTED)
+_metadata = sa.MetaData()
+_runs = run_table(_metadata)
+
+
+def _table(name: str, info: dict[str, bool]) -> sa.Table:
+    return sa.Table(
+        name,
+        _metadata,
+        sa.Column("kind", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("name", sa.LargeBinary, primary_key=True),
+        sa.Column("value", sa.LargeBinary, nullable=False),
+        info=info,
+        sqlite_with_rowid=False,
+    )
+
+
+_kept, _changing = _table("fedtally_dap_kept", {}), _table("fedtally_dap_rows", CHANGES)
+write_tables(_metadata)
+
+
+class _Statements:
+    """What is run on one of the two tables."""
+
+    def __init__(self, table: sa.Table) -> None:
+        name, end = table.c.name, sa.bindparam("end", required=True, type_=sa.LargeBinary)
+        of_kind = table.c.kind == sa.bindparam("of")
+        one = of_kind & (name == sa.bindparam("key"))
+        insert = sa.insert(table)
+        # an append-only table refuses a second row of the same name by itself
+        self.put = prepared(insert.prefix_with("OR REPLACE") if table.info == CHANGES else insert)
+        self.get = prepared(sa.select(table.c.value).where(one))
+        self.drop = prepared(sa.delete(table).where(one))
+        rows = of_kind & (name >= sa.bindparam("first")) & (end.is_(None) | (name < end))
+        ordered = prepared(sa.select(name, table.c.value).where(rows).order_by(name))
+        self.scan = f"{ordered} LIMIT :most"
+
+
+_STATEMENTS = {False: _Statements(_changing), True: _Statements(_kept)}
+
+
+class DapFile(ClaimedDatabase):
+    """The SQLite file of one server of a task. Made by `open`."""
+
+    _kind = "DAP task"
+    _anew = "finish its task with the fedtally that began it, or begin a new task"
+    _metadata = _metadata
+    _runs = _runs
+    _put_back = "what it holds is lost: begin a new task, and put no copy back"
+    _lost_mark = f"nobody knows whether this is an old copy, and {_put_back}"
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, create: bool = False) -> Self:
+        """Open the file of a server.
+
+        Args:
+            path: the path of the SQLite file.
+            create: make the file, or the tables in it, if they are missing.
+
+        Raises:
+            UnreadableFileError: the file holds no task, or one of another version, or is a file of
+                another kind.
+            StoreError: the database does not answer.
+        """
+        return opened(cls, file_url(os.fspath(path)), create)
+
+    def claim(self, task: Task, role: Role, *, mark: str | os.PathLike[str]) -> DapStore:
+        """Return the store of a server, for this process alone.
+
+        The process that claimed it before can write nothing any more.
+
+        Args:
+            task: the task.
+            role: the server whose file it is; the first claim decides.
+            mark: the path of the mark, outside of this file and of its backups.
+
+        Raises:
+            InvalidInputError: this file is of the other server or of another task, or has fewer
+                writes than its mark says, because a copy was put back; or the mark is gone.
+        """
+        name, owner = task.id.hex(), role.name.lower()
+        with self._transaction(write=False) as connection:
+            row = self._run(connection, name)
+        if row is not None and row.owner != owner:
+            raise InvalidInputError(
+                f"{self.name} is the file of the {row.owner}: name the one of the {owner}"
+            )
+        return DapStore(self, self._claim(name, real_path(mark), owner))
+
+
+class DapStore:
+    """What a server keeps, for the process that claimed its file: a `dap.state.Store`.
+
+    A transaction keeps other threads waiting. Once another process has claimed the file, each
+    method that writes raises `OvertakenError` and changes nothing.
+    """
+
+    def __init__(self, file: DapFile, claim: Claim) -> None:
+        self._file, self._claim = file, claim
+        self._lock = RLock()
+        self._open: SqliteConnection | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Return a context whose writes are all kept at its end, or none where it raises."""
+        with self._lock:
+            if self._open is not None:
+                raise InvalidInputError("a transaction is open already: end it first")
+            with self._claim.write() as self._open:
+                try:
+                    yield
+                finally:
+                    self._open = None
+
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        """Return a value, None where there is none."""
+        with self._reading() as connection:
+            found = connection.execute(_of(table).get, {"of": table, "key": key}).fetchone()
+        return None if found is None else bytes(found[0])
+
+    def put(self, table: Table, key: bytes, value: bytes) -> None:
+        """Keep a value; in the place of the one before, where the table is not for ever.
+
+        Raises:
+            StoreError: the table is for ever, and has a value of this key.
+            OvertakenError: another process has claimed the file.
+        """
+        with self._writing() as connection:
+            connection.execute(_of(table).put, {"kind": table, "name": key, "value": value})
+
+    def drop(self, table: Table, key: bytes) -> None:
+        """Forget a value, if there is one.
+
+        Raises:
+            StoreError: the table is for ever.
+            OvertakenError: another process has claimed the file.
+        """
+        with self._writing() as connection:
+            connection.execute(_of(table).drop, {"of": table, "key": key})
+
+    def scan(
+        self, table: Table, first: bytes = b"", end: bytes | None = None, limit: int | None = None
+    ) -> list[tuple[bytes, bytes]]:
+        """Return keys and values in the order of keys."""
+        most = -1 if limit is None else limit  # SQLite: no bound
+        values = {"of": table, "first": first, "end": end, "most": most}
+        with self._reading() as connection:
+            return list(connection.execute(_of(table).scan, values))
+
+    @contextmanager
+    def _reading(self) -> Iterator[SqliteConnection]:
+        with self._lock:
+            mine = self._open
+            with nullcontext(mine) if mine else self._file._sqlite(write=False) as connection:
+                yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[SqliteConnection]:
+        with self._lock:
+            mine = self._open
+            place: AbstractContextManager[SqliteConnection] = (
+                nullcontext(mine) if mine else self._claim.write()
+            )
+            with place as connection:
+                yield connection
+
+
+def _of(table: Table) -> _Statements:
+    return _STATEMENTS[table in FOR_EVER]
