@@ -900,7 +900,7 @@ def test_the_constants_of_kappa_go_by_how_many_rounds_there_are_in_effect(monkey
     """One batch of rounds absorbs more than several; rounds that did not land, or are tiny, are no
     further batches."""
     monkeypatch.setattr(joint_intervals, "_MOST_CANDIDATES", 0)
-    domain, (one, many) = IntegerRange(1, 5000), joint_intervals.KAPPA
+    domain, (one, many) = IntegerRange(1, 5000), joint.KAPPA
     assert one > many > 1
     for schedule, skipped, expected in (
         ("shared", 0, one),

@@ -5,6 +5,7 @@ It says which cells an item touches, with which signs, in which round.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol, Self
 
@@ -21,6 +22,7 @@ from fedtally.sketch.hashing import SIGNS_PER_GROUP, tables_of_batches
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 I8 = npt.NDArray[np.int8]
+Bools = npt.NDArray[np.bool_]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 Ids = U64 | range  # a range counts mod 2^64
@@ -235,6 +237,32 @@ class Landed:
         other.__dict__.update(self.__dict__)
         other.frequencies = self.frequencies.copy()
         other.add(other.frequencies, *self.places(ids), values)
+        return other
+
+    def weighted(self, chosen: Bools) -> Self:
+        """Return these sums with weights by the clients of some batches alone.
+
+        Args:
+            chosen: bool [batches], at least one with clients.
+        """
+        other = copy.copy(self)
+        other.num_clients = int(self.clients[chosen].sum())
+        other.weights = self.clients * chosen / other.num_clients
+        return other
+
+    def only(self, chosen: Bools) -> Self:
+        """Return the sums of some batches: bool [batches], at least one with clients."""
+        other = copy.copy(self)
+        other.batches = [one for one, taken in zip(self.batches, chosen, strict=True) if taken]
+        other.clients = self.clients[chosen]
+        other.frequencies = self.frequencies[..., chosen]
+        other.num_clients = int(other.clients.sum())
+        other.weights = other.clients / other.num_clients
+        if self.fresh:
+            other._tables = [self._tables[place] for place in np.flatnonzero(chosen)]
+        else:
+            spec = self.spec
+            other._tables = [tables_of_batches(spec.seed, spec.rows, other.batches)]
         return other
 
     def decoder(self, residual: F64, fold: Literal["median", "mean"], expected: int) -> Decoder:

@@ -74,7 +74,7 @@ def tables_of_batches(seed: bytes, rows: int, batches: Sequence[int]) -> npt.NDA
     Args:
         seed: 32 bytes.
         rows: at least 1.
-        batches: of a schedule that shares locations, rising, at least one.
+        batches: batches of a schedule that shares locations, rising, at least one.
 
     Returns:
         uint32 [groups, rows, 8, 256]. Bit i % 8 of group i // 8 is the sign of the i-th batch, and

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from fedtally.domain import Domain
 from fedtally.recovery.decoders.work import Task, Work
 from fedtally.recovery.found import FoundFit
 from fedtally.recovery.limits import Intervals
-from fedtally.recovery.linear_system import U64, Candidates
+from fedtally.recovery.linear_system import U64, Bools, Candidates, Ids
 from fedtally.recovery.shrinkage import Noisy
 from fedtally.recovery.sums import F64, Prediction, Sums
 from fedtally.sketch import CountSketch, SketchSpec
@@ -72,6 +72,54 @@ class CampaignDecoder(ABC):
     def notes(self) -> Iterator[str]:
         """Yield what a reader of the estimates must know: why another decoder answered."""
         yield from ()
+
+
+class Measured(NamedTuple):
+    """Values of items, to which no prior was applied: float64 [n] each, in clients.
+
+    Attributes:
+        value: the item's count plus an error that is nearly normal.
+        stddev: standard deviation of the error.
+    """
+
+    value: F64
+    stddev: F64
+
+
+class FittedDecoder(CampaignDecoder):
+    """A decoder whose fit of many batches of rounds answers for any of them, too.
+
+    Such a window's values rest on what the fit knows of all batches, but their errors are those of
+    the window's own signs.
+
+    Attributes:
+        batches: the batches of the fit, rising.
+        clients: float64 [batches], the clients of each.
+    """
+
+    batches: list[int]
+    clients: F64
+
+    @property
+    @abstractmethod
+    def has_fit(self) -> bool:
+        """Whether a fit answers, so that there are windows."""
+
+    @abstractmethod
+    def measured(self, ids: Ids) -> Measured:
+        """Return the values of any ids and the standard deviations of their errors."""
+
+    @abstractmethod
+    def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
+        """Return a decoder of the counts in some batches, which rests on the fit of all.
+
+        Its `measured`, and its limits, are calibrated by phantoms of its own.
+
+        Args:
+            chosen: bool [batches], at least one with clients.
+            learned: whether it may be asked for estimates and limits; else for `measured` alone,
+                which takes less time.
+        """
 
 
 class Make(Protocol):

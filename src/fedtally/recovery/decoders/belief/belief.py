@@ -18,6 +18,7 @@ the steps, the measured errors, and the conditions under which joint recovery an
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -40,11 +41,17 @@ from fedtally.kernels.messages import (
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoders.belief.prior import Posterior, Prior
 from fedtally.recovery.decoders.joint.joint import JointDecoder
-from fedtally.recovery.decoders.kind import CampaignDecoder, Progress
+from fedtally.recovery.decoders.kind import (
+    CampaignDecoder,
+    FittedDecoder,
+    Measured,
+    Progress,
+)
 from fedtally.recovery.linear_system import (
     F64,
     I64,
     U64,
+    Bools,
     Candidates,
     Decoder,
     Ids,
@@ -184,6 +191,22 @@ class Sent:
         # NumPy moves the two indexed axes to the front: the left side is [k, rows, batches].
         self.beliefs[places // LANES, :, :, places % LANES] = counts[:, None, :]
 
+    def window(self, landed: Landed, ids: U64, chosen: Bools) -> Sent:
+        """Return the messages of some batches alone.
+
+        Args:
+            landed: the sums of these batches.
+            ids: uint64 [n], the items.
+            chosen: bool [all batches].
+        """
+        other = copy.copy(self)
+        other.words = pack_words(landed.words(ids))
+        places = np.flatnonzero(chosen)  # `take` copies whole lanes; an index of booleans does not
+        other.beliefs = np.take(self.beliefs, places, axis=2)
+        if landed.fresh:
+            other.unsure = np.take(self.unsure, places, axis=2)
+        return other
+
     def take(self, other: Sent, theirs: I64, mine: I64) -> None:
         """Copy the messages of items from `other`.
 
@@ -240,7 +263,7 @@ class Messages:
         prior: Prior | None = None,
         smooth: float = 0.0,
     ) -> None:
-        self.landed, self.candidates = landed, candidates
+        self.landed, self.candidates, self._smooth = landed, candidates, smooth
         self._sums = landed.frequencies * landed.clients
         self.phantoms = candidates.fresh_ids(rng, NUM_PHANTOMS)
         self._phantom_words = [
@@ -301,6 +324,34 @@ class Messages:
                 break
         self._calibrate(NUM_PHANTOMS)
         self._learn(self._read(), _FIRST_STEPS, final=True)
+
+    def window(self, chosen: Bools, learned: bool) -> Messages:
+        """Return what the cells say of the items' counts in some batches, given all messages.
+
+        The messages stay those of all batches, and so does the noise in them. What is left of the
+        other batches' sums is taken out, and phantoms say how large the errors are.
+
+        Args:
+            chosen: bool [batches].
+            learned: whether to learn the prior of these counts.
+        """
+        other = copy.copy(self)
+        landed = other.landed = self.landed.only(chosen)
+        other.residual = np.ascontiguousarray(self.residual[..., chosen])
+        other.sent = self.sent.window(landed, self.candidates.ids(self.positions), chosen)
+        other._phantom_words = [pack_words(landed.words(self.phantoms))] * 2
+        if landed.fresh:
+            other.variance = np.ascontiguousarray(self.variance[..., chosen])
+        else:
+            other.inflation = self.inflation * max(float(self._shares @ chosen), TINY)
+        other._calibrate(NUM_PHANTOMS)
+        read = other._read()
+        other.beliefs = Beliefs(read.value, read.stddev)
+        if learned:
+            largest = max(1.5 * float(read.value.max()), FAR * float(read.stddev.max()))
+            other.prior = Prior(largest, smooth=self._smooth)
+            other._learn(read, _FIRST_STEPS, final=True)
+        return other
 
     def _learn(self, read: Read, steps: int, looked: bool = True, final: bool = False) -> None:
         """Note the values, learn the prior from all candidates, and choose which send messages.
@@ -443,7 +494,7 @@ def _rank(messages: Messages, fallback: str) -> tuple[bool, float]:
     return bool(fallback), float(np.median(messages.beliefs.stddev))
 
 
-class BeliefDecoder(CampaignDecoder):
+class BeliefDecoder(FittedDecoder):
     """Decodes the landed sums of a campaign by belief propagation.
 
     Estimates are posterior means, so that both the largest error and the sum of squared errors are
@@ -488,6 +539,7 @@ class BeliefDecoder(CampaignDecoder):
         self.recovery.check_rows(sketches[0].spec.rows if sketches else self.recovery.fewest_rows)
         self.joint = JointDecoder(sketches, domain, progress)
         self.spec, self.num_clients = self.joint.spec, self.joint.num_clients
+        self.batches, self.clients = self.joint.batches, self.joint.clients
         self.candidates = Candidates(domain)
         self.messages: Messages | None = None
         self.fallback = self._why_not_begun()
@@ -559,6 +611,27 @@ class BeliefDecoder(CampaignDecoder):
     def instead(self) -> CampaignDecoder:
         """Joint recovery where it answers anyway, else this decoder."""
         return self.joint if self.fallback else self
+
+    @property
+    def has_fit(self) -> bool:
+        """Whether messages answer, or a joint fit."""
+        return not self.fallback or self.joint.has_fit
+
+    def measured(self, ids: Ids) -> Measured:
+        """Return the beliefs of any ids."""
+        return self.joint.measured(ids) if self.fallback else Measured(*self.beliefs(ids))
+
+    def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
+        """Return a decoder of the counts in some batches, which keeps all messages."""
+        if self.fallback:
+            return self.joint.window(chosen, learned)
+        assert self.messages is not None
+        other = copy.copy(self)
+        other.messages = self.messages.window(chosen, learned)
+        landed = other.messages.landed
+        other.batches, other.clients = landed.batches, landed.clients
+        other.num_clients = landed.num_clients
+        return other
 
     def notes(self) -> Iterator[str]:
         """Yield why another decoder answered, where one did."""

@@ -52,7 +52,8 @@ def _limits(
 ) -> Intervals:
     if decoder.fallback is None:
         # Kappa and the largest error take passes over all candidates, and depend on the fit alone.
-        kappa = kappa_of(decoder.fit) if decoder.kappa is None else Kappa(*decoder.kappa)
+        fit = decoder.fit if decoder.fit.whole is None else decoder.fit.whole
+        kappa = kappa_of(fit) if decoder.kappa is None else Kappa(*decoder.kappa)
         made = JointIntervals(
             decoder.fit, confidence, domain.size, kappa, kind, decoder.largest_error
         )

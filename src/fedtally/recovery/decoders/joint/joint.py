@@ -22,6 +22,7 @@ that the item has if it is fitted with all others.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
@@ -33,13 +34,14 @@ import numpy.typing as npt
 from fedtally import kernels
 from fedtally.domain import Domain
 from fedtally.recovery.decoders import Recovery
-from fedtally.recovery.decoders.kind import CampaignDecoder, Progress
+from fedtally.recovery.decoders.kind import FittedDecoder, Measured, Progress
 from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.found import FoundFit
 from fedtally.recovery.linear_system import (
     F64,
     I64,
     U64,
+    Bools,
     Candidates,
     Decoder,
     Ids,
@@ -86,6 +88,10 @@ SMALLER_SUPPORTS = (0.2, 0.1, 0.05)  # tried one after the other while the fit i
 # Each fitted item has a share b: the part of its mass that the residual would keep if this item
 # alone left the support. A fit is well-conditioned if no b is below this number.
 WELL_CONDITIONED = 0.5
+# How many times larger the errors of fitted items are than those of phantoms where it is not
+# measured: for one batch of rounds, and for five or more. Both are the upper end of what the
+# experiments measured.
+KAPPA = (1.25, 1.06)
 _TO_SIGMA = 1.4826  # the standard deviation of a normal x, divided by the median of |x|
 _TINY = 1e-300  # stands for a scale of 0, since z = e sqrt(b) / scale
 _ROUNDING = 1e-6  # in clients: smaller noise, or a smaller distance from a whole count, is rounding
@@ -194,6 +200,7 @@ class Fit:
         found: FoundFit | None = None,
     ) -> None:
         self.landed, self.candidates, self.most = landed, candidates, max(1, most)
+        self.whole: Fit | None = None
         self._looked, self._progress = 0, progress
         self._kept: dict[str, Kept] = {}  # by how rows are folded: "median" or "mean"
         self._rng = rng
@@ -261,6 +268,42 @@ class Fit:
         self.residual = found.residual
         self._rng.bit_generator.state = found.draws
         self._probe()
+
+    # ---- windows ----
+
+    def window(self, chosen: Bools) -> Fit:
+        """Return this fit, measured in some batches alone.
+
+        Items that stand out there, and not in all batches, are fitted, too.
+
+        Args:
+            chosen: bool [batches].
+        """
+        found = self._measured_in(chosen)
+        positions, items, z = found.standing_out(self.threshold)
+        new = (z > self.threshold) & ~items.fitted & (items.values > found._half_a_client)
+        room = self.most - len(self.support.positions)
+        if not new.any() or room <= 0:
+            return found
+        joined = positions[new][np.argsort(-z[new], kind="stable")[:room]]
+        larger = copy.copy(self)
+        larger.residual = self.residual.copy()
+        larger._rng = generator(self.landed.spec.seed, b"window")
+        larger._fit(np.concatenate([self.support.positions, joined]), POLISH_SWEEPS)
+        larger._probe()
+        larger._calibrate(self.phantoms)
+        larger._settle()
+        return larger._measured_in(chosen)
+
+    def _measured_in(self, chosen: Bools) -> Fit:
+        other = copy.copy(self)
+        other.whole, other._kept = self, {}
+        other.landed = self.landed.weighted(chosen)
+        other._rng = generator(self.landed.spec.seed, b"window")
+        other._probe()
+        other._calibrate(self.phantoms)
+        other._settle()
+        return other
 
     # ---- the ladder ----
 
@@ -383,6 +426,8 @@ class Fit:
         """
         landed, support = self.landed, self.support
         cells, signs = self._places
+        # `fitted_to` are the sums that the fit moves by; a window weighs what this leaves.
+        fitted_to = landed if self.whole is None else self.whole.landed
         weights = landed.weights
         # `_restore` repeats the last probe, from the same state of the generator.
         self._draws = dict(self._rng.bit_generator.state)
@@ -390,7 +435,7 @@ class Fit:
         # item is mean + s (y - mean), where y is the value without shrinkage. If y changes by 1,
         # the mean over batches changes by the batch's weight w, and y - mean by 1 - w. So the value
         # moves by w + s (1 - w) = s + (1 - s) w.
-        moved = support.shrinkage + (1.0 - support.shrinkage) * weights
+        moved = support.shrinkage + (1.0 - support.shrinkage) * fitted_to.weights
         batches = len(weights)
         load = np.zeros(landed.frequencies.shape if landed.fresh else landed.frequencies.shape[:2])
         if landed.fresh:
@@ -400,7 +445,7 @@ class Fit:
             # mean of `moved` over the batches, weighted by their clients. `cells` are indexes into
             # [rows, width, batches].
             np.add.at(load.reshape(-1), cells[..., 0] // batches, (moved @ weights)[:, None])
-        probes = int(np.clip(-(-PROBED_CELLS[landed.several] // landed.frequencies.size), 1, 64))
+        probes = int(np.clip(-(-PROBED_CELLS[fitted_to.several] // landed.frequencies.size), 1, 64))
         kept = np.zeros(load.shape)
         probed = self._rng.standard_normal((probes, *landed.frequencies.shape))
         if batches == 1 and landed.cells <= _FEW_CELLS:
@@ -417,7 +462,7 @@ class Fit:
                 kernels.refit(
                     cells,
                     signs,
-                    landed.clients,
+                    fitted_to.clients,
                     left,
                     values,
                     support.shrinkage,
@@ -554,7 +599,7 @@ class Fit:
             self.threshold = max(self.threshold, float(on.min() + off.max()) / 2)
 
 
-class JointDecoder(CampaignDecoder):
+class JointDecoder(FittedDecoder):
     """Decodes the landed sums of a campaign jointly.
 
     Rounds of one batch (under schedule "shared": all rounds) count as one. Rounds may be missing,
@@ -572,6 +617,8 @@ class JointDecoder(CampaignDecoder):
     Attributes:
         spec: the spec of the sketches.
         num_clients: the number of all clients.
+        batches: the batches of rounds that landed, rising.
+        clients: float64 [batches], the clients of each.
         fit: the fit of the sums.
         fallback: the paper's decoder if it answers in place of the fit; else None.
         kappa: as for `FoundFit`; intervals measure it.
@@ -605,6 +652,7 @@ class JointDecoder(CampaignDecoder):
         self.recovery.check_rows(self.spec.rows)
         landed = Landed(self.spec, sketches)
         self.num_clients = landed.num_clients
+        self.batches, self.clients = landed.batches, landed.clients
         candidates = Candidates(domain)
         self.kappa: tuple[float, str] | None = None
         self.largest_error: float | None = None
@@ -663,6 +711,28 @@ class JointDecoder(CampaignDecoder):
 
         return Noisy(noise, NORMAL, standard)
 
+    @property
+    def has_fit(self) -> bool:
+        """Whether the fit answers, and not the paper's decoder."""
+        return self.fallback is None
+
+    def measured(self, ids: Ids) -> Measured:
+        """Return the leave-one-out values of any ids; of fitted ones, with the errors they have."""
+        items = self.fit.leave_one_out(ids)
+        fit = self.fit if self.fit.whole is None else self.fit.whole
+        kappa = usual_kappa(fit.landed) if self.kappa is None else self.kappa[0]
+        grown = np.where(items.fitted, kappa, 1.0)
+        stddev = grown * self.fit.scale / np.sqrt(items.share)
+        return Measured(items.values * self.num_clients, stddev * self.num_clients)
+
+    def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
+        """Return a decoder of the counts in some batches, which rests on the fit of all."""
+        other = copy.copy(self)
+        other.fit = self.fit.window(chosen)
+        other.num_clients = other.fit.landed.num_clients
+        other.largest_error = None
+        return other
+
     def notes(self) -> Iterator[str]:
         """Yield why the paper's decoder answered, where it did."""
         if self.fallback is not None:
@@ -682,6 +752,15 @@ class JointDecoder(CampaignDecoder):
             return counts
         whole = np.rint(counts)
         return np.where(np.abs(counts - whole) < _ROUNDING, whole, counts)
+
+
+def usual_kappa(landed: Landed) -> float:
+    """Return how many times larger the errors of fitted items are than those of phantoms.
+
+    It is linear in the effective number of batches between the two values that were measured.
+    """
+    one, many = KAPPA
+    return many + (one - many) * max(0.0, (5.0 - landed.effective) / 4.0)
 
 
 def _merged(one: I64, other: I64) -> I64:

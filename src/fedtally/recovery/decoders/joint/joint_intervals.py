@@ -15,14 +15,11 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from fedtally import kernels
 from fedtally.kernels.backends import in_threads
-from fedtally.recovery.decoders.joint.joint import LARGE, Fit, LeaveOneOut
+from fedtally.recovery.decoders.joint.joint import LARGE, Fit, LeaveOneOut, usual_kappa
 from fedtally.recovery.limits import ROUNDING, Limits, UsualIntervals, list_tails, or_none
 from fedtally.recovery.linear_system import F64, I64, U64, Ids, Landed
 from fedtally.recovery.phantoms import generator
 
-# Kappa where it is not measured: for one batch of rounds, and for five or more. Both are the upper
-# end of what the experiments measured.
-KAPPA = (1.25, 1.06)
 # Known items that are added to measure kappa, as a share of one sketch's cells. More would spoil
 # the fit that they are to measure.
 _SPIKED = 0.03
@@ -169,7 +166,7 @@ class JointIntervals(UsualIntervals):
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
-        return self._limits(self.fit.leave_one_out(ids))
+        return self._limits(ids, self.fit.leave_one_out(ids))
 
     def centres(self, ids: Ids) -> F64:
         """Return the leave-one-out values, in frequencies."""
@@ -178,7 +175,7 @@ class JointIntervals(UsualIntervals):
     def listed(self, ids: U64, threshold: float | None) -> Limits:
         """Return the limits of the items of a list, in frequencies."""
         items = self.fit.leave_one_out(ids)
-        low, high = self._limits(items)
+        low, high = self._limits(ids, items)
         if self._kind != "auto" or not len(ids):
             return Limits(low, high)
         # The threshold is one of estimates, and off the support an estimate is e or b e. So this is
@@ -192,20 +189,43 @@ class JointIntervals(UsualIntervals):
         below = list_lows(z, items.fitted, self.fit.threshold, self.kappa, given, most, reached)
         return Limits(np.minimum(low, items.values + (below - z) * sd), high)
 
-    def _limits(self, items: LeaveOneOut) -> Limits:
+    def _limits(self, ids: Ids, items: LeaveOneOut) -> Limits:
         root = np.sqrt(items.share)
         if self._kind == "simultaneous":
             half = np.maximum(self._band / root, self._one_client)
             return Limits(items.values - half, items.values + half)
         sd = self.fit.scale / root
         z = items.values / sd  # the selection depends on the value in units of its error
-        low, high = selective_limits(z, items.fitted, self.fit.threshold, self.kappa, self._alpha)
+        low, high = self._around(ids, z, sd)
         low, high = (
             items.values + self._stretch * (low - z) * sd,
             items.values + self._stretch * (high - z) * sd,
         )
         one = self._one_client
         return Limits(np.minimum(low, items.values - one), np.maximum(high, items.values + one))
+
+    def _around(self, ids: Ids, z: F64, sd: F64) -> tuple[F64, F64]:
+        """Return the limits of means of which values z are seen, in standard deviations `sd`.
+
+        The items of a window were fitted, or not, by their values in all batches. So the part of
+        the window's error that is also an error there has the limits of these values, and the rest
+        has those of a normal variable.
+        """
+        fit = self.fit if self.fit.whole is None else self.fit.whole
+        items = fit.leave_one_out(ids)
+        theirs = fit.scale / np.sqrt(items.share)
+        seen = items.values / theirs
+        low, high = selective_limits(seen, items.fitted, fit.threshold, self.kappa, self._alpha)
+        if self.fit.whole is None:
+            return low, high
+        half = float(-ndtri(self._alpha / 2)) * np.where(items.fitted, self.kappa, 1.0)
+        tied = np.minimum(1.0, theirs / sd) ** 2
+
+        def joined(theirs: F64) -> F64:
+            square: F64 = np.maximum(half**2 + tied * (theirs**2 - half**2), half**2 / 4)
+            return np.sqrt(square)
+
+        return z - joined(seen - low), z + joined(high - seen)
 
 
 def kappa_of(fit: Fit) -> Kappa:
@@ -217,9 +237,7 @@ def kappa_of(fit: Fit) -> Kappa:
     the fit, fewer are added. In domains that are too large to be decoded again, it is a constant.
     """
     landed = fit.landed
-    one, many = KAPPA
-    # Linear in the effective number of rounds between the two measured values.
-    constant = many + (one - many) * max(0.0, (5.0 - landed.effective) / 4.0)
+    constant = usual_kappa(landed)
     if fit.candidates.size > _MOST_CANDIDATES:
         return Kappa(constant, "a constant, not measured here")
     if fit.scale * landed.num_clients < _NOTHING:

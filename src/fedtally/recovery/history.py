@@ -1,0 +1,347 @@
+"""A window's counts given its own values, and those of the rest of a history.
+
+Sums are linear, so a window of rounds has values of its own, and so have the other rounds of the
+history. Their errors are independent, since every batch of rounds has signs of its own. What the
+other rounds say of an item is a prior of its count in the window, as far as items change little.
+How much they change is learned from all items together.
+
+An item has a rate: clients that a window is expected to hold. Its rate in the rest of the history
+has an unknown distribution G. Its rate in the window is the same, or the old one times a log-normal
+factor, or a new draw from G. Shares of these kinds and G are those of maximum likelihood, found by
+expectation-maximization. Counts are Poisson variables given rates, and values are counts with
+normal errors. The estimate is the mean of the window's count given both values.
+
+Light items' values are counted in a table, by the values over their standard deviations and by the
+size of these. The likelihood of two values given two rates is a product, so that a step of learning
+multiplies small matrices. Heavy items, whose values say their counts themselves, have formulas of
+normal variables instead.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from fedtally.recovery.linear_system import F64, Bools
+
+FAR = 12.0  # standard deviations: an item with a larger value, in either part, is heavy
+_STEP = 0.25  # of the table's values, in standard deviations
+_LOWEST = -6.0
+_Z = np.arange(_LOWEST, FAR + _STEP / 2, _STEP)
+_RATIO = 0.15  # logarithm of the ratio of neighbouring standard deviations of the table
+_MOST_SCALES = 12
+_RATES = 0.1  # logarithm of the ratio of neighbouring rates
+_MOST_RATES = 160
+_LEAST_RATE = 0.02  # clients; smaller rates than this share of a client are as good as 0
+_FACTORS = (0.3, 1.0)  # standard deviations of the logarithms of the changes
+_CHANGED = 0.05  # the share of items that changes, from which learning starts
+_STEPS, _ALONE_STEPS = 12, 30  # of expectation-maximization
+_POISSON = 30.0  # rates and counts up to which a count is no normal variable
+_WIDE = 5.0  # clients: errors with such a deviation hide that
+# Relative changes of heavy items, as standard deviations, and the shares that learning starts with.
+_CHANGES = np.array([0.0, 0.03, 0.1, 0.3, 1.0, 3.0])
+_SHARES = np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
+_HEAVY_STEPS = 30
+_TINY = 1e-300  # instead of a density of 0
+
+
+class Part(NamedTuple):
+    """What is known of all candidates in some rounds.
+
+    Attributes:
+        value: float64 [n], counts with independent normal errors.
+        stddev: float64 [n], above 0: standard deviations of the errors.
+        clients: number of clients in these rounds.
+    """
+
+    value: F64
+    stddev: F64
+    clients: float
+
+
+class Rates(NamedTuple):
+    """What is learned of light items.
+
+    Attributes:
+        rates: float64 [k], rising from 0.
+        old: float64 [k], G: the shares of the rates in the rest of the history.
+        kinds: float64 [4], the shares of items of the same rate, of those that changed by a small
+            and by a large factor, and of those with a new rate.
+        joint: float64 [k, k], the probability of an old rate and one in the window.
+    """
+
+    rates: F64
+    old: F64
+    kinds: F64
+    joint: F64
+
+
+class History:
+    """The means of a window's counts given the window and the rest of the history.
+
+    Args:
+        window: the values of the candidates in the window; what is learned rests on these.
+        rest: their values in the rest of the history, with errors that are independent of those.
+
+    Attributes:
+        gain: growth of the logarithm of the likelihood of the window's values by the rest of the
+            history. Below 0 it is no good prior: items changed too much.
+        rates: what was learned of light items.
+        shares: float64 [6], what was learned of heavy items: the shares of `_CHANGES`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> rates = np.where(rng.random(4000) < 0.2, 30.0, 0.5)
+    >>> counts, before = rng.poisson(rates), rng.poisson(20 * rates)
+    >>> window = Part(counts + 4 * rng.normal(size=4000), np.full(4000, 4.0), 1000)
+    >>> rest = Part(before + 9 * rng.normal(size=4000), np.full(4000, 9.0), 20_000)
+    >>> history = History(window, rest)
+    >>> found = history.means(window, rest)
+    >>> history.gain > 0, bool(np.mean((found - counts) ** 2) < 5)
+    (True, True)
+    """
+
+    def __init__(self, window: Part, rest: Part) -> None:
+        self._ratio = rest.clients / window.clients
+        self._table = _Table(window, rest)
+        light = _light(window, rest)
+        seen = self._table.count(_of(window, light), _of(rest, light))
+        self.rates, together = _learned(self._table, seen)
+        self.gain = together - _alone(self._table, seen)
+        self._means = self._table.means(self.rates)
+        self.shares = _changes(_of(window, ~light), _of(rest, ~light), self._ratio)
+
+    def means(self, window: Part, rest: Part) -> F64:
+        """Return the expected counts of items in the window, given their values: float64 [n]."""
+        light = _light(window, rest)
+        found = np.empty(len(light))
+        found[light] = self._table.read(self._means, _of(window, light), _of(rest, light))
+        found[~light] = _heavy_means(
+            _of(window, ~light), _of(rest, ~light), self._ratio, self.shares
+        )
+        return np.maximum(found, 0.0)
+
+
+def _light(window: Part, rest: Part) -> Bools:
+    return (window.value < FAR * window.stddev) & (rest.value < FAR * rest.stddev)
+
+
+def _of(part: Part, chosen: Bools) -> Part:
+    return Part(part.value[chosen], part.stddev[chosen], part.clients)
+
+
+# ---- light items ----
+
+
+class _Table:
+    """The likelihoods of light items' values given rates, by values and standard deviations.
+
+    Attributes:
+        rates: float64 [k], clients a window.
+        now: float64 [scales, values, k], of the window's values, per standard deviation.
+        counts: float64 like `now`, the mean count given the value and the rate.
+        before: float64 [scales, values, k], of the values of the rest.
+    """
+
+    def __init__(self, window: Part, rest: Part) -> None:
+        least, most = float(window.stddev.min()), float(window.stddev.max())
+        scales = int(np.clip(np.ceil(np.log(most / least) / _RATIO) + 1, 2, _MOST_SCALES))
+        self._first = np.log(least)
+        self._ratio = max(np.log(most / least) / (scales - 1), 1e-9)
+        stddev = np.exp(self._first + self._ratio * np.arange(scales))
+        # Both parts have nearly the same cells, so that their deviations have nearly one ratio.
+        theirs = stddev * float(np.median(rest.stddev / window.stddev))
+        a = rest.clients / window.clients
+        self.rates = _rates(stddev, theirs / a)
+        self.now, self.counts = _window_likelihood(stddev, self.rates)
+        values = _Z * theirs[:, None] / a
+        square = theirs[:, None, None] ** 2 / a**2 + self.rates / a
+        self.before = _normal(values[..., None] - self.rates, square) * (theirs / a)[:, None, None]
+
+    def _places(self, window: Part, rest: Part) -> tuple[F64, F64, F64]:
+        last = len(self.now) - 1.0
+        scale = np.clip((np.log(window.stddev) - self._first) / self._ratio, 0.0, last)
+        now, before = (
+            np.clip((part.value / part.stddev - _LOWEST) / _STEP, 0.0, len(_Z) - 1.0)
+            for part in (window, rest)
+        )
+        return scale, now, before
+
+    def count(self, window: Part, rest: Part) -> F64:
+        """Return how many items lie nearest to each entry: float64 [scales, values, values].
+
+        The axes are the scale, the value in the window and that of the rest.
+        """
+        shape = (len(self.now), len(_Z), len(_Z))
+        places = [np.rint(place).astype(np.intp) for place in self._places(window, rest)]
+        flat = np.ravel_multi_index(tuple(places), shape)
+        return np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape).astype(np.float64)
+
+    def means(self, learned: Rates) -> F64:
+        """Return the mean count for each entry: float64 [scales, values, values], in deviations."""
+        total = self.now @ learned.joint.T @ np.swapaxes(self.before, 1, 2) + _TINY
+        counts = (self.now * self.counts) @ learned.joint.T @ np.swapaxes(self.before, 1, 2)
+        scale = np.exp(self._first + self._ratio * np.arange(len(self.now)))
+        found: F64 = counts / total / scale[:, None, None]
+        return found
+
+    def read(self, table: F64, window: Part, rest: Part) -> F64:
+        """Return the counts of a table of `means`, by interpolation: float64 [n]."""
+        found = np.zeros(len(window.value))
+        places = self._places(window, rest)
+        lows = [
+            np.minimum(place.astype(np.intp), size - 2)
+            for place, size in zip(places, table.shape, strict=True)
+        ]
+        for corner in np.ndindex(2, 2, 2):
+            weight = np.ones(len(found))
+            for place, low, side in zip(places, lows, corner, strict=True):
+                weight *= 1 - np.abs(place - low - side)
+            at = tuple(low + side for low, side in zip(lows, corner, strict=True))
+            found += weight * table[at]
+        found *= window.stddev
+        return found
+
+
+def _rates(stddev: F64, theirs: F64) -> F64:
+    """Return the rates that light items may have: float64 [k], from 0 on in geometric steps."""
+    largest = max(1.0, (FAR + 4) * max(float(stddev.max()), float(theirs.max())))
+    least = min(_LEAST_RATE, float(np.median(theirs)) / 4)
+    number = int(np.clip(np.log(largest / least) / _RATES + 2, 2, _MOST_RATES))
+    return np.concatenate([[0.0], np.geomspace(least, largest, number)])
+
+
+def _window_likelihood(stddev: F64, rates: F64) -> tuple[F64, F64]:
+    """Return the likelihood of a window's values per deviation, and the mean counts given them.
+
+    Args:
+        stddev: float64 [scales], of the errors.
+        rates: float64 [k].
+
+    Returns:
+        Two float64 [scales, values, k].
+    """
+    values = _Z * stddev[:, None]
+    own = stddev[:, None, None] ** 2
+    away = values[..., None] - rates
+    likelihood = _normal(away, own + rates)
+    counts = rates + rates / (rates + own) * away
+    if np.median(stddev) < _WIDE:
+        # The likelihood is a sum over whole counts.
+        low = rates < _POISSON
+        whole = np.arange(2 * _POISSON + 1)
+        chance = np.exp(
+            xlogy(whole[:, None], rates[low]) - rates[low] - gammaln(whole + 1)[:, None]
+        )
+        error = _normal(values[..., None] - whole, own)
+        exact = error @ chance
+        likelihood[..., low] = exact
+        counts[..., low] = (error * whole) @ chance / (exact + _TINY)
+    return likelihood * stddev[:, None, None], counts
+
+
+def _normal(away: F64, square: F64) -> F64:
+    found: F64 = np.exp(-0.5 * away**2 / square) / np.sqrt(2 * np.pi * square)
+    return found
+
+
+def _kernels(rates: F64) -> list[F64]:
+    """Return the distributions of the window's rate given the old one: float64 [k, k] each."""
+    found = [np.eye(len(rates))]
+    logs = np.log(rates[1:])
+    for factor in _FACTORS:
+        moved = np.zeros((len(rates), len(rates)))
+        moved[0, 0] = 1.0
+        moved[1:, 1:] = np.exp(-0.5 * ((logs[:, None] - logs) / factor) ** 2)
+        found.append(moved / moved.sum(axis=1, keepdims=True))
+    return found
+
+
+def _joint(old: F64, kinds: F64, moves: list[F64]) -> list[F64]:
+    """Return the probabilities of each kind and two rates: float64 [k, k] each."""
+    return [
+        *(share * old[:, None] * move for share, move in zip(kinds[:-1], moves, strict=True)),
+        kinds[-1] * np.outer(old, old),
+    ]
+
+
+def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
+    """Return the rates and kinds of most likelihood, and the logarithm of it for the window.
+
+    That is the likelihood of the window's values given those of the rest.
+    """
+    moves = _kernels(table.rates)
+    size = len(table.rates)
+    old = np.full(size, 1.0 / size)
+    kinds = np.append(1.0 - _CHANGED, np.full(len(moves), _CHANGED / len(moves)))
+    before = np.swapaxes(table.before, 1, 2)
+    number = max(float(seen.sum()), 1.0)
+    for _ in range(_STEPS):
+        parts = _joint(old, kinds, moves)
+        total = table.now @ np.sum(parts, axis=0).T @ before + _TINY
+        # [old rate, rate in the window]: what each pair gets of all items
+        given = np.einsum(
+            "sjk,sjm->km", table.before, np.swapaxes(seen / total, 1, 2) @ table.now, optimize=True
+        )
+        taken = [part * given for part in parts]
+        old = np.sum(taken, axis=(0, 2)) + taken[-1].sum(axis=0) + _TINY
+        old /= old.sum()
+        kinds = np.maximum([part.sum() / number for part in taken], 1e-6)
+        kinds /= kinds.sum()
+    joint: F64 = np.sum(_joint(old, kinds, moves), axis=0)
+    total = table.now @ joint.T @ before
+    theirs = (table.before @ old)[:, None, :]
+    gained = np.log(total + _TINY) - np.log(theirs + _TINY)
+    return Rates(table.rates, old, kinds, joint), float((seen * gained).sum())
+
+
+def _alone(table: _Table, seen: F64) -> float:
+    """Return the logarithm of the likelihood of the window's values under a prior of their own."""
+    mine = seen.sum(axis=2)
+    weights = np.full(len(table.rates), 1.0 / len(table.rates))
+    for _ in range(_ALONE_STEPS):
+        total = table.now @ weights + _TINY
+        weights = weights * np.einsum("si,sik->k", mine / total, table.now)
+        weights /= max(weights.sum(), _TINY)
+    return float((mine * np.log(table.now @ weights + _TINY)).sum())
+
+
+# ---- heavy items ----
+
+
+def _heavy(window: Part, rest: Part, ratio: float) -> tuple[F64, F64, F64]:
+    """Return old rates, and the variances of counts and of values for each change: [n, 6].
+
+    A new item changes by more than its old rate: its widest change is one of its new rate.
+    """
+    old = np.maximum(rest.value / ratio, 0.1)
+    size = np.repeat(old[:, None], len(_CHANGES), axis=1)
+    size[:, -1] = np.maximum(old, np.abs(window.value))
+    count = (rest.stddev / ratio)[:, None] ** 2 + (_CHANGES * size) ** 2 + size
+    return old, count, count + window.stddev[:, None] ** 2
+
+
+def _chances(window: Part, rest: Part, ratio: float, shares: F64) -> F64:
+    """Return the probabilities of the changes of heavy items: float64 [n, 6]."""
+    old, _, square = _heavy(window, rest, ratio)
+    found = shares * (_normal((window.value - old)[:, None], square) + _TINY)
+    found /= found.sum(axis=1, keepdims=True)
+    return found
+
+
+def _changes(window: Part, rest: Part, ratio: float) -> F64:
+    """Return the shares of heavy items' changes: those of light ones, too noisy, say nothing."""
+    shares = _SHARES
+    for _ in range(_HEAVY_STEPS):
+        shares = _chances(window, rest, ratio, shares).sum(axis=0) + 1.0
+        shares = shares / shares.sum()
+    return shares
+
+
+def _heavy_means(window: Part, rest: Part, ratio: float, shares: F64) -> F64:
+    old, count, square = _heavy(window, rest, ratio)
+    chance = _chances(window, rest, ratio, shares)
+    away = (window.value - old)[:, None]
+    found: F64 = (chance * (old[:, None] + count / square * away)).sum(axis=1)
+    return found

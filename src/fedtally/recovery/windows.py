@@ -1,0 +1,342 @@
+"""Windows: counts in some rounds of a campaign, with the help of the rounds about them.
+
+Sums are linear, so a window of rounds needs no other sums than those that landed. One fit over a
+*history* of landed rounds knows more of the items than a fit of the window alone. The window's
+values are read from it, with errors of the window's own signs.
+
+How long the history is, is chosen by the sums alone: phantoms say how large the window's errors
+are. The rest of the history is also a prior of the window's counts (`history.py`), where that
+raises the likelihood of the window's values. Limits rest on the values, and never on that prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedtally.base import validate
+from fedtally.domain import Domain
+from fedtally.errors import InvalidInputError
+from fedtally.recovery.decoders import Recovery
+from fedtally.recovery.decoders.kind import CampaignDecoder, FittedDecoder
+from fedtally.recovery.history import History, Part
+from fedtally.recovery.linear_system import F64, U64, Bools, Candidates, Ids, check_landed
+from fedtally.recovery.shrinkage import EXACT, NORMAL, Noisy
+from fedtally.sketch import CountSketch
+
+LONGEST = 64  # rounds of a history
+# The product of candidates, rows and rounds of a history: beyond it messages do not fit.
+_ROOM = 1 << 24
+LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 48)  # windows for the frequencies now that are compared
+_STANDS_OUT = 5.0  # standard deviations of an item that tells windows apart
+_BEYOND = 3.0  # standard deviations that chance explains
+_TIMES = (1, 2, 4, 8)  # lengths of histories that are tried, in windows, beside the longest
+_JUDGED = 4096  # candidates whose deviations say how large the errors are
+# Of several histories whose errors are equal but for this share, the longest answers.
+_EQUAL = 0.01
+
+
+class WindowedDecoder(CampaignDecoder):
+    """Decodes a window with the rest of a history as a prior of its counts.
+
+    Attributes:
+        window: the decoder of the window, whose values and limits do not know the prior.
+        history: what was learned of both parts.
+
+    Args:
+        window: a decoder of the window.
+        rest: a decoder of rounds that are not in it.
+        domain: the candidate items.
+    """
+
+    def __init__(self, window: FittedDecoder, rest: FittedDecoder, domain: Domain) -> None:
+        self.window, self._rest = window, rest
+        self.spec, self.num_clients = window.spec, window.num_clients
+        ids = Candidates(domain).ids(np.arange(domain.size))
+        self.history = History(*self._parts(ids))
+
+    def _parts(self, ids: Ids) -> tuple[Part, Part]:
+        one, other = (
+            Part(*decoder.measured(ids), float(decoder.num_clients))
+            for decoder in (self.window, self._rest)
+        )
+        return one, other
+
+    def at(self, ids: U64) -> F64:
+        """Return the expected counts of chosen ids in the window: float64 [n]."""
+        return self.history.means(*self._parts(ids))
+
+    def range(self, first_id: int, count: int) -> F64:
+        """Return the expected counts of the ids from `first_id` on (mod 2^64): float64 [count]."""
+        return self.history.means(*self._parts(range(first_id, first_id + count)))
+
+    def noisy(self, candidates: Candidates) -> Noisy:
+        """Return the estimates without noise: means given the values are not shrunk again."""
+        return Noisy(0.0, NORMAL, lambda ids: (_ask(self, ids), 1.0))
+
+    @property
+    def recovery(self) -> str:  # type: ignore[override]
+        """The name of the decoder of the window."""
+        return self.window.recovery
+
+
+def _ask(decoder: CampaignDecoder, ids: Ids) -> F64:
+    if isinstance(ids, range):
+        return decoder.range(ids.start, len(ids))
+    return decoder.at(ids)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A window's decoder, and the rounds that it rests on.
+
+    Attributes:
+        decoder: gives the estimates.
+        limits: the decoder of which limits are made.
+        rounds: the rounds of the window, rising.
+        history: the rounds of the fit that the window's values are read from, rising; those of the
+            window where no more are a help.
+        prior: the rounds whose values are the prior of the window's counts; none where these do not
+            raise the likelihood.
+    """
+
+    decoder: CampaignDecoder
+    limits: CampaignDecoder
+    rounds: list[int]
+    history: list[int]
+    prior: list[int]
+
+
+def last(sketches: Sequence[CountSketch], number: int) -> list[int]:
+    """Return the last landed rounds, rising: `number` of them, or all that there are.
+
+    Raises:
+        InvalidInputError: the number is below 1, or no round has landed.
+
+    >>> from fedtally.sketch import SketchSpec
+    >>> spec = SketchSpec(rows=1, width=2, schedule="hybrid", num_rounds=9, seed=bytes(32))
+    >>> last([CountSketch(spec, m) for m in (0, 3, 8)], 2)
+    [3, 8]
+    """
+    check_landed(sketches)
+    number = validate.integer(1, last=number)
+    return sorted(sketch.round for sketch in sketches)[-number:]
+
+
+def decode(
+    sketches: Sequence[CountSketch],
+    domain: Domain,
+    rounds: Sequence[int],
+    recovery: Recovery,
+    history: int = LONGEST,
+) -> Decoded:
+    """Return the decoder of the counts in a window of landed rounds.
+
+    Without a history, or with a window of all rounds, the decoder is the usual one of the window's
+    sums, to the bit.
+
+    Args:
+        sketches: the landed sums of all rounds.
+        domain: the candidate items.
+        rounds: the window: landed rounds, and all landed rounds of each batch that they touch. If
+            all rounds of the plan have the same signs, any of them; they are decoded alone.
+        recovery: the decoder.
+        history: the most landed rounds to rest on; 0: those of the window alone.
+
+    Raises:
+        InvalidInputError: a round that did not land; a window that cuts through a batch of rounds
+            with one set of signs; or as for the decoder.
+    """
+    check_landed(sketches)
+    by_round = {sketch.round: sketch for sketch in sketches}
+    chosen = sorted(set(rounds))
+    _check_rounds(chosen, by_round)
+    fits = _Fits(by_round, domain, recovery, chosen)
+    lengths = fits.lengths(min(validate.integer(0, history=history), len(by_round)))
+    if not lengths:
+        alone = fits.of(chosen)
+        return Decoded(alone, alone, chosen, chosen, [])
+    window, length = fits.best(lengths)
+    used = fits.nearest(length)
+    rest = fits.rest(lengths[-1])
+    if rest is None or not isinstance(window, FittedDecoder) or not window.has_fit:
+        return Decoded(window, window, chosen, used, [])
+    if _typical(window, domain) <= EXACT:  # nothing is left to learn
+        return Decoded(window, window, chosen, used, [])
+    joined = WindowedDecoder(window, rest, domain)
+    if joined.history.gain <= 0.0:
+        return Decoded(window, window, chosen, used, [])
+    others = sorted(set(fits.nearest(lengths[-1])) - set(chosen))
+    return Decoded(joined, window, chosen, used, others)
+
+
+def shortest_enough(decoder: FittedDecoder, domain: Domain) -> int:
+    """Return how many of the last batches tell most of the frequencies now.
+
+    Longer windows have smaller errors of their own, and older frequencies. A window is as good as
+    its worst item: by how much it is off a shorter window, beyond what chance explains, and how
+    large its own error may be. The least sum of both is taken (Goldenshluger and Lepski 2011).
+
+    Args:
+        decoder: decoder of a history, whose fit answers.
+        domain: the candidate items.
+    """
+    lasting = np.flatnonzero(decoder.clients)
+    lengths = [one for one in LENGTHS if one < len(lasting)] + [len(lasting)]
+    ids = Candidates(domain).ids(np.arange(domain.size))
+    frequency, error = np.empty((2, len(lengths), domain.size))
+    for place, length in enumerate(lengths):
+        chosen = np.isin(np.arange(len(decoder.clients)), lasting[-length:])
+        window = decoder if length == len(lasting) else decoder.window(chosen, learned=False)
+        value, stddev = window.measured(ids)
+        frequency[place] = value / window.num_clients
+        error[place] = np.sqrt(stddev**2 + np.maximum(value, stddev)) / window.num_clients
+    seen = (frequency / error).max(axis=0) > _STANDS_OUT
+    if not seen.any():  # nothing tells one window from another: the longest has the least noise
+        return lengths[-1]
+    return lengths[_least_off(frequency[:, seen], error[:, seen])]
+
+
+def _least_off(frequency: F64, error: F64) -> int:
+    """Return the place of the best window: frequencies and errors float64 [windows, items]."""
+    off = [
+        max(
+            (
+                float((np.abs(frequency[j] - frequency[k]) - _chance(error[j], error[k])).max())
+                for j in range(k)
+            ),
+            default=0.0,
+        )
+        for k in range(len(frequency))
+    ]
+    return int(np.argmin(np.maximum(off, 0.0) + _BEYOND * error.max(axis=1)))
+
+
+def _chance(shorter: F64, longer: F64) -> F64:
+    # The longer window holds the rounds of the shorter one.
+    found: F64 = _BEYOND * np.sqrt(np.maximum(shorter**2 - longer**2, 0.0))
+    return found
+
+
+def _check_rounds(chosen: list[int], landed: dict[int, CountSketch]) -> None:
+    if not chosen:
+        raise InvalidInputError("a window must hold at least one round, got none")
+    absent = [number for number in chosen if number not in landed]
+    if absent:
+        raise InvalidInputError(
+            f"a window must be of rounds that landed, and round {absent[0]} did not; leave it out"
+        )
+    spec = landed[chosen[0]].spec
+    if spec.num_batches == 1:
+        return
+
+    def batch(number: int) -> int:
+        return spec.schedule.batch_of(number, spec.num_rounds)
+
+    batches = {batch(number) for number in chosen}
+    cut = [number for number in landed if batch(number) in batches and number not in chosen]
+    if cut:
+        raise InvalidInputError(
+            f"a window must be of whole batches, and round {min(cut)} has the signs of a round in"
+            " it; take it into the window"
+        )
+
+
+class _Fits:
+    """The fits of one window's histories, each made once."""
+
+    def __init__(
+        self,
+        landed: dict[int, CountSketch],
+        domain: Domain,
+        recovery: Recovery,
+        chosen: list[int],
+    ) -> None:
+        self._landed, self._domain, self._recovery = landed, domain, recovery
+        self._chosen = chosen
+        self._made: dict[int, CampaignDecoder] = {}
+        # What is nearest in time is the most like the window; of equals, the earlier round.
+        low, high = chosen[0], chosen[-1]
+        away = {number: max(low - number, number - high, 0) for number in landed}
+        inside = set(chosen)
+        self._order = sorted(landed, key=lambda m: (m not in inside, away[m], m))
+
+    def lengths(self, most: int) -> list[int]:
+        """Return the lengths of histories to try, in rounds, rising; none: no history helps."""
+        own, spec = len(self._chosen), self._landed[self._chosen[0]].spec
+        room = _ROOM // max(1, self._domain.size * spec.rows)
+        longest = min(most, LONGEST, room)
+        # Rounds of one set of signs are no help to each other.
+        if longest <= own or spec.num_batches == 1 or not self._recovery.kind.fits_items:
+            return []
+        return sorted({min(own * times, longest) for times in _TIMES} | {longest})
+
+    def nearest(self, length: int) -> list[int]:
+        """Return the rounds of a history, rising: the window's and those nearest to it."""
+        spec = self._landed[self._chosen[0]].spec
+        batches = {
+            spec.schedule.batch_of(number, spec.num_rounds) for number in self._order[:length]
+        }
+        return sorted(
+            number
+            for number in self._landed
+            if spec.schedule.batch_of(number, spec.num_rounds) in batches
+        )
+
+    def of(self, rounds: list[int]) -> CampaignDecoder:
+        """Return the decoder of these rounds."""
+        return self._recovery.kind.make([self._landed[number] for number in rounds], self._domain)
+
+    def fit(self, length: int) -> CampaignDecoder:
+        """Return the decoder of a history."""
+        if length not in self._made:
+            self._made[length] = self.of(self.nearest(length))
+        return self._made[length]
+
+    def _places(self, decoder: FittedDecoder) -> Bools:
+        spec = decoder.spec
+        own = {spec.schedule.batch_of(number, spec.num_rounds) for number in self._chosen}
+        found: Bools = np.isin(decoder.batches, sorted(own))
+        return found
+
+    def window(self, length: int) -> CampaignDecoder | None:
+        """Return the window as a history's fit sees it; None where no fit answers."""
+        decoder = self.fit(length)
+        if not isinstance(decoder, FittedDecoder) or not decoder.has_fit:
+            return decoder if self.nearest(length) == self._chosen else None
+        chosen = self._places(decoder)
+        return decoder if chosen.all() else decoder.window(chosen)
+
+    def rest(self, length: int) -> FittedDecoder | None:
+        """Return the rest of a history as its fit sees it; None where no fit answers."""
+        decoder = self.fit(length)
+        if not isinstance(decoder, FittedDecoder) or not decoder.has_fit:
+            return None
+        others = ~self._places(decoder)
+        return decoder.window(others, learned=False) if decoder.clients[others].any() else None
+
+    def best(self, lengths: list[int]) -> tuple[CampaignDecoder, int]:
+        """Return the window with the least errors, as its phantoms say, and the history's length.
+
+        A fit that answers comes before the paper's decoder.
+        """
+        found: list[tuple[float, CampaignDecoder, int]] = []
+        for length in lengths:
+            decoder = self.window(length)
+            if isinstance(decoder, FittedDecoder) and decoder.has_fit:
+                found.append((_typical(decoder, self._domain), decoder, length))
+        if not found:
+            own = len(self._chosen)
+            return self.fit(own), own
+        least = min(error for error, *_ in found)
+        _, decoder, length = [one for one in found if one[0] <= (1 + _EQUAL) * least][-1]
+        return decoder, length
+
+
+def _typical(decoder: FittedDecoder, domain: Domain) -> float:
+    """Return the median standard deviation of candidates' values, in clients."""
+    step = -(-domain.size // _JUDGED)
+    ids = Candidates(domain).ids(np.arange(0, domain.size, step))
+    return float(np.median(decoder.measured(ids).stddev))
