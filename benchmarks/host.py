@@ -57,7 +57,7 @@ from fedtally.secagg.params import ClientPolicy, Parameters
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import ClientId
 from fedtally.secagg.unmasking import Unmasking
-from fedtally.simulation.seeds import key_bytes
+from fedtally.simulation.randomness import key_bytes
 from fedtally.sketch import CountSketch, Schedule
 
 REPORTS = "reports"  # a stage of its own: a client makes both reports in one step

@@ -72,9 +72,9 @@ def write_tables(folder: Path, rows: int) -> None:
 
 def ours(path: str, job: str) -> Any:
     """Count with fedtally's reader and tally, as `fedtally.estimate` does before it encodes."""
-    from fedtally.simulation.ahead import read_ahead
-    from fedtally.simulation.encoding import FromInput
-    from fedtally.simulation.tally import Tally
+    from fedtally.simulation.item_ids import FromInput
+    from fedtally.simulation.prefetch import read_ahead
+    from fedtally.simulation.rows import Tally
     from fedtally.sources import Columns, open_source
 
     encoder = FromInput(bytes(32))
@@ -140,7 +140,7 @@ _ENGINES: dict[str, Callable[[str, str], Any]] = {  # return the counts of the i
 _CONVERT = "pyarrow.array([0]).to_numpy()"
 _IMPORTS = {
     "fedtally": (
-        "import fedtally, fedtally.simulation.campaign, pyarrow.compute, pyarrow.csv,"
+        "import fedtally, fedtally.simulation.run, pyarrow.compute, pyarrow.csv,"
         f" pyarrow.parquet; {_CONVERT}"
     ),
     "duckdb": f"import duckdb, pyarrow; {_CONVERT}",

@@ -9,7 +9,7 @@ from sphinx.ext.napoleon import GoogleDocstring
 
 import fedtally
 from fedtally.answer.show_page import show_page
-from fedtally.simulation.show import demonstrate
+from fedtally.simulation.demonstration import demonstrate
 
 project = "fedtally"
 author = "The fedtally authors"

@@ -36,7 +36,7 @@ from fedtally.secagg.messages import Kind
 from fedtally.secagg.packing import unpack
 from fedtally.secagg.params import ClientPolicy
 from fedtally.secagg.proposal import propose
-from fedtally.simulation.seeds import key_bytes
+from fedtally.simulation.randomness import key_bytes
 
 I64 = npt.NDArray[np.int64]
 

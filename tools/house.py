@@ -591,7 +591,7 @@ def _walks(start: Parameter) -> tuple[Callable[[House], Count], Callable[[House]
 
 
 PLAN = Parameter("fedtally.cli.plan", "plan", "options", "Request")
-DOOR = Parameter("fedtally.simulation.campaign", "run", "simulation")
+DOOR = Parameter("fedtally.simulation.run", "run", "simulation")
 
 # ---- kinds ----
 

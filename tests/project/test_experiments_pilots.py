@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fedtally.simulation import pilot
+from fedtally.simulation import sizing
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
@@ -34,6 +34,6 @@ def test_a_pilot_and_its_campaign_cost_at_most_twice_the_least(tmp_path: Path) -
 def test_a_pilot_of_8_kb_costs_too_much_for_a_large_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pilot, "_MEAN_BYTES", 8.0)
+    monkeypatch.setattr(sizing, "_MEAN_BYTES", 8.0)
     code, lines = run(tmp_path / "pilots.csv")
     assert code == 1 and any(line[-1:] == ["MISS"] for line in lines)

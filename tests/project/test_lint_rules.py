@@ -28,14 +28,14 @@ MAY_USE_NUMPY_RANDOM = {
     "simulation/cohorts.py",
     "simulation/open_size.py",
     "studies/dependence_checks.py",
-    "simulation/campaign.py",
+    "simulation/run.py",
     "studies/noise_checks.py",
-    "simulation/pilot.py",
-    "simulation/seeds.py",
-    "simulation/show.py",
+    "simulation/sizing.py",
+    "simulation/randomness.py",
+    "simulation/demonstration.py",
     "studies/validation.py",
     "studies/schedules.py",
-    "simulation/tally.py",
+    "simulation/rows.py",
     "planner/trials.py",
     "recovery/decoders/belief/belief.py",
     "recovery/decoders/joint/joint.py",
@@ -54,7 +54,7 @@ MAY_TAKE_BYTES = {
     "planner/trials.py": 1,  # the public seed of hashes that the planner tries
 }
 MAY_DRAW_FROM_A_LAW = {
-    "simulation/tally.py": 1,  # how many of an item's clients are in which round
+    "simulation/rows.py": 1,  # how many of an item's clients are in which round
     "planner/trials.py": 2,  # clients and noise of campaigns that the planner runs for itself
     "recovery/decoders/joint/joint_intervals.py": 1,  # a bootstrap of counts
     "recovery/decoders/joint/joint.py": 1,  # probes of a linear fit

@@ -35,8 +35,8 @@ from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.mechanism import Noise
-from fedtally.simulation import campaign as local
-from fedtally.simulation import tally
+from fedtally.simulation import rows
+from fedtally.simulation import run as local
 from fedtally.sketch import CountSketch
 from fedtally.studies import noise_checks
 from fedtally.studies.audit import FALSE_ALARM, Audit, AuditResult, run
@@ -462,9 +462,9 @@ def test_a_clip_that_is_left_out_is_found(name: str, monkeypatch: pytest.MonkeyP
 def test_a_draw_of_too_many_items_is_found(
     name: str, more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, draw = planned(name), tally.bound_clients
+    plan, draw = planned(name), rows.bound_clients
     monkeypatch.setattr(
-        tally,
+        rows,
         "bound_clients",
         lambda rows, most, *rest, **named: draw(rows, most + more, *rest, **named),
     )

@@ -22,8 +22,8 @@ from fedtally.planner.request import Request
 from fedtally.planner.silos import Silos
 from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.mechanism import Noise
-from fedtally.simulation import campaign as local
-from fedtally.simulation import tally
+from fedtally.simulation import rows
+from fedtally.simulation import run as engine
 from fedtally.studies.audit import Audit, AuditResult, run
 
 CASES: dict[str, tuple[int, int, dict[str, Any]]] = {
@@ -115,30 +115,30 @@ def test_a_number_of_people_without_noise_is_seen(
 
 
 def test_people_who_are_not_clipped_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "clip_rounds", lambda plan, rounds, *_: rounds)
+    monkeypatch.setattr(engine, "clip_rounds", lambda plan, rounds, *_: rounds)
     failures = audited("central, several items", campaigns=4).failures
     assert any("hold too much (clip)" in failure for failure in failures), failures
 
 
 def test_people_of_too_many_items_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    bound = tally.bound_clients
+    bound = rows.bound_clients
 
     def unbounded(rows: Any, max_items: int, *rest: Any, **named: Any) -> Any:
         return bound(rows, 50, *rest, **named)
 
-    monkeypatch.setattr(tally, "bound_clients", unbounded)
+    monkeypatch.setattr(rows, "bound_clients", unbounded)
     failures = audited("central", campaigns=4).failures
     assert any("hold too much (items)" in failure for failure in failures), failures
 
 
 @pytest.mark.parametrize("name", ["shares", "central"])
 def test_people_in_too_many_silos_are_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bound = tally.bound_clients
+    bound = rows.bound_clients
 
     def everywhere(rows: Any, items: int, keys: Any, rounds: Any, most: Any, **named: Any) -> Any:
         return bound(rows, items, keys, rounds, None, **named)
 
-    monkeypatch.setattr(tally, "bound_clients", everywhere)
+    monkeypatch.setattr(rows, "bound_clients", everywhere)
     failures = audited(name, campaigns=4).failures
     assert any("hold too much (silos)" in failure for failure in failures), failures
 

@@ -793,7 +793,7 @@ def test_what_fails_later(
     def fail(*_: object) -> None:
         raise given
 
-    monkeypatch.setattr("fedtally.simulation.campaign.run", fail)
+    monkeypatch.setattr("fedtally.simulation.run.run", fail)
     code, out, err = call("estimate", "zipf:")
     assert out == ""
     assert code == (130 if isinstance(given, KeyboardInterrupt) else 1)

@@ -15,8 +15,8 @@ import pytest
 from browser import Page, find
 
 from fedtally.answer.show_page import show_page
-from fedtally.simulation import show
-from fedtally.simulation.show import Demonstration, demonstrate
+from fedtally.simulation import demonstration
+from fedtally.simulation.demonstration import Demonstration, demonstrate
 
 pytestmark = pytest.mark.browser
 MOVE = (
@@ -35,7 +35,7 @@ def _browser() -> None:
 @pytest.fixture(scope="module")
 def shown() -> Demonstration:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(show, "EPSILONS", (8.0, 1.0))
+        patch.setattr(demonstration, "EPSILONS", (8.0, 1.0))
         return demonstrate(7)
 
 
@@ -72,12 +72,12 @@ def test_the_sum_appears_with_the_last_phone_and_not_before(
 ) -> None:
     total = shown.sketches.sum(axis=0)
     assert not counters(page).any() and text(page, "bars") == ""
-    for added in (1, 100, show.PHONES - 1):
+    for added in (1, 100, demonstration.PHONES - 1):
         move(page, "added", added)
         assert (counters(page) == shown.sketches[:added].sum(axis=0)).sum() < 6
-        assert f"{added} of {show.PHONES}" in text(page, "status")
+        assert f"{added} of {demonstration.PHONES}" in text(page, "status")
         assert not page.value("document.getElementById('answer').checkVisibility()")
-    move(page, "added", show.PHONES)
+    move(page, "added", demonstration.PHONES)
     np.testing.assert_array_equal(counters(page), total)
     np.testing.assert_array_equal(counters(page), shown.levels[0].released)
     first = page.value("document.querySelector('#bars tr').innerText").split()
@@ -96,7 +96,7 @@ def test_an_altered_upload_alters_the_sum_that_the_page_finds(
     other.write_text(whole.replace(data["uploads"], planted), encoding="utf-8")
     with Page(tmp_path) as page:
         page.open(other)
-        move(page, "added", show.PHONES)
+        move(page, "added", demonstration.PHONES)
         assert np.flatnonzero(counters(page) != shown.sketches.sum(axis=0)).tolist() == [3]
 
 
@@ -118,13 +118,13 @@ def test_a_phone_is_chosen_by_click_and_by_keys(shown: Demonstration, page: Page
     assert page.value(f"{phones}[42].ariaChecked") == "true"
     nodes = page.call("Accessibility.getFullAXTree")["nodes"]
     roles = [node["role"]["value"] for node in nodes if not node["ignored"]]
-    assert roles.count("radio") == show.PHONES and roles.count("slider") == 1
+    assert roles.count("radio") == demonstration.PHONES and roles.count("slider") == 1
     named = [node for node in nodes if node.get("role", {}).get("value") in ("slider", "image")]
     assert all(node["name"]["value"] for node in named if not node["ignored"])
 
 
 def test_epsilon_blurs_the_bars_and_says_what_is_left(shown: Demonstration, page: Page) -> None:
-    move(page, "added", show.PHONES)
+    move(page, "added", demonstration.PHONES)
     bars = (
         "[...document.querySelectorAll('#bars tr')]"
         ".map(row => row.querySelectorAll('i.bar').length)"
@@ -146,7 +146,7 @@ def test_it_is_no_wider_than_the_screen(
         feature = {"name": "prefers-color-scheme", "value": scheme}
         page.call("Emulation.setEmulatedMedia", features=[feature])
         page.open(file)
-        move(page, "added", show.PHONES)
+        move(page, "added", demonstration.PHONES)
         assert page.value("document.documentElement.scrollWidth") <= width
         background = page.value("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, background[4:-1].split(","))) < 150) == (scheme == "dark")
@@ -176,7 +176,7 @@ def test_it_prints_the_last_picture_and_the_one_before(file: Path, page: Page) -
         "addEventListener('beforeprint', () => { printed = fedtallyShow.counters(); })"
     )
     assert page.pdf(file.parent / "show.pdf").startswith(b"%PDF")
-    assert page.value("printed") == page.value(f"fedtallyShow.sum({show.PHONES})")
+    assert page.value("printed") == page.value(f"fedtallyShow.sum({demonstration.PHONES})")
     assert counters(page).tolist() == page.value("fedtallyShow.sum(50)")  # and then goes on
     page.call("Emulation.setEmulatedMedia", media="print")
     visible = (

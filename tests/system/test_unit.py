@@ -20,7 +20,7 @@ from fedtally.cli import app
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.simulation.unit import looks_like_people
+from fedtally.simulation.counted_unit import looks_like_people
 from fedtally.sketch import CountSketch
 from fedtally.store import Ledger
 

@@ -13,8 +13,8 @@ from fedtally.answer.evaluation import Truth
 from fedtally.answer.result import Result
 from fedtally.errors import InvalidInputError, MemoryLimitError, OutsideDomainError
 from fedtally.plan import Plan
-from fedtally.simulation.campaign import run
-from fedtally.simulation.seeds import campaign_seed
+from fedtally.simulation.randomness import campaign_seed
+from fedtally.simulation.run import run
 from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch
 from fedtally.sources import from_items, open_source
@@ -320,13 +320,13 @@ def test_domains_of_another_type(domain):
 
 
 def test_sketches_that_do_not_fit_the_memory(monkeypatch):
-    monkeypatch.setattr("fedtally.simulation.campaign.physical_memory", lambda: 1 << 20)
+    monkeypatch.setattr("fedtally.simulation.run.physical_memory", lambda: 1 << 20)
     with pytest.raises(MemoryLimitError, match="one round of width .* a smaller width need less"):
         fedtally.estimate([1, 2], rows=7, width=1 << 20)
 
 
 def test_rounds_that_do_not_fit_the_memory_name_their_column_and_its_values(monkeypatch, tmp_path):
-    monkeypatch.setattr("fedtally.simulation.campaign.physical_memory", lambda: 1 << 20)
+    monkeypatch.setattr("fedtally.simulation.run.physical_memory", lambda: 1 << 20)
     times = [f"00:{i // 60:02d}:{i % 60:02d}" for i in range(300)]
     (tmp_path / "t.csv").write_text("v,at\n" + "".join(f"a,{time}\n" for time in times))
     with pytest.raises(MemoryLimitError, match="^the round column 'at' has 300 different values"):

@@ -18,9 +18,9 @@ from fedtally.campaign.client import FrequencyClient
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.recovery.intervals import sampling_error
-from fedtally.simulation.campaign import read
+from fedtally.simulation.rows import RoundTally, bound_silos
+from fedtally.simulation.run import read
 from fedtally.simulation.simulation import Simulation
-from fedtally.simulation.tally import RoundTally, bound_silos
 from fedtally.sources import Columns, from_items, open_source
 
 SITES = ["Berne", "Chur", "Basle", "Thun", "Visp", "Zug"]

@@ -25,7 +25,7 @@ from fedtally.planner.open_domain import FINDER_SPARE, Search, propose
 from fedtally.planner.proposal import predict_linf
 from fedtally.planner.request import Request
 from fedtally.planner.silos import Silos
-from fedtally.simulation.tally import Members, RoundTally, split_clients, tally_members
+from fedtally.simulation.rows import Members, RoundTally, split_clients, tally_members
 from fedtally.sketch import Schedule
 from fedtally.sources import from_items
 from fedtally.studies import validation

@@ -15,7 +15,7 @@ from fedtally.planner.design import Design
 from fedtally.planner.request import Request
 from fedtally.planner.seeds import DRAWS, draws, unevenness, with_even_seed
 from fedtally.recovery.decoders.joint.joint import JointDecoder
-from fedtally.simulation.seeds import campaign_seed
+from fedtally.simulation.randomness import campaign_seed
 from fedtally.sketch import CountSketch, SketchSpec
 
 FIRST = bytes(range(32))
@@ -101,7 +101,7 @@ def least_uneven(of, domain):
 @pytest.fixture
 def drawn(monkeypatch):
     """The operating system draws `FIRST` as the seed of hashes."""
-    monkeypatch.setattr("fedtally.simulation.seeds.secrets.token_bytes", lambda size: FIRST)
+    monkeypatch.setattr("fedtally.simulation.randomness.secrets.token_bytes", lambda size: FIRST)
 
 
 def planned(path, *more):

@@ -23,9 +23,9 @@ from fedtally.domain import Dictionary
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import Guarantee, most_detected, privacy_loss
 from fedtally.secagg import unmasking
-from fedtally.simulation import show
-from fedtally.simulation.seeds import campaign_seed
-from fedtally.simulation.show import Demonstration, demonstrate
+from fedtally.simulation import demonstration
+from fedtally.simulation.demonstration import Demonstration, demonstrate
+from fedtally.simulation.randomness import campaign_seed
 from fedtally.sketch import CountSketch
 from fedtally.sources.sample import WORDS
 
@@ -87,7 +87,7 @@ def centred(total: np.ndarray) -> np.ndarray:
 
 def page_sum(data: dict[str, Any]) -> np.ndarray:
     """Return the sum that the page's arrays have, of all phones."""
-    uploads = integers(data["uploads"], "<u2").reshape(show.PHONES, -1)
+    uploads = integers(data["uploads"], "<u2").reshape(demonstration.PHONES, -1)
     return centred(uploads.sum(axis=0) - integers(data["opened"], "<u2"))
 
 
@@ -108,7 +108,7 @@ def test_the_uploads_less_the_opened_masks_are_the_sum_of_the_sketches(
 def test_the_opened_masks_are_those_of_the_secrets_that_the_protocol_opened(
     shown: Demonstration, masks: list[bytes]
 ) -> None:
-    assert len(set(masks)) == show.PHONES
+    assert len(set(masks)) == demonstration.PHONES
     total = np.zeros(shown.uploads.shape[1], "<u2")
     masking = Masking(total)
     for key in masks:
@@ -118,7 +118,7 @@ def test_the_opened_masks_are_those_of_the_secrets_that_the_protocol_opened(
 
 def test_no_199_uploads_give_their_sum(shown: Demonstration) -> None:
     everything = shown.uploads.astype(np.int64).sum(axis=0) - shown.opened
-    for phone in range(show.PHONES):
+    for phone in range(demonstration.PHONES):
         rest = centred(everything - shown.uploads[phone])
         is_right = rest == shown.sketches.sum(axis=0) - shown.sketches[phone]
         assert is_right.sum() <= 5  # of 512, each by a chance of 2^-16
@@ -128,13 +128,13 @@ def test_no_199_uploads_give_their_sum(shown: Demonstration) -> None:
 def test_an_upload_is_far_from_the_sketch_that_it_hides(shown: Demonstration) -> None:
     apart = np.abs(centred(shown.uploads.astype(np.int64) - shown.sketches))
     assert (apart.mean(axis=1) > 13_000).all() and (apart.mean(axis=1) < 20_000).all()
-    assert (np.abs(shown.sketches).sum(axis=1) == show.ROWS).all()
+    assert (np.abs(shown.sketches).sum(axis=1) == demonstration.ROWS).all()
 
 
 def test_the_sketches_in_the_page_are_those_of_the_phones(
     shown: Demonstration, data: dict[str, Any]
 ) -> None:
-    marks = integers(data["marks"], "<i2").reshape(show.PHONES, -1)
+    marks = integers(data["marks"], "<i2").reshape(demonstration.PHONES, -1)
     drawn = np.zeros_like(shown.sketches)
     for phone, row in enumerate(marks):
         drawn[phone, np.abs(row) - 1] = np.sign(row)
@@ -144,11 +144,11 @@ def test_the_sketches_in_the_page_are_those_of_the_phones(
 def test_the_bars_are_what_the_library_decodes_from_the_sum(
     shown: Demonstration, data: dict[str, Any]
 ) -> None:
-    domain = Dictionary(list(WORDS[: show.CANDIDATES]))
-    plan, _ = show._planned(domain, campaign_seed(SEED), SEED, {"secure_sum": "secagg"})
+    domain = Dictionary(list(WORDS[: demonstration.CANDIDATES]))
+    plan, _ = demonstration._planned(domain, campaign_seed(SEED), SEED, {"secure_sum": "secagg"})
     total = CountSketch(plan.spec, 0)
     total.vector += page_sum(data)
-    total.num_clients = show.PHONES
+    total.num_clients = demonstration.PHONES
     found = Result(plan, domain, [total]).estimates(data["words"])
     level = data["levels"][0]
     for name, values in (
@@ -156,7 +156,7 @@ def test_the_bars_are_what_the_library_decodes_from_the_sum(
         ("low", [one.low for one in found]),
         ("high", [one.high for one in found]),
     ):
-        np.testing.assert_allclose(level[name], np.array(values) * show.PHONES, atol=1e-3)
+        np.testing.assert_allclose(level[name], np.array(values) * demonstration.PHONES, atol=1e-3)
     # the truth beside it
     assert data["truth"] == np.bincount(shown.held).tolist()
     assert data["truth"] == sorted(data["truth"], reverse=True)
@@ -166,11 +166,11 @@ def test_the_bars_are_what_the_library_decodes_from_the_sum(
 def test_each_epsilon_has_noise_of_its_own_as_large_as_its_plan_says(
     shown: Demonstration,
 ) -> None:
-    domain = Dictionary(list(WORDS[: show.CANDIDATES]))
+    domain = Dictionary(list(WORDS[: demonstration.CANDIDATES]))
     noises = []
     for level in shown.levels[1:]:
         asked = {"epsilon": level.epsilon, "not_private": True}
-        plan, _ = show._planned(domain, campaign_seed(SEED), SEED, asked)
+        plan, _ = demonstration._planned(domain, campaign_seed(SEED), SEED, asked)
         assert plan.privacy is not None
         noise = level.released - shown.levels[0].released
         assert noise.std() == pytest.approx(plan.privacy.stddev, rel=0.2)  # 6 deviations
@@ -182,20 +182,22 @@ def test_each_epsilon_has_noise_of_its_own_as_large_as_its_plan_says(
 def test_what_an_attacker_finds_is_what_the_accounting_bounds(
     shown: Demonstration, data: dict[str, Any]
 ) -> None:
-    domain = Dictionary(list(WORDS[: show.CANDIDATES]))
-    assert [level.epsilon for level in shown.levels] == [None, *show.EPSILONS]
+    domain = Dictionary(list(WORDS[: demonstration.CANDIDATES]))
+    assert [level.epsilon for level in shown.levels] == [None, *demonstration.EPSILONS]
     assert (shown.levels[0].promised, data["levels"][0]["promised"]) == (1.0, "100\xa0%")
     for level, told in zip(shown.levels[1:], data["levels"][1:], strict=True):
         asked = {"epsilon": level.epsilon, "not_private": True}
-        plan, _ = show._planned(domain, campaign_seed(SEED), SEED, asked)
+        plan, _ = demonstration._planned(domain, campaign_seed(SEED), SEED, asked)
         assert plan.privacy is not None
         found: Guarantee = plan.privacy.guarantee
         assert found.epsilon <= level.epsilon
-        assert level.promised == most_detected(found.epsilon, found.delta, show.FALSE_ALARMS)
+        assert level.promised == most_detected(
+            found.epsilon, found.delta, demonstration.FALSE_ALARMS
+        )
         loss = privacy_loss(plan.privacy.event)
-        by_noise = most_detected(loss.loss[:-1], loss.delta[:-1], show.FALSE_ALARMS)
+        by_noise = most_detected(loss.loss[:-1], loss.delta[:-1], demonstration.FALSE_ALARMS)
         assert level.proven == min(level.promised, by_noise)
-        assert show.FALSE_ALARMS < level.proven <= level.promised
+        assert demonstration.FALSE_ALARMS < level.proven <= level.promised
         assert told["promised"] == at_most(level.promised)
         assert told["proven"] == at_most(level.proven)
 
@@ -212,7 +214,7 @@ def test_the_documentation_has_the_same_shares() -> None:
 def test_a_seed_gives_the_same_campaign_and_none_a_new_one(
     shown: Demonstration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(show, "EPSILONS", (1.0,))
+    monkeypatch.setattr(demonstration, "EPSILONS", (1.0,))
     again, other = demonstrate(SEED), demonstrate(None)
     np.testing.assert_array_equal(again.uploads, shown.uploads)
     (same,) = [level for level in shown.levels if level.epsilon == 1.0]
@@ -270,7 +272,7 @@ def test_the_command_writes_a_page_and_overwrites_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(show, "demonstrate", lambda seed, report: shown)
+    monkeypatch.setattr(demonstration, "demonstrate", lambda seed, report: shown)
     monkeypatch.chdir(tmp_path)
     assert command(["show"]) == 0
     assert (tmp_path / "show.html").read_text("utf-8") == show_page(shown._asdict())

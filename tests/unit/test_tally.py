@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from fedtally.domain import Dictionary, IntegerRange
 from fedtally.errors import InvalidInputError, OutsideDomainError
 from fedtally.kernels.reference import bucket_of
-from fedtally.simulation import encoding
+from fedtally.simulation import item_ids
 from fedtally.simulation.client_rows import ClientRows, bound_clients
-from fedtally.simulation.encoding import Declared, FromInput
-from fedtally.simulation.tally import Histogram, Tally
+from fedtally.simulation.item_ids import Declared, FromInput
+from fedtally.simulation.rows import Histogram, Tally
 from fedtally.sources import from_items
 
 RANGE = IntegerRange(0, 99)
@@ -516,13 +516,13 @@ def test_dictionary_encoder_drops_what_it_lacks():
 
 
 def test_too_many_natural_rounds(monkeypatch):
-    monkeypatch.setattr("fedtally.simulation.tally.MAX_NATURAL_ROUNDS", 3)
+    monkeypatch.setattr("fedtally.simulation.rows.MAX_NATURAL_ROUNDS", 3)
     with pytest.raises(InvalidInputError, match="more than 3 distinct values; is it a round"):
         tally_of(from_items([1] * 5, rounds=list(range(5))), num_rounds=None)
 
 
 def test_rows_of_a_dictionary_are_counted_a_few_at_a_time(monkeypatch):
-    monkeypatch.setattr(encoding, "_FEW", 2)
+    monkeypatch.setattr(item_ids, "_FEW", 2)
     rows = ["tea", "rice", "tea", "tea", "milk"]
     encoder = FromInput(bytes(32))
     words = pa.array(rows).dictionary_encode()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from fedtally.domain import parse
 from fedtally.errors import InvalidInputError
-from fedtally.simulation import campaign
+from fedtally.simulation import run as engine
 from fedtally.simulation.simulation import Simulation
 from fedtally.sources import Columns, Source, from_items, open_source
 from fedtally.sources.values import as_values, of_objects
@@ -167,7 +167,7 @@ def test_integers_beside_a_missing_one_are_the_same_candidates(
     found = []
     for name in ("t.csv", "t.parquet"):
         source = open_source(tmp_path / name, Columns("item", client="user"))
-        tally, _ = campaign.read(source, Simulation.of(**asked), bytes(32), lambda *_: None)
+        tally, _ = engine.read(source, Simulation.of(**asked), bytes(32), lambda *_: None)
         found.append(
             [(part.ids.tolist(), part.counts.tolist()) for part in tally.finish(individuals=True)]
         )

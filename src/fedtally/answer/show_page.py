@@ -1,7 +1,7 @@
 """The page of `fedtally show`: one phone, the sum, and what epsilon hides, to try by hand.
 
 The page is one file that loads nothing. Its data come as a mapping, since the engine that makes
-them is a neighbour of this layer (`fedtally.simulation.show.Demonstration`).
+them is a neighbour of this layer (`fedtally.simulation.demonstration.Demonstration`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def show_page(shown: Mapping[str, Any]) -> str:
     """Return the page as an HTML document of less than 1.5 MB.
 
     Args:
-        shown: the fields of `fedtally.simulation.show.Demonstration`, by their names.
+        shown: the fields of `fedtally.simulation.demonstration.Demonstration`, by their names.
 
     Raises:
         InvalidInputError: the uploads have more than 16 bits.

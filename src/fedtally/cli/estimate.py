@@ -147,7 +147,7 @@ def demo(**options: Any) -> None:
     """
     import numpy as np
 
-    from fedtally.simulation.seeds import campaign_seed
+    from fedtally.simulation.randomness import campaign_seed
     from fedtally.simulation.simulation import Simulation
     from fedtally.sources.stdlib import library_source
 
@@ -215,7 +215,7 @@ def _check_answerable(source: Source, simulation: Simulation, options: dict[str,
     from fedtally.answer.files import check_table_fits
     from fedtally.domain import OpenStrings
     from fedtally.recovery.decoding import MAX_ENUMERATED, check_enumerable
-    from fedtally.simulation.campaign import declared
+    from fedtally.simulation.run import declared
 
     domain = declared(simulation.spec.domain, source)
     if domain is None:
@@ -231,7 +231,7 @@ def _check_answerable(source: Source, simulation: Simulation, options: dict[str,
 
 
 def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Result:
-    from fedtally.simulation import campaign
+    from fedtally.simulation.run import run
 
     use_threads(options["threads"])
     if simulation.ledger and not options["quiet"]:
@@ -243,7 +243,7 @@ def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Res
         if books.spent(population) is None:  # its first campaign: the name may be a slip
             warn_of_look_alikes(books, population)
     with console.Progress(options["quiet"]) as progress:
-        return campaign.run(source, simulation, progress)
+        return run(source, simulation, progress)
 
 
 def _hints(result: Result, options: dict[str, Any]) -> list[tuple[str, str]]:

@@ -216,7 +216,7 @@ def _propose(
     """Return the plan that is asked for, and what is to be known of it."""
     from fedtally.domain import OpenStrings
     from fedtally.planner import names, open_domain, proposal
-    from fedtally.simulation.seeds import campaign_seed
+    from fedtally.simulation.randomness import campaign_seed
 
     number, seed = options["clients"], campaign_seed(options["seed"])
     if isinstance(domain, OpenStrings):

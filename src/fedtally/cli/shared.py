@@ -248,7 +248,7 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
 
 def open_input(text: str, options: dict[str, Any]) -> Source:
     """Return the source that an argument and the data options name."""
-    from fedtally.simulation.seeds import population_rng
+    from fedtally.simulation.randomness import population_rng
     from fedtally.sources import Columns, item_columns, open_source
 
     check_standard_input(text)

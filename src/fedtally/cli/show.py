@@ -38,7 +38,7 @@ def show(output: str, seed: int | None) -> None:
     """
     from fedtally.answer.show_page import show_page
     from fedtally.base.archive import replacing
-    from fedtally.simulation.show import demonstrate
+    from fedtally.simulation.demonstration import demonstrate
 
     target = Path(output)
     if target.suffix.lower() != ".html":

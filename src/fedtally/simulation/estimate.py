@@ -15,9 +15,9 @@ from fedtally.campaign.screening import Screen
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
-from fedtally.simulation.campaign import run
 from fedtally.simulation.partial import Tallied, is_tally
-from fedtally.simulation.seeds import population_rng
+from fedtally.simulation.randomness import population_rng
+from fedtally.simulation.run import run
 from fedtally.simulation.simulation import OPTIONS, Simulation, Sizing
 from fedtally.sketch import Schedule
 from fedtally.sources import (

@@ -16,9 +16,9 @@ from fedtally.planner import RISK, Size, names
 from fedtally.planner.open_domain import Search
 from fedtally.planner.proposal import predict_linf
 from fedtally.planner.request import CampaignSpec
-from fedtally.simulation.pilot import Sized
+from fedtally.simulation.rows import RoundTally, split_clients
 from fedtally.simulation.simulation import Simulation
-from fedtally.simulation.tally import RoundTally, split_clients
+from fedtally.simulation.sizing import Sized
 
 
 def size_open(

@@ -22,10 +22,10 @@ import numpy.typing as npt
 from fedtally.domain import Domain
 from fedtally.domain.columns import utf8_buffers
 from fedtally.errors import InvalidInputError, UnreadableFileError, reason
-from fedtally.simulation.encoding import Encoder, is_integer
+from fedtally.simulation.item_ids import Encoder, is_integer
 from fedtally.simulation.partial_checks import check
-from fedtally.simulation.seeds import campaign_seed
-from fedtally.simulation.tally import U64, Drawn, Part, RoundTally, Tally
+from fedtally.simulation.randomness import campaign_seed
+from fedtally.simulation.rows import U64, Drawn, Part, RoundTally, Tally
 from fedtally.sources import Batch, Columns, Source
 
 _SCHEMA = "fedtally/partial-tally/2"

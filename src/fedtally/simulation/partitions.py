@@ -15,13 +15,13 @@ from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.planner.rules import check, given, unmet
-from fedtally.simulation.campaign import declared, encoder_of
-from fedtally.simulation.encoding import FromInput
 from fedtally.simulation.estimate import is_input, source_of, suggests_keywords
+from fedtally.simulation.item_ids import FromInput
 from fedtally.simulation.partial import Content, Rules, is_tally, merged
-from fedtally.simulation.seeds import campaign_seed, simulation_rng
+from fedtally.simulation.randomness import campaign_seed, simulation_rng
+from fedtally.simulation.rows import Tally
+from fedtally.simulation.run import declared, encoder_of
 from fedtally.simulation.simulation import row_bytes
-from fedtally.simulation.tally import Tally
 from fedtally.sources import Columns, domain_of, item_columns
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """The audit behind `fedtally audit`: is what a plan's campaigns release as noisy as the plan says?
 
-Whole campaigns of the plan are run (`campaign.run`) on clients that are made up (`audit_clients`),
-so that the exact sums are known. A release less its exact sum is noise. It must look like
-independent draws of the plan's distribution in every check of `noise_checks` and
+Whole campaigns of the plan are run (`simulation.run`) on clients that are made up
+(`audit_clients`), so that the exact sums are known. A release less its exact sum is noise. It must
+look like independent draws of the plan's distribution in every check of `noise_checks` and
 `dependence_checks`; `audit_evidence` gathers the noise and calls them. Besides, some clients hold
 something or not by the toss of a coin: what an attacker who knows everything else tells of the coin
 bounds epsilon from below.
@@ -26,7 +26,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.privacy import worst_pair
 from fedtally.recovery.decoders import SIMPLEST
-from fedtally.simulation import campaign
+from fedtally.simulation.run import run as run_campaign
 from fedtally.simulation.simulation import Simulation
 from fedtally.studies.audit_clients import Design, law_of, terms_of
 from fedtally.studies.audit_evidence import (
@@ -190,12 +190,12 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
     for run_number in range(audit.runs):
         if run_number % 2 == 0:
             population = design.population(rng)
-        evidence.add(population, campaign.run(population.source(), asked))
+        evidence.add(population, run_campaign(population.source(), asked))
         report("audit", run_number + 1, total)
     done = audit.runs
     for crowd in crowds:
         for _ in range(crowd.campaigns):
-            evidence.add_crowd(crowd, campaign.run(crowd.population.source(), asked))
+            evidence.add_crowd(crowd, run_campaign(crowd.population.source(), asked))
             done += 1
             report("audit", done, total)
     return AuditResult(audit, *evidence.findings())

@@ -38,10 +38,10 @@ from fedtally.recovery.decoders import SIMPLEST
 from fedtally.recovery.decoding import Decoding, check_enumerable
 from fedtally.recovery.linear_system import BLOCK, Summed, ask, ids_between
 from fedtally.secagg.config import SecureSum
-from fedtally.simulation.campaign import encode, read, true_counts
-from fedtally.simulation.seeds import campaign_seed, key_bytes
+from fedtally.simulation.randomness import campaign_seed, key_bytes
+from fedtally.simulation.rows import RoundTally, split
+from fedtally.simulation.run import encode, read, true_counts
 from fedtally.simulation.simulation import Simulation
-from fedtally.simulation.tally import RoundTally, split
 from fedtally.sketch import CountSketch, Schedule
 from fedtally.sources import Source
 from fedtally.studies import own

@@ -47,13 +47,10 @@ from fedtally.planner.names import NAME_LENGTH, NAMED_SHARE
 from fedtally.planner.privacy import Random
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding, kind_of, recovery_of
-from fedtally.simulation.campaign import encode, read, true_counts
 from fedtally.simulation.clipping import clip_rounds
-from fedtally.simulation.encoding import Encoder, Spelled
-from fedtally.simulation.notes import skipped
-from fedtally.simulation.seeds import campaign_seed, key_bytes
-from fedtally.simulation.simulation import Simulation
-from fedtally.simulation.tally import (
+from fedtally.simulation.item_ids import Encoder, Spelled
+from fedtally.simulation.randomness import campaign_seed, key_bytes
+from fedtally.simulation.rows import (
     Histogram,
     Members,
     RoundTally,
@@ -62,6 +59,9 @@ from fedtally.simulation.tally import (
     split_members,
     tally_members,
 )
+from fedtally.simulation.run import encode, read, true_counts
+from fedtally.simulation.run_notes import skipped
+from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch
 from fedtally.sources import Source
 from fedtally.studies.schedules import Measurement, tidy

@@ -9,7 +9,7 @@ from fedtally.base.text import in_number
 from fedtally.errors import Note, opt
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE, guarantees_little
-from fedtally.simulation.tally import Drawn, Tally
+from fedtally.simulation.rows import Drawn, Tally
 from fedtally.sources import Source
 
 

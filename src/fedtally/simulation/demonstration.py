@@ -29,7 +29,7 @@ from fedtally.secagg.packing import unpack
 from fedtally.secagg.params import Parameters
 from fedtally.secagg.server import ClientId
 from fedtally.simulation.cohorts import policy_of
-from fedtally.simulation.seeds import campaign_seed, key_bytes, population_rng
+from fedtally.simulation.randomness import campaign_seed, key_bytes, population_rng
 from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch
 from fedtally.sources.sample import WORDS

@@ -24,7 +24,7 @@ from fedtally.errors import InvalidInputError, OutsideDomainError, arg
 from fedtally.kernels.rows import group, spread
 from fedtally.plan import MAX_CLIENTS
 from fedtally.simulation.client_rows import ClientRows, bound_clients, hashed_clients, is_new
-from fedtally.simulation.encoding import Encoded, Encoder, client_keys, is_integer
+from fedtally.simulation.item_ids import Encoded, Encoder, client_keys, is_integer
 from fedtally.sources import Batch, Columns
 
 U64 = npt.NDArray[np.uint64]

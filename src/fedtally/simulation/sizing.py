@@ -23,8 +23,8 @@ from fedtally.planner.design import DEFAULT_MAX_BYTES, Chosen, Design
 from fedtally.planner.names import Names
 from fedtally.privacy.events import Event
 from fedtally.recovery.decoding import kind_of
+from fedtally.simulation.rows import Members, RoundTally, tally_members
 from fedtally.simulation.simulation import Sizing
-from fedtally.simulation.tally import Members, RoundTally, tally_members
 from fedtally.sketch import CountSketch
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fedtally.simulation.ahead import read_ahead
+from fedtally.simulation.prefetch import read_ahead
 
 
 def test_the_next_one_is_taken_while_this_one_is_held():

@@ -35,14 +35,24 @@ from fedtally.planner.rules import check, given, unmet
 from fedtally.planner.secure_sum import Keys
 from fedtally.planner.seeds import with_even_seed
 from fedtally.privacy.events import Relation
-from fedtally.simulation import notes, unit
-from fedtally.simulation.ahead import read_ahead
+from fedtally.simulation import counted_unit, run_notes
 from fedtally.simulation.clipping import clip_rounds
 from fedtally.simulation.cohorts import joined, sum_rounds
-from fedtally.simulation.encoding import Declared, Encoder, FromInput, Spelled, add_items
+from fedtally.simulation.item_ids import Declared, Encoder, FromInput, Spelled, add_items
 from fedtally.simulation.open_size import size_open
 from fedtally.simulation.partial import Rules, Tallied
-from fedtally.simulation.pilot import (
+from fedtally.simulation.prefetch import read_ahead
+from fedtally.simulation.randomness import campaign_seed, key_bytes, simulation_rng
+from fedtally.simulation.rows import (
+    RoundTally,
+    Tally,
+    attendance,
+    bound_silos,
+    largest_silo,
+    number_of_silos,
+)
+from fedtally.simulation.simulation import Simulation, Sizing
+from fedtally.simulation.sizing import (
     MIN_CLIENTS,
     MOST_PILOT,
     Sized,
@@ -55,16 +65,6 @@ from fedtally.simulation.pilot import (
     possible_events,
     usual_share,
     without_pilot,
-)
-from fedtally.simulation.seeds import campaign_seed, key_bytes, simulation_rng
-from fedtally.simulation.simulation import Simulation, Sizing
-from fedtally.simulation.tally import (
-    RoundTally,
-    Tally,
-    attendance,
-    bound_silos,
-    largest_silo,
-    number_of_silos,
 )
 from fedtally.sketch import CountSketch
 from fedtally.sources import Columns, Source, open_list
@@ -164,9 +164,9 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         sketches,
         truth=truth,
         warnings=[
-            *unit.notes(source, tally, plan, has_ledger=simulation.ledger is not None),
-            *notes.warnings(source, tally, plan, attended, simulation.outside == "drop"),
-            *notes.of_cohorts(plan, traffic),
+            *counted_unit.notes(source, tally, plan, has_ledger=simulation.ledger is not None),
+            *run_notes.warnings(source, tally, plan, attended, simulation.outside == "drop"),
+            *run_notes.of_cohorts(plan, traffic),
             *([] if rare is None else rare.notes),
         ],
         decoding=spec.decoding,
@@ -176,7 +176,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         draw=(
             None
             if spec.is_private or tally.drawn is None
-            else notes.drawn_away(tally.drawn, plan.max_items)
+            else run_notes.drawn_away(tally.drawn, plan.max_items)
         ),
         columns=tally.columns.parts(),
         secure_sum=traffic,
