@@ -353,7 +353,7 @@ def test_what_is_left_after_rejected_cohorts_is_no_sample() -> None:
         assert len(used) == (0 if verdict == "poisoned" else landed)
         result = Mock(secure_sum={"screening": found.to_dict()})
         result.plan.num_rounds = 2
-        notes = list(on_screening(result))
+        notes = list(on_screening(result.plan, result.secure_sum))
         assert len(notes) == (verdict != "consistent")
         assert all("of round 1" in note for note in notes)
     # two that stand out are left out, and not where two more could not land
@@ -438,7 +438,7 @@ def test_cohorts_that_are_left_out_of_a_private_release_are_erased() -> None:
     assert later.screening.rounds[0].why.startswith("an earlier run released its sum")
     result = Mock(secure_sum={"screening": later.screening.to_dict()})
     result.plan.num_rounds = 1
-    [note] = on_screening(result)  # what was found is lost, which might have been a warning
+    [note] = on_screening(result.plan, result.secure_sum)  # what was found is lost, which might have been a warning
     assert note.startswith("the sum could not be screened: an earlier run released its sum")
 
 

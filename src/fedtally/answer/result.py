@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.answer import files, notes
-from fedtally.answer import provenance as told
+from fedtally.answer import notes, provenance, saving
 from fedtally.answer.estimates import (
     Estimate,
     Uncertainty,
@@ -23,13 +22,19 @@ from fedtally.answer.estimates import (
     uncertainty,
     with_doubts,
 )
-from fedtally.answer.evaluation import Evaluation, NameEvaluation, Truth, evaluate
-from fedtally.answer.files import check_table_fits
+from fedtally.answer.evaluation import (
+    Evaluation,
+    NameEvaluation,
+    Truth,
+    evaluate,
+    evaluate_names,
+)
+from fedtally.answer.exports import check_table_fits
 from fedtally.answer.frames import NOTEBOOK_ROWS, Tabular, notebook_table
 from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings, Unread
 from fedtally.domain.columns import as_text
-from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError, arg
+from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError, arg, opt
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.decoders import OPEN
@@ -154,7 +159,7 @@ class Result(Tabular):
         self.truth = truth
         self._warnings = tuple(warnings)
         self.missing, self.command = missing, command
-        self.secure_sum: dict[str, Any] = dict(secure_sum or told.planned_sum(plan))
+        self.secure_sum: dict[str, Any] = dict(secure_sum or provenance.planned_sum(plan))
         self.draw = None if draw is None else dict(draw)
         self.columns = {part: [str(n) for n in names] for part, names in (columns or {}).items()}
         self.sizing = None if sizing is None else dict(sizing)
@@ -411,43 +416,66 @@ class Result(Tabular):
         changed: dict[str, Any] = {
             name: value for name, value in asked.items() if value is not None
         }
+        # shrinkage moves the least of them above or below what is listed
+        names = self.known_names if objective in (None, self.objective) else None
         return Result(
             self.plan,
             self.domain,
             self.sketches,
             decoding=replace(self._asked, **changed),
             truth=self.truth,
-            warnings=self._warnings,
-            missing=self.missing,
-            secure_sum=self.secure_sum,
-            sizing=self.sizing,
-            attendance=self.attendance,
-            num_silos=self.num_silos,
-            draw=self.draw,
-            columns=self.columns,
-            words=self.words,
             known_fit=self.known_fit,
-            # shrinkage moves the least of them above or below what is listed
-            known_names=self.known_names if objective in (None, self.objective) else None,
-            command=self.command,
+            **self._account() | {"timings": None, "known_names": names},
         )
+
+    def _account(self) -> dict[str, Any]:
+        """Return what this answer says of how it was made, as keywords of `Result`."""
+        return {
+            "command": self.command,
+            "warnings": list(self._warnings),
+            "missing": self.missing,
+            "secure_sum": self.secure_sum,
+            "sizing": self.sizing,
+            "timings": self.timings,
+            "attendance": self.attendance,
+            "draw": self.draw,
+            "columns": self.columns,
+            "words": list(self.words),
+            "num_silos": self.num_silos,
+            "known_names": None if self.known_names is None else list(self.known_names),
+        }
 
     @property
     def cautions(self) -> tuple[str, ...]:
         """Those of the `warnings` that say what these data and this privacy do to the numbers."""
         spaces, odd = notes.on_spaces(self.domain), notes.on_oddities(self.domain)
-        return (*self.alarms, *spaces, *odd, *self._warnings, *notes.on_target(self))
+        # Past the cached properties, here and below: whoever asks for notes must not start a fit.
+        target = notes.on_target(self.plan, self.__dict__.get("intervals"))
+        return (*self.alarms, *spaces, *odd, *self._warnings, *target)
 
     @property
     def alarms(self) -> tuple[str, ...]:
         """Those of the `cautions` that say that clients may have lied (docs/screening.md)."""
-        return tuple(notes.on_screening(self))
+        return tuple(notes.on_screening(self.plan, self.secure_sum))
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Notes that a reader of the numbers needs, on the data and on how they are decoded."""
-        # Past the cached properties: whoever asks for notes must not start a fit.
-        return tuple(notes.on(self, self.__dict__.get("_recovered")))
+        plan, domain, traffic = self.plan, self.domain, self.secure_sum
+        repeats: list[str] = []
+        if self.unit == "contributions":
+            clients = None if self.repeats_are_private else self.num_clients
+            repeats = [notes.on_repeats(plan, self.num_contributions, clients)]
+        return (
+            *self.cautions,
+            *notes.on_reports(plan, traffic),
+            *notes.on_names(self.num_unread, self.num_found if self.num_unread else 0),
+            *notes.on_draw(plan, self.draw, "round" in self.columns),
+            *notes.on_candidates(domain),
+            *repeats,
+            *notes.on_sketch(plan),
+            *notes.on_decoder(plan, domain.size, self.recovery, self._fitted),
+        )
 
     def __repr__(self) -> str:
         candidates = "none" if self.plan.is_open else f"{self.domain.size:,}"
@@ -847,7 +875,16 @@ class Result(Tabular):
         True counts are not written. Candidates are: in a domain `input` they are the clients' own
         items.
         """
-        files.save(self, path)
+        saved = saving.SavedResult(
+            self.plan,
+            self.domain,
+            self.sketches,
+            replace(self.decoding, recovery=self.recovery),
+            self.known_fit,
+            self.evaluation,
+            self._account(),
+        )
+        saving.save(saved, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
@@ -856,7 +893,18 @@ class Result(Tabular):
         Raises:
             UnreadableFileError: the file is missing, damaged, or of another kind.
         """
-        return files.load(cls, path)
+        saved = saving.load(path)
+        with saving.refused_as_damage(path):
+            result = cls(
+                saved.plan,
+                saved.domain,
+                saved.sketches,
+                decoding=saved.decoding,
+                known_fit=saved.fit,
+                **saved.account,
+            )
+        result.evaluation = saved.evaluation
+        return result
 
     def evaluate(self, k: int = 20) -> Evaluation | NameEvaluation:
         """Compare all estimates with the truth, and keep the figures as `evaluation`.
@@ -867,7 +915,34 @@ class Result(Tabular):
             InvalidInputError: the truth is not known: the result was loaded from a file, or
                 evaluation was not asked for.
         """
-        self.evaluation = evaluate(self, k)
+        if self.truth is None:
+            raise InvalidInputError(
+                f"the truth is not known here: run estimate with {opt.evaluate(True)}"
+            )
+        if isinstance(self.domain, OpenStrings):
+            target = self.plan.target
+            listed = self.top(k) if target is None else []
+            least = min((estimate.frequency for estimate in listed), default=0.0)
+            self.evaluation = evaluate_names(
+                self.truth,
+                self.domain,
+                self.decoder,
+                self.intervals,
+                self.names,
+                self.found,
+                self.num_contributions,
+                threshold=least if target is None else 2 * target.linf,
+            )
+        else:
+            self.evaluation = evaluate(
+                self.truth,
+                self.domain,
+                self.blocks(),
+                self.intervals,
+                self.top(min(k, self.domain.size)) if k else [],
+                self.num_contributions,
+                k,
+            )
         return self.evaluation
 
     def block_bounds(self) -> Iterator[tuple[int, int]]:

@@ -212,7 +212,7 @@ def _files_of(ledger: str | None) -> list[str]:
 
 def _check_answerable(source: Source, simulation: Simulation, options: dict[str, Any]) -> None:
     """Refuse, before anything is spent, questions that a declared domain cannot answer."""
-    from fedtally.answer.files import check_table_fits
+    from fedtally.answer.exports import check_table_fits
     from fedtally.domain import OpenStrings
     from fedtally.recovery.decoding import MAX_ENUMERATED, check_enumerable
     from fedtally.simulation.run import declared

@@ -41,7 +41,7 @@ def merge(results: tuple[str, ...], as_json: bool, **options: Any) -> None:
     `fedtally plan --like RESULT`. Frequencies are shares of all of them together.
     """
     from fedtally.answer import merged_page, page, wording
-    from fedtally.answer.files import check_export_path, write_table
+    from fedtally.answer.exports import check_export_path, write_table
     from fedtally.answer.merged import Merged
     from fedtally.answer.result import Result
 

@@ -208,7 +208,7 @@ def _write_losses(kind: str, file: str, path: str) -> None:
     """Write the privacy loss distribution that the plan of a file guarantees, as a table."""
     import pyarrow as pa
 
-    from fedtally.answer.files import check_export_path, write_table
+    from fedtally.answer.exports import check_export_path, write_table
     from fedtally.answer.result import Result
     from fedtally.plan import Plan
     from fedtally.privacy.accounting import privacy_loss
