@@ -438,7 +438,9 @@ def test_cohorts_that_are_left_out_of_a_private_release_are_erased() -> None:
     assert later.screening.rounds[0].why.startswith("an earlier run released its sum")
     result = Mock(secure_sum={"screening": later.screening.to_dict()})
     result.plan.num_rounds = 1
-    [note] = on_screening(result.plan, result.secure_sum)  # what was found is lost, which might have been a warning
+    [note] = on_screening(
+        result.plan, result.secure_sum
+    )  # what was found is lost, which might have been a warning
     assert note.startswith("the sum could not be screened: an earlier run released its sum")
 
 

@@ -469,7 +469,7 @@ class Result(Tabular):
         return (
             *self.cautions,
             *notes.on_reports(plan, traffic),
-            *notes.on_names(self.num_unread, self.num_found if self.num_unread else 0),
+            *notes.on_names(self.num_unread, len(self.__dict__.get("_found", ()))),
             *notes.on_draw(plan, self.draw, "round" in self.columns),
             *notes.on_candidates(domain),
             *repeats,
@@ -921,8 +921,11 @@ class Result(Tabular):
             )
         if isinstance(self.domain, OpenStrings):
             target = self.plan.target
-            listed = self.top(k) if target is None else []
-            least = min((estimate.frequency for estimate in listed), default=0.0)
+            threshold = (
+                2 * target.linf
+                if target is not None
+                else min((estimate.frequency for estimate in self.top(k)), default=0.0)
+            )
             self.evaluation = evaluate_names(
                 self.truth,
                 self.domain,
@@ -931,7 +934,7 @@ class Result(Tabular):
                 self.names,
                 self.found,
                 self.num_contributions,
-                threshold=least if target is None else 2 * target.linf,
+                threshold,
             )
         else:
             self.evaluation = evaluate(
