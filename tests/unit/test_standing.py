@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally.answer import fields, merged_page, screen
+from fedtally.answer import documents, merged_page, screen
 from fedtally.answer.estimates import Estimate, is_told_from_zero
 from fedtally.answer.merged import Merged
 from fedtally.answer.result import Result
@@ -97,7 +97,7 @@ def test_all_forms_of_an_answer_doubt_the_same_items() -> None:
             told = merged_page.merged_document(answer, paths, top, [])
         else:
             shown = screen.plain(screen.answer(answer, top))
-            told = fields.document(answer, top)
+            told = documents.of_result(answer, top)
         assert "none of these can be told from 0" in shown and "█" not in shown
         assert {one["above_noise"] for one in told["estimates"]} == {False}
         assert any(one["low"] > 0 for one in told["estimates"])  # the list's own limit

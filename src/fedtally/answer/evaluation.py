@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedtally.answer.estimates import Estimate, clip_limits
 from fedtally.domain import Domain, OpenStrings
-from fedtally.recovery.intervals import Intervals
+from fedtally.recovery.limits import Intervals
 from fedtally.recovery.linear_system import Decoder, Ids
 
 F64 = npt.NDArray[np.float64]

@@ -9,17 +9,9 @@ from datetime import date
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedtally.answer import page, summary, wording
+from fedtally.answer import amounts, page, sections, summary
 from fedtally.answer.estimates import is_told_from_zero
-from fedtally.answer.fields import error_fields, limits_fields, listed_fields, privacy_fields
-from fedtally.answer.screen import (
-    Screen,
-    estimates_table,
-    more_lines,
-    no_candidates,
-    none_listed,
-    noted,
-)
+from fedtally.answer.screen import Screen, more_lines, noted
 from fedtally.answer.standing import doubted, standing
 from fedtally.answer.tables import facts, heading
 from fedtally.base.text import escaped, in_number
@@ -53,7 +45,7 @@ def merged_document(
             "file": path,
             "fingerprint": part.plan.fingerprint,
             "num_clients": part.num_clients,
-            "privacy": privacy_fields(part.plan, part.secure_sum),
+            "privacy": sections.privacy.fields(part.plan, part.secure_sum),
             "warnings": list(part.warnings),
         }
         for path, part in zip(paths, merged.results, strict=True)
@@ -63,13 +55,14 @@ def merged_document(
         "schema": "fedtally-merged/2",
         "num_clients": merged.num_clients,
         "warnings": list(merged.warnings),
-        "intervals": about and limits_fields(merged.confidence, merged.interval_kind, about),
-        "error": error_fields([*doubted(merged, estimates), *queried]),
+        "intervals": about
+        and sections.error.limits_fields(merged.confidence, merged.interval_kind, about),
+        "error": sections.error.fields([*doubted(merged, estimates), *queried]),
         "results": parts,
         "together": merged.joint_guarantee.to_dict(),
     }
     named = {"queries": [asdict(estimate) for estimate in queried]} if queried else {}
-    return fields | {"estimates": listed_fields(merged, estimates)} | named
+    return fields | {"estimates": sections.listed.fields(merged, estimates)} | named
 
 
 def merged_answer(
@@ -91,11 +84,14 @@ def merged_answer(
     of: dict[str, Any] = {"unit": merged.unit, "shares_counters": _shares_counters(merged)}
     parts: list[RenderableType] = [heading(_question(merged))]
     if estimates or not queried:
-        parts += [Text(), estimates_table(estimates, **of) if estimates else none_listed()]
+        parts += [
+            Text(),
+            sections.listed.table(estimates, **of) if estimates else sections.listed.none_listed(),
+        ]
     if queried:
-        asked = estimates_table(queried, ranked=False, **of)
+        asked = sections.listed.table(queried, ranked=False, **of)
         parts += [Text(), heading("Items asked for"), Text(), asked]
-        strangers = no_candidates(merged.domain, queried)
+        strangers = sections.listed.no_candidates(merged.domain, queried)
         parts += [strangers] if strangers else []
     parts.append(Text())
     if details:
@@ -159,9 +155,9 @@ def write_merged_page(
         ),
         standing=standing(merged) if estimates else None,
     )
-    banners = [wording.banner(part.plan) for part in results]
+    banners = [sections.privacy.banner(part.plan) for part in results]
     names = _names(paths)
-    said = {wording.privacy_sentence(part.plan) for part in results if part.plan.privacy}
+    said = {sections.privacy.line(part.plan) for part in results if part.plan.privacy}
     content = page.Content(
         **page.titled(page.Head(title, paths, day), "items"),
         question=_question(merged),
@@ -196,7 +192,7 @@ def write_merged_page(
                         " ".join(lines),
                     )
                     for lines, those in _by_result(
-                        names, [tuple(wording.protects(part.plan)) for part in results]
+                        names, [tuple(sections.privacy.protects(part.plan)) for part in results]
                     )
                 ]
                 + [("Together", _together(merged, names))]
@@ -206,13 +202,13 @@ def write_merged_page(
                 page.section(f"Who could learn what{_of(those, names)}", rows)
                 for rows, those in _by_result(
                     names,
-                    [tuple(wording.learned(part.plan, part.secure_sum)) for part in results],
+                    [tuple(sections.trust.learned(part.plan, part.secure_sum)) for part in results],
                 )
             ),
             page.section(
                 "What it cost",
                 [
-                    (name, wording.cost(part.plan))
+                    (name, sections.cost.upload(part.plan))
                     for name, part in zip(names, results, strict=True)
                 ],
             ),
@@ -221,7 +217,7 @@ def write_merged_page(
                 [
                     ("Command", command),
                     ("Version", f"fedtally {metadata.version('fedtally')}"),
-                    ("Candidates", wording.candidates(merged.domain)),
+                    ("Candidates", sections.counted.candidates(merged.domain)),
                 ],
             ),
         ],
@@ -240,7 +236,7 @@ def write_merged_page(
 
 def _question(merged: Merged) -> str:
     is_open = merged.results[0].plan.is_open
-    among = "all strings" if is_open else wording.counted(merged.domain.size, "candidate")
+    among = "all strings" if is_open else amounts.counted(merged.domain.size, "candidate")
     return (
         f"Share of each item among {merged.num_contributions:,} {merged.unit} in"
         f" {len(merged.results):,} results; {among}"
@@ -282,14 +278,16 @@ def _short(
     """Return the rows of an answer on one screen: certainty, privacy, bytes and results."""
     results = merged.results
     sure = (
-        wording.doubt([*estimates, *queried], wording.those(merged.num_contributions, merged.unit))
+        sections.error.doubt(
+            [*estimates, *queried], sections.counted.those(merged.num_contributions, merged.unit)
+        )
         if merged.about
-        else wording.NOT_ESTIMATED
+        else sections.error.NOT_ESTIMATED
     )
-    said = {wording.privacy_sentence(part.plan) for part in results}
+    said = {sections.privacy.line(part.plan) for part in results}
     private = said.pop() if len(said) == 1 else "each result has its own: --details lists them"
     least, most = (
-        wording.size(end(part.plan.bytes_per_client for part in results)) for end in (min, max)
+        amounts.size(end(part.plan.bytes_per_client for part in results)) for end in (min, max)
     )
     sizes = least if least == most else f"{least} to {most}"
     together = _together(merged, _names(paths))
@@ -301,7 +299,7 @@ def _short(
         ("Error", sure),
         ("Privacy", private),
         *([("Together", together)] if any(part.plan.privacy for part in results) else []),
-        ("Upload", f"{sizes} per {wording.who(results[0].plan)} and round"),
+        ("Upload", f"{sizes} per {sections.counted.who(results[0].plan)} and round"),
         ("Results", "; ".join(named) if len(named) <= _NAMED else f"{len(named):,}"),
     ]
 
@@ -312,17 +310,21 @@ def _certainty(
     about = merged.about
     if not about:
         return []
-    return wording.covered(merged.confidence, merged.interval_kind, about, estimates, queried)
+    return sections.error.covered(
+        merged.confidence, merged.interval_kind, about, estimates, queried
+    )
 
 
 def _each(merged: Merged, names: Sequence[str]) -> list[tuple[str, str]]:
     """Return what is said of each result, by its name."""
     said = []
     for name, part in zip(names, merged.results, strict=True):
-        private = privacy_fields(part.plan, part.secure_sum)
-        guaranteed = wording.NO_PRIVACY if private is None else wording.guarantee(private)
+        private = sections.privacy.fields(part.plan, part.secure_sum)
+        guaranteed = (
+            sections.privacy.NO_PRIVACY if private is None else sections.privacy.guarantee(private)
+        )
         size = (
-            f"{wording.contributions(part)}, {wording.dimensions(part.plan)}, plan"
+            f"{sections.counted.contributions(part)}, {sections.cost.dimensions(part.plan)}, plan"
             f" {part.plan.fingerprint[:16]}"
         )
         said.append((escaped(name), f"{size}; {guaranteed}"))

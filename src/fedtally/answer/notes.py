@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedtally.base.text import in_number, shortened
 from fedtally.domain import Domain
@@ -11,9 +11,7 @@ from fedtally.errors import Note, opt
 from fedtally.plan import Plan
 from fedtally.recovery.decoders.kind import CampaignDecoder
 from fedtally.recovery.decoding import kind_of, notes_on_choice
-
-if TYPE_CHECKING:
-    from fedtally.recovery.intervals import Intervals
+from fedtally.recovery.limits import Intervals
 
 RARE_ITEMS = (
     "this decoder finds rare items too: without differential privacy, secure summation does not"

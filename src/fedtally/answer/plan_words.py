@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fedtally.answer import wording
+from fedtally.answer import amounts, sections
 from fedtally.plan import Plan
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def title(plan: Plan) -> str:
     ...            max_items=1, seed=bytes(32)))
     'Plan for 50 clients and 900 candidates'
     """
-    what = "all strings" if plan.is_open else wording.counted(plan.domain_size, "candidate")
-    return f"Plan for {wording.counted(plan.num_clients, wording.who(plan))} and {what}"
+    what = "all strings" if plan.is_open else amounts.counted(plan.domain_size, "candidate")
+    return f"Plan for {amounts.counted(plan.num_clients, sections.counted.who(plan))} and {what}"
 
 
 def campaigns(failure_probability: float) -> str:
@@ -47,7 +47,7 @@ def campaigns(failure_probability: float) -> str:
     number = round(1 / failure_probability)
     if abs(number * failure_probability - 1) < 1e-9 and 2 <= number <= _MOST_CAMPAIGNS:
         return f"{number - 1:,} of {number:,} campaigns"
-    return f"{wording.level(1 - failure_probability)} of campaigns"
+    return f"{amounts.level(1 - failure_probability)} of campaigns"
 
 
 def error(proposal: Proposal) -> str:
@@ -56,7 +56,7 @@ def error(proposal: Proposal) -> str:
     if plan.is_histogram and plan.privacy is None:
         return "none: each candidate has a counter of its own, and counts are exact"
     often = campaigns(target.failure_probability)
-    most = "next to none" if target.linf <= _EXACT else f"at most {wording.points(target.linf)}"
+    most = "next to none" if target.linf <= _EXACT else f"at most {amounts.points(target.linf)}"
     whatever = ", whatever the frequencies" if proposal.is_for_any else ""
     return f"{most} in {often}{whatever}"
 
@@ -64,7 +64,7 @@ def error(proposal: Proposal) -> str:
 def privacy(plan: Plan) -> str:
     """Return the epsilon of a plan with its meaning, or that it has none."""
     if plan.privacy is None:
-        return wording.NO_PRIVACY
+        return sections.privacy.NO_PRIVACY
     from fedtally.privacy.accounting import rounded_up
     from fedtally.privacy.guarantee_text import right_guesses
 
@@ -74,16 +74,16 @@ def privacy(plan: Plan) -> str:
         return f"not private: nothing is guaranteed; the noise is for {epsilon}"
     if right_guesses(found) == "100":
         return f"{epsilon} hides next to nothing: a guess may be right in nearly all cases"
-    return f"{epsilon}: {wording.guesses(plan.privacy, plan.nouns[0])}"
+    return f"{epsilon}: {sections.privacy.guesses(plan.privacy, plan.nouns[0])}"
 
 
 def effort(proposal: Proposal, bill: Bill) -> str:
     """Return what a plan costs a client and the server beside the upload, in one line."""
-    down = f"{wording.size(bill.download_bytes)} down, " if bill.download_bytes else ""
+    down = f"{amounts.size(bill.download_bytes)} down, " if bill.download_bytes else ""
     cpu = seconds(server_seconds(proposal, bill))
     return (
-        f"a {wording.who(proposal.plan)}: {down}{seconds(bill.client_seconds)} CPU;"
-        f" the server: {wording.size(bill.received_bytes)}, {cpu} CPU"
+        f"a {sections.counted.who(proposal.plan)}: {down}{seconds(bill.client_seconds)} CPU;"
+        f" the server: {amounts.size(bill.received_bytes)}, {cpu} CPU"
     )
 
 

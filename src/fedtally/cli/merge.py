@@ -40,7 +40,7 @@ def merge(results: tuple[str, ...], as_json: bool, **options: Any) -> None:
     person of silos, that is in two of them counts in both. A plan for the next part may come from
     `fedtally plan --like RESULT`. Frequencies are shares of all of them together.
     """
-    from fedtally.answer import merged_page, page, wording
+    from fedtally.answer import amounts, merged_page, page
     from fedtally.answer.exports import check_export_path, write_table
     from fedtally.answer.merged import Merged
     from fedtally.answer.result import Result
@@ -61,7 +61,7 @@ def merge(results: tuple[str, ...], as_json: bool, **options: Any) -> None:
     if output is not None:
         table = merged.to_arrow()
         changed = write_table(table, output)
-        console.note(f"wrote {output}: {wording.counted(len(table), 'estimate')}", as_json)
+        console.note(f"wrote {output}: {amounts.counted(len(table), 'estimate')}", as_json)
         console.note_of_cells(changed, as_json)
     if path is not None:
         merged_page.write_merged_page(
