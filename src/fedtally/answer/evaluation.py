@@ -50,8 +50,8 @@ class NameEvaluation(NamedTuple):
             for, or without a target the smallest frequency of the list.
         strings: how many strings more clients hold than that.
         recall: the share of them that are named; None where there are none.
-        precision: of the names with an estimate of at least three quarters of the threshold, the
-            share of strings that at least half of the threshold hold; None where there are none.
+        precision: the share of right names among those with an estimate of at least three quarters
+            of the threshold: at least half of the threshold hold the string. None without names.
         named: how many names were given.
         wrong: how many of them are of strings that fewer than half of the clients with that hash
             hold. Then most of what the hash counts is of another string.

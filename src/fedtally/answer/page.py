@@ -130,7 +130,7 @@ class Listed:
 
     Attributes:
         unit: the noun for the things that are counted.
-        confidence: that of the limits.
+        confidence: the confidence of the limits.
         shares_counters: whether items share counters; in a histogram none does.
         domain: the candidates.
         draw: draws the list as bars, for a phone if it is called with True.
@@ -161,7 +161,7 @@ class Content:
         verdict: what was found, and how sure it is, a sentence each.
         privacy: what protects it, in one sentence; "": the banner says so.
         tables: the lists, each of `table`.
-        figures: those of `figures`.
+        figures: the charts, each of `figures`.
         sections: each of `section`.
         experts: the sections that are folded, each of `section`.
         drawn: what the bound on a client's items left out; "": nothing.

@@ -99,7 +99,7 @@ class Result(Tabular):
         columns: the names of the table's columns by the part that they play ("item", "client",
             "round", "count"), where the source says which there are. A column without a name has
             an empty list.
-        words: of a public list, those whose hashes stand out (`recognise`).
+        words: the words of a public list whose hashes stand out (`recognise`).
         known_fit: the fit that joint recovery found in these sums before; None: it looks for one.
         known_names: the names of an open domain that were read from these sums before; None: they
             are read when somebody asks for them.
@@ -335,7 +335,7 @@ class Result(Tabular):
         with the result. A list of what clients hold is not public.
 
         Args:
-            columns: of text, one after the other: the list may be larger than the memory.
+            columns: the words, a column of text after the other: they may exceed the memory.
 
         Raises:
             InvalidInputError: the domain is not open.

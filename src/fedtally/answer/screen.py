@@ -284,7 +284,7 @@ def _seconds(seconds: float) -> str:
 
 
 def plain(renderable: RenderableType, columns: int = 100) -> str:
-    r"""Return the text that a terminal of so many columns would show, without colours.
+    r"""Return the text that a terminal would show, without colours.
 
     >>> plain("tea")
     'tea\n'

@@ -140,8 +140,8 @@ class Progress:
     the rest takes at the pace of this run.
 
     Args:
-        folder: of the campaign.
-        driver: of the campaign; None: another process has it, and there are no bars.
+        folder: the folder of the campaign.
+        driver: the driver of the campaign; None: another process has it, and there are no bars.
         quiet: show nothing.
     """
 

@@ -119,8 +119,8 @@ def screen(
     """Return a proposal in a few lines: bytes, error, privacy, cost, and what to type next.
 
     Args:
-        proposal: as for `document`.
-        host: as for `document`.
+        proposal: the plan and what it was chosen for.
+        host: the measured speed of this machine; None: it was not measured.
         hints: commands and options that may be next, each with its purpose.
     """
     from rich.console import Group
@@ -210,11 +210,11 @@ def _account(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
 def write_page(
     proposal: Proposal, host: Host | None, path: str, report: Callable[..., None]
 ) -> None:
-    """Write the page of a plan; the first arguments are those of `document`.
+    """Write the page of a plan.
 
     Args:
-        proposal: as for `document`.
-        host: as for `document`.
+        proposal: the plan and what it was chosen for.
+        host: the measured speed of this machine; None: it was not measured.
         path: the file, which ends in .html.
         report: called with a stage, the sizes that are done, and all.
     """

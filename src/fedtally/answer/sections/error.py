@@ -143,7 +143,7 @@ def doubt(shown: Sequence[Estimate], among: str, found: float | None = None) -> 
 
     Args:
         shown: the estimates. Those that cannot be told from 0 count only if none can.
-        among: those that took part, as `those` says it.
+        among: the words for who took part, of `counted.those`.
         found: the largest error of all candidates, where the truth is known.
 
     >>> tea, rare = (Estimate("tea", f, low, f + 0.03, 9.0, 0.04, 0.0, f + 0.05)
@@ -192,7 +192,7 @@ def none_expected(result: Result, estimates: Sequence[Estimate]) -> str:
 
     Args:
         result: the whole answer, with intervals, whose predicted error is 0.
-        estimates: those that are shown.
+        estimates: the estimates that are shown.
 
     >>> import fedtally
     >>> none_expected(fedtally.estimate(["tea"], seed=1), [])

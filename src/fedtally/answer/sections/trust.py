@@ -132,7 +132,10 @@ def _trust(traffic: Mapping[str, Any], noun: str) -> str:
 
 
 def honesty(least: int) -> str:
-    """Return what owners of agents must have written to take a plan whose sums have so many.
+    """Return what owners of agents must have written to take a plan.
+
+    Args:
+        least: the fewest honest clients of a sum.
 
     >>> honesty(3)
     'owners need min_honest = 3 or less in agent.toml'
