@@ -94,7 +94,7 @@ def test_all_forms_of_an_answer_doubt_the_same_items() -> None:
         paths = ["a.fed", "b.fed"]
         if isinstance(answer, Merged):
             shown = screen.plain(merged_page.merged_answer(answer, paths, top, []))
-            told = merged_page.merged_document(answer, paths, top, [])
+            told = documents.of_merged(answer, paths, top, [])
         else:
             shown = screen.plain(screen.answer(answer, top))
             told = documents.of_result(answer, top)

@@ -6,10 +6,12 @@ docs/output.md describes each field.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from fedtally.answer import sections
 from fedtally.answer.estimates import Estimate
+from fedtally.answer.merged import Merged
 from fedtally.answer.result import Result
 from fedtally.answer.standing import doubted
 from fedtally.plan import Target
@@ -56,3 +58,42 @@ def of_result(
         if queried
         else {}
     )
+
+
+def of_merged(
+    merged: Merged,
+    paths: Sequence[str],
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate],
+) -> dict[str, Any]:
+    """Return the JSON document of results together.
+
+    Args:
+        merged: the results together.
+        paths: the file of each result.
+        estimates: the top items.
+        queried: estimates of items that were asked for by name.
+    """
+    parts = [
+        {
+            "file": path,
+            "fingerprint": part.plan.fingerprint,
+            "num_clients": part.num_clients,
+            "privacy": sections.privacy.fields(part.plan, part.secure_sum),
+            "warnings": list(part.warnings),
+        }
+        for path, part in zip(paths, merged.results, strict=True)
+    ]
+    about = merged.about
+    fields = {
+        "schema": "fedtally-merged/2",
+        "num_clients": merged.num_clients,
+        "warnings": list(merged.warnings),
+        "intervals": about
+        and sections.error.limits_fields(merged.confidence, merged.interval_kind, about),
+        "error": sections.error.fields([*doubted(merged, estimates), *queried]),
+        "results": parts,
+        "together": merged.joint_guarantee.to_dict(),
+    }
+    named = {"queries": [asdict(estimate) for estimate in queried]} if queried else {}
+    return fields | {"estimates": sections.listed.fields(merged, estimates)} | named

@@ -183,25 +183,21 @@ class Result(Tabular):
         self.confidence, self.interval_kind = self.decoding.confidence, self.decoding.intervals
         self._made: dict[tuple[str, float], Intervals] = {}
         self.evaluation: Evaluation | NameEvaluation | None = None
-        # each adds noise to each of its sums
-        self._silos_in_sums = sum(sketch.num_silos for sketch in self.sketches)
-        self.num_silos = (
-            self._silos_in_sums
-            if num_silos is None
-            else validate.integer(
-                min(1, self._silos_in_sums), self._silos_in_sums, num_silos=num_silos
-            )
-        )
+        self._count(attendance, num_silos)
+
+    def _count(self, attendance: Sequence[int] | None, num_silos: int | None) -> None:
+        """Set the numbers of contributions, clients and silos; refuse numbers that do not fit."""
+        silos = self._silos_in_sums = sum(sketch.num_silos for sketch in self.sketches)
+        self.num_silos = silos  # each adds noise to each of its sums
+        if num_silos is not None:
+            self.num_silos = validate.integer(min(1, silos), silos, num_silos=num_silos)
         self.num_contributions = sum(sketch.num_clients for sketch in self.sketches)
         if self.num_contributions < 1:
             raise InvalidInputError(
                 "no client took part in any landed round: there is no frequency to estimate"
             )
-        self.attendance = (
-            [self.num_contributions]
-            if attendance is None
-            else [int(number) for number in attendance]
-        )
+        each_once = [self.num_contributions]
+        self.attendance = each_once if attendance is None else [int(n) for n in attendance]
         # k rounds of a client are k contributions
         counted = sum(rounds * number for rounds, number in enumerate(self.attendance, start=1))
         if counted != self.num_contributions or min(self.attendance) < 0:
@@ -693,6 +689,16 @@ class Result(Tabular):
         self._check_table_fits(memory)
         return np.concatenate([block for _, _, block in self.blocks()])
 
+    def _counts(self, memory: int | None) -> tuple[F64, Limits | None]:
+        """Return the estimated count and the limits of every candidate, by position."""
+        return self._all_counts(memory), self.limits(memory)
+
+    def _counts_of_found(self) -> tuple[F64, Limits | None]:
+        """Return the estimated count and the limits of every hash that stands out, rising."""
+        ids = self.found.view(np.uint64)
+        limits = None if self.intervals is None else clip_limits(self.intervals.at(ids))
+        return self.decoder.at(ids), limits
+
     def _check_table_fits(self, memory: int | None) -> None:
         """Raise MemoryLimitError unless a table of all candidates fits, beside the decoder."""
         plan = self.plan
@@ -747,18 +753,11 @@ class Result(Tabular):
         import pyarrow as pa
 
         columns: dict[str, Any] = {}
-        if self.plan.is_open:
-            found = self.found
-            counts = self.decoder.at(found.view(np.uint64))
-            limits = None
-            if self.intervals is not None:
-                limits = clip_limits(self.intervals.at(found.view(np.uint64)))
-        else:
-            counts, limits = self._all_counts(memory), self.limits(memory)
+        counts, limits = self._counts_of_found() if self.plan.is_open else self._counts(memory)
         frequencies = counts / self.num_contributions
         order = np.argsort(-frequencies, kind="stable")
         if self.plan.is_open:
-            hashes = found[order].tolist()
+            hashes = self.found[order].tolist()
             labels = pa.array([self.names.get(h) for h in hashes], pa.string())
             columns["hash"] = pa.array([str(Unread.of(h))[1:] for h in hashes], pa.string())
         else:

@@ -40,7 +40,7 @@ def merge(results: tuple[str, ...], as_json: bool, **options: Any) -> None:
     person of silos, that is in two of them counts in both. A plan for the next part may come from
     `fedtally plan --like RESULT`. Frequencies are shares of all of them together.
     """
-    from fedtally.answer import amounts, merged_page, page
+    from fedtally.answer import amounts, documents, merged_page, page
     from fedtally.answer.exports import check_export_path, write_table
     from fedtally.answer.merged import Merged
     from fedtally.answer.result import Result
@@ -76,7 +76,7 @@ def merge(results: tuple[str, ...], as_json: bool, **options: Any) -> None:
         )
         console.note(f"wrote {path}: the report", as_json)
     if as_json:
-        console.show_json(merged_page.merged_document(merged, results, estimates, queried))
+        console.show_json(documents.of_merged(merged, results, estimates, queried))
     else:
         details = options["details"]
         console.show(
