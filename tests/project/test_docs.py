@@ -1,6 +1,7 @@
 """The documents keep what they say: examples run, links lead somewhere."""
 
 import doctest
+import json
 import re
 import runpy
 from collections import namedtuple
@@ -11,6 +12,7 @@ import pytest
 
 import fedtally
 from fedtally.answer import documents, sections
+from fedtally.cli.app import run
 
 ROOT = Path(__file__).resolve().parents[2]
 Point = namedtuple("Point", "x y")
@@ -117,6 +119,12 @@ def test_the_reference_has_the_fields_of_every_section():
         ("open", sections.counted.open_fields(named)),
     ):
         assert [name for name in parts if f"`{name}`" not in told[field]] == [], field
+
+
+def test_the_reference_has_the_fields_of_a_proposal(capsys):
+    assert run(["plan", "--clients", "50", "--domain-size", "9", "--tau", "0.1", "--json"]) == 0
+    proposal = json.loads(capsys.readouterr().out)
+    assert set(table_of("## A plan and its bill")) == set(proposal) - {"schema"}
 
 
 # A full stop, a question mark or an exclamation mark with another word after it. A dot after a dot

@@ -11,6 +11,13 @@ import math
 from collections.abc import Iterable
 
 _MOST_DECIMALS = 6  # of a percentage: smaller errors are rounding
+_UNITS = (  # up to how many seconds, the unit, and how many of it a second is
+    (1e-3, "µs", 1e6),
+    (1.0, "ms", 1e3),
+    (120.0, "s", 1.0),
+    (7200.0, "min", 1 / 60),
+    (math.inf, "h", 1 / 3600),
+)
 
 
 def level(confidence: float) -> str:
@@ -76,3 +83,16 @@ def counted(number: int, noun: str) -> str:
     ('1 client', '12,000 clients')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def seconds(number: float) -> str:
+    """Return a time with two digits, in the unit that suits it.
+
+    >>> seconds(0.0), seconds(2.34e-5), seconds(9.97e-5), seconds(456.0), seconds(4e7)
+    ('', '23 µs', '100 µs', '7.6 min', '11,111 h')
+    """
+    if number <= 0:
+        return ""
+    unit, factor = next((unit, by) for limit, unit, by in _UNITS if number < limit)
+    value = number * factor
+    return f"{value:.2g} {unit}" if value < 99.5 else f"{value:,.0f} {unit}"

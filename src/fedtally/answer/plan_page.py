@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedtally.answer import amounts, page, plan_words, sections
+from fedtally.answer import amounts, page, sections
 
 if TYPE_CHECKING:
     from fedtally.planner.bill import Bill
@@ -110,10 +110,10 @@ def _content(
     drawn, why_none = _curves(proposal, report)
     changes, why_same = _halved(proposal)
     return {
-        "title": plan_words.title(plan),
+        "title": sections.counted.plan_title(plan),
         "banner": sections.privacy.banner(plan),
         "verdict": _verdict(proposal),
-        "privacy": plan_words.privacy(plan),
+        "privacy": sections.privacy.planned(plan),
         "figure": _figure(proposal, drawn) if drawn else None,
         "why_none": why_none,
         "costs": _costs(proposal, bill),
@@ -135,7 +135,7 @@ def _verdict(proposal: Proposal) -> str:
     sends = f"Each {one} sends {amounts.size(plan.bytes_per_client)}"
     if plan.is_histogram and plan.privacy is None:
         return f"{sends}, and the counts are exact."
-    return f"{sends}, and the largest error is {plan_words.error(proposal)}."
+    return f"{sends}, and the largest error is {sections.error.planned(proposal)}."
 
 
 def _curves(proposal: Proposal, report: Callable[..., None]) -> tuple[list[Curve], str]:
@@ -184,7 +184,7 @@ def _figure(proposal: Proposal, curves: Sequence[Curve]) -> dict[str, str]:
         return base64.b64encode(charts.as_svg(figure)).decode()
 
     finding = _finding(proposal, {curve.epsilon: curve for curve in curves})
-    how_often = plan_words.campaigns(proposal.target.failure_probability)
+    how_often = sections.error.campaigns(proposal.target.failure_probability)
     about = (
         f"Predicted largest error, not exceeded in {how_often}, for sketches of {plan.rows} rows"
         f" and the schedule {plan.schedule}. The star is the plan."
@@ -232,12 +232,12 @@ def _beyond(proposal: Proposal) -> Iterator[str]:
 
 def _costs(proposal: Proposal, bill: Bill) -> Table:
     one = sections.counted.who(proposal.plan)
-    server = plan_words.seconds(plan_words.server_seconds(proposal, bill))
+    server = amounts.seconds(sections.cost.server_seconds(proposal, bill))
     rows = [
         (
             f"a {one}, in its round",
             *map(amounts.size, (bill.upload_bytes, bill.download_bytes)),
-            plan_words.seconds(bill.client_seconds),
+            amounts.seconds(bill.client_seconds),
         ),
         (
             "the server, in all rounds",
@@ -287,7 +287,7 @@ def _changed(proposal: Proposal, found: Halved) -> tuple[str, str, str]:
 
 def _stages(bill: Bill, unit: str) -> Table:
     def texts(sizes: Iterable[float], cpu: float) -> list[str]:
-        return [*(amounts.size(one) if one else "" for one in sizes), plan_words.seconds(cpu)]
+        return [*(amounts.size(one) if one else "" for one in sizes), amounts.seconds(cpu)]
 
     rows = [
         [
@@ -297,7 +297,7 @@ def _stages(bill: Bill, unit: str) -> Table:
         ]
         for stage in bill.stages
     ]
-    rows.append(["decoding", "", "", "", "", "", plan_words.seconds(bill.decoding_seconds)])
+    rows.append(["decoding", "", "", "", "", "", amounts.seconds(bill.decoding_seconds)])
     columns = [f"{unit} sends", f"{unit} gets", f"{unit} CPU"]
     columns += ["server gets", "server sends", "server CPU"]
     return Table("What each stage costs", ("stage", *columns), rows)

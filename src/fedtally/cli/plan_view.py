@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedtally.base.text import in_range
 from fedtally.cli import console
 from fedtally.cli.keys import lacking
 
@@ -40,7 +39,7 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
         "schema": "fedtally-proposal/1",
         "plan": sections.cost.fields(chosen),
         "missing_keys": list(chosen.missing_keys),
-        "validity": _validity_fields(chosen) if chosen.is_two_server else None,
+        "validity": sections.trust.proof_fields(chosen) if chosen.is_two_server else None,
         "target": target.to_dict(),
         "found": proposal.found,
         "predicted_linf": proposal.linf,
@@ -66,16 +65,6 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
         "rare_names": None if proposal.rare is None else proposal.rare.to_dict(),
         "names": _name_fields(proposal),
     }
-
-
-def _validity_fields(plan: Plan) -> dict[str, Any]:
-    """Return whether reports to two servers have proofs, and why they have none."""
-    has_proofs = plan.report_proof is not None
-    return {"proofs": has_proofs, "reason": "" if has_proofs else _why_no_proofs(plan)}
-
-
-def _why_no_proofs(plan: Plan) -> str:
-    return plan.why_no_proofs or "--validity proofs asks for them"
 
 
 def _name_fields(proposal: Proposal) -> dict[str, Any] | None:
@@ -126,18 +115,18 @@ def screen(
     from rich.console import Group
     from rich.text import Text
 
-    from fedtally.answer import plan_words, screen, sections, tables
+    from fedtally.answer import screen, sections, tables
 
     plan, bill = proposal.plan, proposal.bill(host)
     is_marked = plan.privacy is not None and plan.privacy.not_private
     rows: list[tuple[str, RenderableType]] = [
         ("Bytes", sections.cost.line(plan)),
-        ("Error", plan_words.error(proposal)),
-        ("Privacy", Text(plan_words.privacy(plan), style="yellow" if is_marked else "")),
+        ("Error", sections.error.planned(proposal)),
+        ("Privacy", Text(sections.privacy.planned(plan), style="yellow" if is_marked else "")),
         *_names(proposal, bill)[:1],
-        ("Cost", plan_words.effort(proposal, bill)),
+        ("Cost", sections.cost.effort(proposal, bill)),
     ]
-    parts = [tables.heading(plan_words.title(plan)), Text()]
+    parts = [tables.heading(sections.counted.plan_title(plan)), Text()]
     return Group(
         *parts, tables.facts([*rows, *_noted(_cautions(proposal)), *screen.next_rows(hints)])
     )
@@ -154,12 +143,12 @@ def view(proposal: Proposal, host: Host | None) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from fedtally.answer import plan_words, sections, tables
+    from fedtally.answer import sections, tables
 
     chosen, bill = proposal.plan, proposal.bill(host)
     rows: list[tuple[str, RenderableType]] = [*_account(proposal, bill)]
     return Group(
-        tables.heading(plan_words.title(chosen)),
+        tables.heading(sections.counted.plan_title(chosen)),
         Text(),
         tables.facts([*rows, *_noted(_notes(proposal, host))]),
         Text(),
@@ -200,7 +189,7 @@ def _account(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
         *sections.cost.rows(chosen),
         *_names(proposal, bill),
         *_privacy(proposal, bill),
-        *_secure_sum(proposal),
+        *sections.trust.planned_rows(chosen),
         *_clients(proposal),
         (heading, f"{sketch}, {target.recovery} recovery"),
         ("Plan", chosen.fingerprint[:16]),
@@ -281,7 +270,7 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
 
 def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     """Return the rows on the names that are read, where nobody has the list of candidates."""
-    from fedtally.answer import amounts, plan_words
+    from fedtally.answer import amounts
 
     found, plan = proposal.names, proposal.plan
     if found is None:
@@ -321,7 +310,7 @@ def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
             f"so with {releases}; one release would name {alone.named:.0%}, for {cost} of a client"
         )
         rows.append(("", said))
-    seconds = plan_words.seconds(bill.decoding_seconds + found.seconds)
+    seconds = amounts.seconds(bill.decoding_seconds + found.seconds)
     rows.append(("", f"the server decodes hashes and names in about {seconds} of CPU"))
     return rows
 
@@ -398,32 +387,6 @@ def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     return sections.privacy.rows(proposal.plan, {"method": bill.method, "cohorts": bill.sums})
 
 
-def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
-    from fedtally.answer import sections
-    from fedtally.secagg.config import SecAggConfig
-
-    agreed = proposal.plan.secure_sum
-    if agreed is None:
-        return [("Secure sum", "ideal: of a trusted server (--secure-sum names a protocol)")]
-    if not isinstance(agreed, SecAggConfig):
-        return [
-            (
-                "Secure sum",
-                f"two servers that do not collude; at least {agreed.min_batch:,} clients in a sum",
-            ),
-            ("", sections.trust.validity(agreed.validity)),
-        ]
-    p = agreed.parameters
-    graph, whom = p.graph(p.n_max), sections.counted.who(proposal.plan)
-    sizes = in_range(p.n_min, p.n_max)
-    text = (
-        f"secagg, {p.adversary}: cohorts of {sizes} {whom}s,"
-        f" {graph.neighbours} neighbours, up to {p.corrupt:,} corrupt, up to"
-        f" {p.max_dropout_ppm / 1e4:g} % may drop out"
-    )
-    return [("Secure sum", text), ("", sections.trust.honesty(p.honest_survivors))]
-
-
 def _cautions(proposal: Proposal) -> list[str]:
     """Return what a reader must know before anything is done with a plan."""
     return [*_assumed(proposal), *_shown_of_silos(proposal), *_facts(proposal)]
@@ -468,13 +431,14 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
 
 def _facts(proposal: Proposal) -> list[str]:
     """Return the notes that limit what a plan is good for."""
+    from fedtally.answer import sections
     from fedtally.recovery.decoding import kind_of
     from fedtally.secagg.config import TwoServerConfig
 
     notes = [proposal.size.message] if proposal.size.message else []
     notes += [] if proposal.rare is None else proposal.rare.notes
     if proposal.plan.is_two_server and proposal.plan.report_proof is None:
-        notes.append(f"reports have no proofs: {_why_no_proofs(proposal.plan)}")
+        notes.append(f"reports have no proofs: {sections.trust.why_no_proofs(proposal.plan)}")
     agreed = proposal.plan.secure_sum
     if isinstance(agreed, TwoServerConfig) and agreed.min_batch == agreed.n_max:
         notes.append(
@@ -510,7 +474,7 @@ def _on_histogram(proposal: Proposal) -> list[str]:
 
 
 def _stages(bill: Bill, unit: str) -> RenderableType:
-    from fedtally.answer import plan_words, tables
+    from fedtally.answer import amounts, tables
 
     rows: list[tuple[str, Sequence[float]]] = [
         (
@@ -532,10 +496,10 @@ def _stages(bill: Bill, unit: str) -> RenderableType:
     columns = (  # with the order in which they go where there is no room for all
         (a_client, "sends", _bytes, 0),
         (a_client, "gets", _bytes, 3),
-        (a_client, "CPU", plan_words.seconds, 2),
+        (a_client, "CPU", amounts.seconds, 2),
         ("the server", "gets", _bytes, 0),
         ("the server", "sends", _bytes, 1),
-        ("the server", "CPU", plan_words.seconds, 0),
+        ("the server", "CPU", amounts.seconds, 0),
     )
     return tables.FittedTable(
         heading="stage",
@@ -550,7 +514,7 @@ def _stages(bill: Bill, unit: str) -> RenderableType:
 
 
 def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
-    from fedtally.answer import amounts, plan_words, sections, tables
+    from fedtally.answer import amounts, sections, tables
 
     unit = sections.counted.who(proposal.plan)
     # by width, and not by error: a wider sketch may have the larger predicted error by chance
@@ -566,9 +530,9 @@ def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
             (
                 f"{sections.cost.dimensions(other)}{mark}",
                 amounts.size(cost.upload_bytes),
-                plan_words.seconds(cost.client_seconds),
+                amounts.seconds(cost.client_seconds),
                 amounts.size(cost.received_bytes),
-                plan_words.seconds(cost.server_seconds + cost.decoding_seconds),
+                amounts.seconds(cost.server_seconds + cost.decoding_seconds),
                 amounts.points(error, digits).removesuffix(" points"),
             )
         )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedtally.answer import amounts
 from fedtally.answer.sections import counted
 from fedtally.base.text import in_number
 from fedtally.plan import Plan
+
+if TYPE_CHECKING:
+    from fedtally.planner.bill import Bill
+    from fedtally.planner.proposal import Proposal
 
 
 def encoded(plan: Plan) -> tuple[str, str]:
@@ -150,3 +154,19 @@ def fields(plan: Plan) -> dict[str, Any]:
         "binary_bytes_per_client": plan.binary_bytes_per_client,
         "fingerprint": plan.fingerprint,
     }
+
+
+def effort(proposal: Proposal, bill: Bill) -> str:
+    """Return what a plan costs a client and the server beside the upload, in one line."""
+    down = f"{amounts.size(bill.download_bytes)} down, " if bill.download_bytes else ""
+    cpu = amounts.seconds(server_seconds(proposal, bill))
+    return (
+        f"a {counted.who(proposal.plan)}: {down}{amounts.seconds(bill.client_seconds)} CPU;"
+        f" the server: {amounts.size(bill.received_bytes)}, {cpu} CPU"
+    )
+
+
+def server_seconds(proposal: Proposal, bill: Bill) -> float:
+    """Return the CPU seconds of the servers, decoding and the names of strings included."""
+    names = 0.0 if proposal.names is None else proposal.names.seconds
+    return bill.server_seconds + bill.decoding_seconds + names

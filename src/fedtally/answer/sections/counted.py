@@ -113,6 +113,18 @@ def who(plan: Plan) -> str:
     return plan.clients.senders[0]
 
 
+def plan_title(plan: Plan) -> str:
+    """Return for whom a plan is, in words.
+
+    >>> plan_title(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...                 max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
+    ...                 max_items=1, seed=bytes(32)))
+    'Plan for 50 clients and 900 candidates'
+    """
+    what = "all strings" if plan.is_open else amounts.counted(plan.domain_size, "candidate")
+    return f"Plan for {amounts.counted(plan.num_clients, who(plan))} and {what}"
+
+
 def candidates(domain: Domain) -> str:
     """Return what the candidate items are, and whether they are public, in words.
 

@@ -17,10 +17,13 @@ from fedtally.plan import Plan
 
 if TYPE_CHECKING:
     from fedtally.answer.result import Result
+    from fedtally.planner.proposal import Proposal
     from fedtally.recovery.limits import Intervals
 
 
 EXACT = "each count is exact"
+_NO_ERROR = 1e-9  # a share: the least target that a plan has
+_MOST_CAMPAIGNS = 1000  # that "9 of 10" is said with
 
 
 NOT_ESTIMATED = "not estimated: the confidence is 0"
@@ -357,3 +360,26 @@ def evaluated(found: Evaluation | NameEvaluation) -> str:
         f"{figures}; top {found.k}: precision {found.precision_at_k:.0%}, recall"
         f" {found.recall_at_k:.0%}{covered}"
     )
+
+
+def campaigns(failure_probability: float) -> str:
+    """Return in how many campaigns a plan keeps its error, in words.
+
+    >>> campaigns(0.1), campaigns(0.01), campaigns(0.15), campaigns(1e-6)
+    ('9 of 10 campaigns', '99 of 100 campaigns', '85 % of campaigns', '99.9999 % of campaigns')
+    """
+    number = round(1 / failure_probability)
+    if abs(number * failure_probability - 1) < 1e-9 and 2 <= number <= _MOST_CAMPAIGNS:
+        return f"{number - 1:,} of {number:,} campaigns"
+    return f"{amounts.level(1 - failure_probability)} of campaigns"
+
+
+def planned(proposal: Proposal) -> str:
+    """Return the largest error that a plan keeps, how often, and for which frequencies."""
+    target, plan = proposal.target, proposal.plan
+    if plan.is_histogram and plan.privacy is None:
+        return "none: each candidate has a counter of its own, and counts are exact"
+    often = campaigns(target.failure_probability)
+    most = "next to none" if target.linf <= _NO_ERROR else f"at most {amounts.points(target.linf)}"
+    whatever = ", whatever the frequencies" if proposal.is_for_any else ""
+    return f"{most} in {often}{whatever}"

@@ -164,3 +164,19 @@ def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, An
         seen.get("corrupt", 0),
         is_of_silos=plan.is_of_silos,
     )
+
+
+def planned(plan: Plan) -> str:
+    """Return the epsilon of a plan with its meaning, or that it has none."""
+    if plan.privacy is None:
+        return NO_PRIVACY
+    from fedtally.privacy.accounting import rounded_up
+    from fedtally.privacy.guarantee_text import right_guesses
+
+    found = plan.privacy.guarantee
+    epsilon = f"epsilon {rounded_up(found.epsilon):g}"
+    if plan.privacy.not_private:
+        return f"not private: nothing is guaranteed; the noise is for {epsilon}"
+    if right_guesses(found) == "100":
+        return f"{epsilon} hides next to nothing: a guess may be right in nearly all cases"
+    return f"{epsilon}: {guesses(plan.privacy, plan.nouns[0])}"

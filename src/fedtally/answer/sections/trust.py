@@ -279,3 +279,40 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
         everything = f"all that each {noun} holds: the {noun}s were simulated"
         rows.append(("Whoever ran this", everything))
     return rows
+
+
+def planned_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Return the rows on how a plan will sum, and what it takes of the clients."""
+    from fedtally.secagg.config import SecAggConfig
+
+    agreed = plan.secure_sum
+    if agreed is None:
+        return [("Secure sum", "ideal: of a trusted server (--secure-sum names a protocol)")]
+    if not isinstance(agreed, SecAggConfig):
+        return [
+            (
+                "Secure sum",
+                f"two servers that do not collude; at least {agreed.min_batch:,} clients in a sum",
+            ),
+            ("", validity(agreed.validity)),
+        ]
+    p = agreed.parameters
+    graph, whom = p.graph(p.n_max), counted.who(plan)
+    sizes = in_range(p.n_min, p.n_max)
+    text = (
+        f"secagg, {p.adversary}: cohorts of {sizes} {whom}s,"
+        f" {graph.neighbours} neighbours, up to {p.corrupt:,} corrupt, up to"
+        f" {p.max_dropout_ppm / 1e4:g} % may drop out"
+    )
+    return [("Secure sum", text), ("", honesty(p.honest_survivors))]
+
+
+def proof_fields(plan: Plan) -> dict[str, Any]:
+    """Return whether reports to two servers have proofs, and why they have none."""
+    has_proofs = plan.report_proof is not None
+    return {"proofs": has_proofs, "reason": "" if has_proofs else why_no_proofs(plan)}
+
+
+def why_no_proofs(plan: Plan) -> str:
+    """Return why reports to two servers have no proofs under a plan, or what asks for them."""
+    return plan.why_no_proofs or "--validity proofs asks for them"
