@@ -21,9 +21,9 @@ from fedtally.answer import amounts, charts, page, sections, summary
 from fedtally.answer.estimates import largest_uncertainty
 from fedtally.answer.merged import Merged
 from fedtally.answer.merged_page import write_merged_page
+from fedtally.answer.noise_floor import standing
 from fedtally.answer.page import write_page
 from fedtally.answer.result import Result
-from fedtally.answer.standing import standing
 from fedtally.cli import console
 from fedtally.cli.app import run
 from fedtally.domain import OpenStrings, Unread

@@ -15,8 +15,8 @@ import fedtally
 from fedtally.answer import documents, merged_page, screen
 from fedtally.answer.estimates import Estimate, is_told_from_zero
 from fedtally.answer.merged import Merged
+from fedtally.answer.noise_floor import doubted, standing
 from fedtally.answer.result import Result
-from fedtally.answer.standing import doubted, standing
 from fedtally.cli.app import run
 
 HELD = 1000  # the candidates that somebody may hold; as many more are nobody's

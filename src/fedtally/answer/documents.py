@@ -12,8 +12,8 @@ from typing import Any
 from fedtally.answer import sections
 from fedtally.answer.estimates import Estimate
 from fedtally.answer.merged import Merged
+from fedtally.answer.noise_floor import doubted
 from fedtally.answer.result import Result
-from fedtally.answer.standing import doubted
 from fedtally.plan import Target
 
 SCHEMA = "fedtally-result/2"

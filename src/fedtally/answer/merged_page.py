@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedtally.answer import amounts, page, sections, summary
 from fedtally.answer.estimates import is_told_from_zero
+from fedtally.answer.noise_floor import doubted, standing
 from fedtally.answer.screen import Screen, more_lines, noted
-from fedtally.answer.standing import doubted, standing
 from fedtally.answer.tables import facts, heading
 from fedtally.base.text import escaped, in_number
 

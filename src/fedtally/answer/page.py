@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from fedtally.answer import amounts, field_names, sections, summary
 from fedtally.answer.estimates import Estimate, is_told_from_zero
+from fedtally.answer.noise_floor import Standing, doubted, standing
 from fedtally.answer.result import Result
-from fedtally.answer.standing import Standing, doubted, standing
 from fedtally.answer.tables import printable
 from fedtally.base.text import escaped, in_number
 from fedtally.domain import Domain, Grid, Unread

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fedtally.answer import amounts, sections
 from fedtally.answer.estimates import Estimate, is_told_from_zero
-from fedtally.answer.standing import doubted
+from fedtally.answer.noise_floor import doubted
 from fedtally.answer.tables import facts, heading, printable
 from fedtally.base.text import escaped
 from fedtally.domain import Unread

@@ -106,7 +106,7 @@ def verdict(
     """Return what was found, and how sure it is, in a sentence each.
 
     Args:
-        listed: the top items, as `standing.doubted` returns them.
+        listed: the top items, as `noise_floor.doubted` returns them.
         number: how many clients, people or contributions took part.
         unit: the noun for them, in the plural.
         confidence: the confidence of the limits.
