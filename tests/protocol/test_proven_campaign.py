@@ -22,8 +22,8 @@ from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner import bill as bills
-from fedtally.planner.request import Request
+from fedtally.plan import bill as bills
+from fedtally.plan.request import Request
 from fedtally.privacy.mechanism import Noise
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList

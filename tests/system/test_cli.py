@@ -27,7 +27,7 @@ from fedtally.cli import console, main
 from fedtally.cli.app import cli, run
 from fedtally.domain import Strings
 from fedtally.plan import Plan
-from fedtally.planner.design import DEFAULT_MAX_BYTES, DEFAULT_ROWS
+from fedtally.plan.design import DEFAULT_MAX_BYTES, DEFAULT_ROWS
 from fedtally.privacy.accounting import epsilon, privacy_loss
 from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch, SketchSpec

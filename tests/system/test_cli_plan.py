@@ -18,7 +18,7 @@ from fedtally.cli.app import run
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.plan import Plan
-from fedtally.planner import REFERENCE
+from fedtally.plan.costs import REFERENCE
 from fedtally.privacy.guarantee_text import right_guesses
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import SecAggConfig

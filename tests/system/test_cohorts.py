@@ -15,8 +15,8 @@ import fedtally
 from fedtally.answer import documents, screen
 from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner import Frequencies
-from fedtally.planner.secure_sum import Summation, make_keys
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.secure_sum import Summation, make_keys
 from fedtally.secagg.client import Client
 from fedtally.simulation import run as engine
 from fedtally.simulation.cohorts import AbortedRoundError

@@ -30,9 +30,9 @@ from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, IntegerRange
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
-from fedtally.planner import Frequencies
-from fedtally.planner.privacy import honest_clients
-from fedtally.planner.secure_sum import Summation
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.privacy import honest_clients
+from fedtally.plan.secure_sum import Summation
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.simulation import cohorts
 from fedtally.simulation import run as engine

@@ -17,7 +17,7 @@ import fedtally
 from fedtally.answer.merged import Merged
 from fedtally.domain import Strings
 from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError
-from fedtally.planner.request import Request
+from fedtally.plan.request import Request
 from fedtally.simulation.simulation import OPTIONS, Simulation
 from fedtally.sources import Columns, open_files, open_source
 

@@ -26,20 +26,13 @@ from fedtally.campaign.server import FrequencyServer, RejectedSumError, check_pl
 from fedtally.crypto.keys import Secret
 from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, OpenStrings
 from fedtally.errors import IncompatibleError, InvalidInputError
-from fedtally.plan import Plan, Target
-from fedtally.planner import Frequencies, encodings
-from fedtally.planner.design import DEFAULT_MAX_BYTES, Design
-from fedtally.planner.encodings import Histogram
-from fedtally.planner.proposal import (
-    Proposal,
-    chosen_for,
-    make_draft,
-    neighbours_of,
-    propose,
-    reaches,
-)
-from fedtally.planner.request import Request
-from fedtally.planner.silos import Silos
+from fedtally.plan import Plan, Target, encodings
+from fedtally.plan.design import DEFAULT_MAX_BYTES, Design
+from fedtally.plan.encodings import Histogram
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.proposal import Proposal, chosen_for, make_draft, neighbours_of, propose, reaches
+from fedtally.plan.request import Request
+from fedtally.plan.silos import Silos
 from fedtally.privacy import accounting, guarantee_text
 from fedtally.privacy.config import NoiseBy
 from fedtally.privacy.config import propose as propose_privacy

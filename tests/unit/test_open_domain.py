@@ -28,7 +28,7 @@ from fedtally.domain import load as load_domain
 from fedtally.domain.text import fingerprints
 from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
-from fedtally.planner.rare_names import RareNames
+from fedtally.plan.rare_names import RareNames
 from fedtally.recovery import names as reader
 from fedtally.recovery.names import read_names
 from fedtally.sketch import CountSketch, SketchSpec, Spelling

@@ -18,13 +18,13 @@ from fedtally.cli import plan_view
 from fedtally.cli.app import run
 from fedtally.domain import Names, OpenStrings, Unread
 from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan
-from fedtally.planner import Frequencies, names
-from fedtally.planner.names import Speller
-from fedtally.planner.open_domain import FINDER_SPARE, Search, propose
-from fedtally.planner.proposal import predict_linf
-from fedtally.planner.request import Request
-from fedtally.planner.silos import Silos
+from fedtally.plan import Plan, names
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.names import Speller
+from fedtally.plan.open_domain import FINDER_SPARE, Search, propose
+from fedtally.plan.proposal import predict_linf
+from fedtally.plan.request import Request
+from fedtally.plan.silos import Silos
 from fedtally.simulation.rows import Members, RoundTally, split_clients, tally_members
 from fedtally.sketch import Schedule
 from fedtally.sources import from_items

@@ -14,9 +14,9 @@ import pytest
 from fedtally.answer import amounts, charts, plan_page
 from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
-from fedtally.plan import Plan
-from fedtally.planner import Frequencies, proposal, tradeoff
-from fedtally.planner.request import Request
+from fedtally.plan import Plan, proposal, tradeoff
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.request import Request
 
 pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("errors_once")]
 FLEET = ("--clients", "200000", "--domain-size", "5000", "--rounds", "10")

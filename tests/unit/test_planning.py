@@ -16,12 +16,13 @@ from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner import Frequencies, hardest
-from fedtally.planner.design import Design, round_size_bounds
-from fedtally.planner.proposal import Proposal, chosen_for, make_draft, predict_linf, propose
-from fedtally.planner.request import Request
-from fedtally.planner.secure_sum import Summation
-from fedtally.planner.sizes import TOO_UNCERTAIN
+from fedtally.plan.design import Design, round_size_bounds
+from fedtally.plan.frequencies import hardest
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.proposal import Proposal, chosen_for, make_draft, predict_linf, propose
+from fedtally.plan.request import Request
+from fedtally.plan.secure_sum import Summation
+from fedtally.plan.sizes import TOO_UNCERTAIN
 from fedtally.privacy.budget import OverspentError
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedtally.answer import amounts, page, sections
 
 if TYPE_CHECKING:
-    from fedtally.planner.bill import Bill
-    from fedtally.planner.costs import Host
-    from fedtally.planner.proposal import Proposal
-    from fedtally.planner.tradeoff import Curve, Halved
+    from fedtally.plan.bill import Bill
+    from fedtally.plan.costs import Host
+    from fedtally.plan.proposal import Proposal
+    from fedtally.plan.tradeoff import Curve, Halved
 
 _CHANGED = {  # what halves the error, in words
     "epsilon": "a larger epsilon: less privacy",
@@ -140,7 +140,7 @@ def _verdict(proposal: Proposal) -> str:
 
 def _curves(proposal: Proposal, report: Callable[..., None]) -> tuple[list[Curve], str]:
     """Return the curves of a plan, or none and the reason for that."""
-    from fedtally.planner import tradeoff
+    from fedtally.plan import tradeoff
 
     plan = proposal.plan
     if plan.is_open:
@@ -168,7 +168,7 @@ def _named(epsilon: float | None) -> str:
 def _figure(proposal: Proposal, curves: Sequence[Curve]) -> dict[str, str]:
     """Return the chart twice, for a screen and for a phone, with its finding."""
     from fedtally.answer import charts
-    from fedtally.planner import tradeoff
+    from fedtally.plan import tradeoff
 
     plan, own = proposal.plan, tradeoff.epsilon_of(proposal)
     lines = {
@@ -199,7 +199,7 @@ def _figure(proposal: Proposal, curves: Sequence[Curve]) -> dict[str, str]:
 
 def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
     """Return what the chart shows, in one to three sentences."""
-    from fedtally.planner import tradeoff
+    from fedtally.plan import tradeoff
 
     own = tradeoff.epsilon_of(proposal)
     most, plan = curves[own].sizes[-1], proposal.plan
@@ -220,7 +220,7 @@ def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
 
 def _beyond(proposal: Proposal) -> Iterator[str]:
     """Yield what comes after the end of the curves."""
-    from fedtally.planner import tradeoff
+    from fedtally.plan import tradeoff
 
     better = tradeoff.histogram_within(proposal)
     if better is None:
@@ -250,7 +250,7 @@ def _costs(proposal: Proposal, bill: Bill) -> Table:
 
 def _halved(proposal: Proposal) -> tuple[Table | None, str]:
     """Return the table of what halves the error, or none and the reason for that."""
-    from fedtally.planner import tradeoff
+    from fedtally.plan import tradeoff
 
     plan, linf = proposal.plan, proposal.target.linf
     if plan.is_open:
@@ -269,7 +269,7 @@ def _halved(proposal: Proposal) -> tuple[Table | None, str]:
 
 def _changed(proposal: Proposal, found: Halved) -> tuple[str, str, str]:
     """Return the row of a plan with half the error, with the options that make it."""
-    from fedtally.planner import tradeoff
+    from fedtally.plan import tradeoff
 
     own, way = tradeoff.epsilon_of(proposal), found.way
     options = [f"--tau {proposal.target.linf / 2:.12g}"]

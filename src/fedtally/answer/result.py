@@ -54,7 +54,15 @@ from fedtally.recovery.intervals import (
     make_intervals,
     sampling_error,
 )
-from fedtally.recovery.linear_system import BLOCK, Decoder, Ids, ask, check_landed, ids_between
+from fedtally.recovery.linear_system import (
+    BLOCK,
+    Decoder,
+    Ids,
+    ask,
+    check_landed,
+    ids_between,
+    landed_batches,
+)
 from fedtally.recovery.names import read_names
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.sketch import CountSketch, check_compatible
@@ -171,7 +179,7 @@ class Result(Tabular):
             domain.size,
             plan.rows,
             plan.encoding,
-            batches=plan.schedule.num_batches(plan.num_rounds),
+            batches=len(landed_batches(plan.spec, self.sketches)),
             planned=plan.is_open,
         )
         self.objective = self.decoding.objective
@@ -702,7 +710,7 @@ class Result(Tabular):
     def _check_table_fits(self, memory: int | None) -> None:
         """Raise MemoryLimitError unless a table of all candidates fits, beside the decoder."""
         plan = self.plan
-        batches = plan.schedule.num_batches(plan.num_rounds)
+        batches = len(landed_batches(plan.spec, self.sketches))
         kind = kind_of(self.recovery)
         held = kind.held_bytes(self.domain.size, plan.rows, batches)
         check_table_fits(self.domain.size, memory, held, kind.rests_on)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from fedtally.plan import Plan
-    from fedtally.planner.bill import Bill
-    from fedtally.planner.costs import Host
-    from fedtally.planner.proposal import Proposal
+    from fedtally.plan.bill import Bill
+    from fedtally.plan.costs import Host
+    from fedtally.plan.proposal import Proposal
 
 _DROPOUTS = (0.0, 0.1, 0.2)  # for which it is said how many silos fit
 # what the plan of an open domain takes frequencies to be
@@ -226,7 +226,7 @@ def _if(proposal: Proposal) -> str:
 def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
     """Return the rows on frequencies: what the target takes them to be, and what others do."""
     from fedtally.answer import amounts, sections
-    from fedtally.planner import hardest
+    from fedtally.plan.frequencies import hardest
     from fedtally.recovery.decoding import resting
 
     plan, found, usual = proposal.plan, proposal.shapes(), proposal.usual()
@@ -334,7 +334,7 @@ def _clients(proposal: Proposal) -> list[tuple[str, str]]:
         )
     ]
     if found["fitting"] is not None:
-        from fedtally.planner.silos import in_ranges
+        from fedtally.plan.silos import in_ranges
 
         fitting = "; ".join(
             f"{in_ranges(each['silos'])} with up to {100 * each['max_dropout']:g} % dropouts"
@@ -359,7 +359,7 @@ def _size_learnt(proposal: Proposal) -> str:
 
 def _silo_fields(proposal: Proposal) -> dict[str, Any]:
     """Return what a proposal says of silos: which numbers fit, and what a sum shows of one."""
-    from fedtally.planner.silos import fitting_numbers, size_shown
+    from fedtally.plan.silos import fitting_numbers, size_shown
     from fedtally.secagg.config import SecAggConfig
 
     plan, fitting = proposal.plan, None

@@ -143,7 +143,7 @@ def simulate(source: str, **options: Any) -> int:
 
 
 def _compare(source: str, options: dict[str, Any]) -> StudyResult:
-    from fedtally.planner.rules import check, unmet
+    from fedtally.plan.rules import check, unmet
     from fedtally.recovery.decoding import recovery_of
     from fedtally.studies import schedules as engine
 
@@ -172,7 +172,7 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
 def _test_plan(source: str, options: dict[str, Any]) -> int:
     """Check a plan against its target; return 1 if the target is missed, else 0."""
     from fedtally.plan import Plan
-    from fedtally.planner.rules import check, unmet
+    from fedtally.plan.rules import check, unmet
     from fedtally.studies import validation as engine
 
     typed = _typed(options)
@@ -192,7 +192,7 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
 
 def _test_open(source: str, options: dict[str, Any]) -> int:
     """Plan for the clients of the source, and check that plan; return 1 if it misses, else 0."""
-    from fedtally.planner.rules import check, unmet
+    from fedtally.plan.rules import check, unmet
     from fedtally.simulation.simulation import Simulation
     from fedtally.studies import validation as engine
 

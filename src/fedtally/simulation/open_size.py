@@ -12,10 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from fedtally.domain import OpenStrings
-from fedtally.planner import RISK, Size, names
-from fedtally.planner.open_domain import Search
-from fedtally.planner.proposal import predict_linf
-from fedtally.planner.request import CampaignSpec
+from fedtally.plan import names
+from fedtally.plan.open_domain import Search
+from fedtally.plan.paper import Size
+from fedtally.plan.proposal import predict_linf
+from fedtally.plan.request import CampaignSpec
+from fedtally.plan.sizes import RISK
 from fedtally.simulation.rows import RoundTally, split_clients
 from fedtally.simulation.simulation import Simulation
 from fedtally.simulation.sizing import Sized

@@ -26,14 +26,13 @@ from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain, IntegerRange, Names, OpenStrings, parse
 from fedtally.domain.columns import as_text
 from fedtally.errors import InvalidInputError, MemoryLimitError, opt
-from fedtally.plan import Plan
-from fedtally.planner import rare_names
-from fedtally.planner.design import Design, fit_existing
-from fedtally.planner.proposal import chosen_for
-from fedtally.planner.request import CampaignSpec
-from fedtally.planner.rules import check, given, unmet
-from fedtally.planner.secure_sum import Keys
-from fedtally.planner.seeds import with_even_seed
+from fedtally.plan import Plan, rare_names
+from fedtally.plan.design import Design, fit_existing
+from fedtally.plan.proposal import chosen_for
+from fedtally.plan.request import CampaignSpec
+from fedtally.plan.rules import check, given, unmet
+from fedtally.plan.secure_sum import Keys
+from fedtally.plan.seeds import with_even_seed
 from fedtally.privacy.events import Relation
 from fedtally.simulation import counted_unit, run_notes
 from fedtally.simulation.clipping import clip_rounds

@@ -17,10 +17,9 @@ import numpy.typing as npt
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, opt
-from fedtally.plan import Plan, Target
-from fedtally.planner import encodings
-from fedtally.planner.design import DEFAULT_MAX_BYTES, Chosen, Design
-from fedtally.planner.names import Names
+from fedtally.plan import Plan, Target, encodings
+from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design
+from fedtally.plan.names import Names
 from fedtally.privacy.events import Event
 from fedtally.recovery.decoding import kind_of
 from fedtally.simulation.rows import Members, RoundTally, tally_members
@@ -28,7 +27,8 @@ from fedtally.simulation.simulation import Sizing
 from fedtally.sketch import CountSketch
 
 if TYPE_CHECKING:
-    from fedtally.planner import Frequencies, Size
+    from fedtally.plan.frequencies.distribution import Frequencies
+    from fedtally.plan.paper import Size
 
 MOST_PILOT = 0.1  # the largest share of the clients that is taken if no share is asked for
 # Clients of a pilot that hold an item as frequent as tau. More of them make the campaign's sketch
@@ -170,7 +170,7 @@ def pilot_size(
     >>> [pilot_size(Sizing.MODEL, None, 0.01, share)["max_bytes"] for share in (0.01, 0.02, 0.1)]
     [4000, 2000, 400]
     """
-    from fedtally.planner import Pilot
+    from fedtally.plan.frequencies.pilot import Pilot
 
     if sizing is Sizing.TWO_PHASE:
         return {"rows": Pilot.rows, "width": Pilot.width, "max_bytes": None}
@@ -197,8 +197,8 @@ def without_pilot(draft: Design, max_bytes: int | None) -> Sized | None:
     Raises:
         InvalidInputError: a histogram is asked for by name, and does not meet the target.
     """
-    from fedtally.planner import Frequencies
-    from fedtally.planner.proposal import unreachable
+    from fedtally.plan.frequencies.distribution import Frequencies
+    from fedtally.plan.proposal import unreachable
 
     tau = draft.spec.tau
     assert tau is not None
@@ -216,10 +216,10 @@ def possible_events(draft: Design) -> list[Event]:
 
     A ledger looks at them before the pilot: a campaign that cannot be paid for needs no pilot.
     """
-    from fedtally import theory
+    from fedtally.plan.paper import rows_for
 
     spec = draft.spec
-    paper = theory.rows_for(draft.domain.size, spec.failure_probability)
+    paper = rows_for(draft.domain.size, spec.failure_probability)
     rows = {spec.rows} if spec.rows else {paper, *kind_of(draft.recovery).planned_rows}
     plans = [
         draft.with_size(draft.example, each, _USUAL_WIDTH).plan()
@@ -238,7 +238,7 @@ def frequencies_of(plan: Plan, sketches: Sequence[CountSketch], domain: Domain) 
         sketches: the sums of the pilot, with their noise.
         domain: the candidates.
     """
-    from fedtally.planner import Frequencies
+    from fedtally.plan.frequencies.distribution import Frequencies
 
     variance = 0.0
     if plan.privacy is not None:
@@ -260,7 +260,7 @@ def paper_size(
     Raises:
         InvalidInputError: the sketch takes more bytes than are given.
     """
-    from fedtally import planner
+    from fedtally.plan.paper import linear, minimax, oracle, two_phase
 
     spec, tau = draft.spec, draft.spec.tau
     assert tau is not None
@@ -272,13 +272,13 @@ def paper_size(
     }
     if sizing is Sizing.TWO_PHASE:
         [sketch] = sketches
-        size = planner.two_phase(sketch, domain, tau, **given)
+        size = two_phase(sketch, domain, tau, **given)
     elif sizing is Sizing.ORACLE:
-        size = planner.oracle(frequencies(), tau, domain_size=domain.size, **given)
+        size = oracle(frequencies(), tau, domain_size=domain.size, **given)
     elif sizing is Sizing.MINIMAX:
-        size = planner.minimax(tau, domain_size=domain.size, **given)
+        size = minimax(tau, domain_size=domain.size, **given)
     else:
-        size = planner.linear(domain_size=domain.size, **given)
+        size = linear(domain_size=domain.size, **given)
     design = draft.with_size(draft.usual_schedule, size.rows, size.width)
     needed = design.bytes_per_client
     if spec.max_bytes is not None and needed > spec.max_bytes:

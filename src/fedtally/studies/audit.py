@@ -24,7 +24,7 @@ from fedtally.base import validate
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner.privacy import worst_pair
+from fedtally.plan.privacy import worst_pair
 from fedtally.recovery.decoders import SIMPLEST
 from fedtally.simulation.run import run as run_campaign
 from fedtally.simulation.simulation import Simulation

@@ -10,8 +10,8 @@ from fedtally.base.text import in_number
 from fedtally.plan import Plan
 
 if TYPE_CHECKING:
-    from fedtally.planner.bill import Bill
-    from fedtally.planner.proposal import Proposal
+    from fedtally.plan.bill import Bill
+    from fedtally.plan.proposal import Proposal
 
 
 def encoded(plan: Plan) -> tuple[str, str]:

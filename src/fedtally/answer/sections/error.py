@@ -17,7 +17,7 @@ from fedtally.plan import Plan
 
 if TYPE_CHECKING:
     from fedtally.answer.result import Result
-    from fedtally.planner.proposal import Proposal
+    from fedtally.plan.proposal import Proposal
     from fedtally.recovery.limits import Intervals
 
 

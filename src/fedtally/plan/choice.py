@@ -23,10 +23,10 @@ from typing import NamedTuple
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
-from fedtally.planner.campaign import Campaign
-from fedtally.planner.frequencies import Frequencies
-from fedtally.planner.paper_sizes import Size
-from fedtally.planner.sizes import MARGIN, RISK, UnreachableError, size_by_model, within
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.paper import Size
+from fedtally.plan.sizes import MARGIN, RISK, UnreachableError, size_by_model, within
 from fedtally.recovery.decoders import USUAL
 from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import Schedule

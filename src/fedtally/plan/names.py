@@ -27,8 +27,8 @@ import numpy as np
 from fedtally.domain import OpenStrings
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan
-from fedtally.planner.campaign import Campaign
-from fedtally.planner.frequencies import Frequencies
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.recovery.decoders import OPEN
 from fedtally.recovery.names import MOST_NAMES
 

@@ -1,7 +1,7 @@
 """A plan for strings nobody has listed: what names need, or what bytes buy.
 
 The target is that no frequency is off by more than tau, and that the names of strings above 2 tau
-are read (`fedtally.planner.names` says from which frequency they are). Sizes are first guessed in
+are read (`fedtally.plan.names` says from which frequency they are). Sizes are first guessed in
 closed form, for many numbers of rounds, rows of the finder and rows of the spelling. Of those that
 look cheapest the widths are then computed. Where bytes are given and no tau, the least tau whose
 guesses fit into the bytes is looked for first.
@@ -20,17 +20,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
-from fedtally import planner
 from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import MAX_CLIENTS, Plan
-from fedtally.planner.campaign import Campaign
-from fedtally.planner.choice import numbers_of_batches
-from fedtally.planner.design import DEFAULT_MAX_BYTES, Chosen, Design
-from fedtally.planner.frequencies import Frequencies
-from fedtally.planner.names import NAME_LENGTH, SPARE, Names, Speller, predict
-from fedtally.planner.proposal import (
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.choice import least, numbers_of_batches
+from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.names import NAME_LENGTH, SPARE, Names, Speller, predict
+from fedtally.plan.proposal import (
     Proposal,
     check_even_rounds,
     check_learns,
@@ -41,9 +40,9 @@ from fedtally.planner.proposal import (
     ways_out,
     why_unreachable,
 )
-from fedtally.planner.rare_names import WARNED, RareNames, of_plan
-from fedtally.planner.request import CampaignSpec
-from fedtally.planner.sizes import MARGIN, RISK, Size, UnreachableError
+from fedtally.plan.rare_names import WARNED, RareNames, of_plan
+from fedtally.plan.request import CampaignSpec
+from fedtally.plan.sizes import MARGIN, RISK, Size, UnreachableError
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery.decoders import OPEN
 from fedtally.secagg.config import SecureSum
@@ -214,7 +213,7 @@ class Search:
         found: dict[int, float] = {}
         for risk in (self._most_risk,) if self.allow_rare_names or self._is_private else (0, 1):
             suffices = partial(self._affords, risk)
-            tau = planner.least(suffices, _LEAST_TAU, _LARGEST_TAU, _CLOSE)
+            tau = least(suffices, _LEAST_TAU, _LARGEST_TAU, _CLOSE)
             if tau is not None:
                 found[risk] = tau
         if not found:
@@ -449,12 +448,12 @@ class Search:
         def keeps(width: int) -> bool:
             return all(one <= planned for one in campaign.failures(self.law, tau, rows, width))
 
-        found = planner.least(
+        found = least(
             lambda width: keeps(math.ceil(width)),
             max(2.0, guess / 4),
             min(float(MAX_WIDTH), guess * 2.0),
             _PRECISION,
-        ) or planner.least(
+        ) or least(
             lambda width: keeps(math.ceil(width)),
             guess * 2.0,
             min(float(MAX_WIDTH), guess * float(_WIDEST)),
@@ -510,7 +509,7 @@ class Search:
 
     def _least(self, name: str, low: float, high: float) -> float | None:
         """Return the least value of two digits that meets the target; None: none up to `high`."""
-        found = planner.least(lambda x: self._with(name, x)._may_reach(), low, high, _PRECISION)
+        found = least(lambda x: self._with(name, x)._may_reach(), low, high, _PRECISION)
         for _ in range(_MORE):  # what looks enough may not be
             if found is None or found > high:
                 return None
@@ -582,8 +581,8 @@ def propose(search: Search, *, find_epsilon: bool = False, like: str | None = No
 
     Args:
         search: what is asked.
-        find_epsilon: as for `fedtally.planner.proposal.propose`.
-        like: as for `fedtally.planner.proposal.propose`.
+        find_epsilon: as for `fedtally.plan.proposal.propose`.
+        like: as for `fedtally.plan.proposal.propose`.
 
     Raises:
         InvalidInputError: what is asked for cannot be had; what would do is named. Or the sums

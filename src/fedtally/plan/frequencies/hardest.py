@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtally.base import validate
-from fedtally.planner.frequencies import Frequencies
-from fedtally.planner.power_law import capped
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.frequencies.power_law import capped
 
 ANY = "any"  # the name of the frequencies in a target that holds for all frequencies
 # Frequencies that anybody can imagine, and give to `--like`: the usual assumption, one that falls

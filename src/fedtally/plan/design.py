@@ -12,17 +12,11 @@ from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.kernels import MAX_WIDTH
-from fedtally.plan import Plan, Protection, Target, Vector
-from fedtally.planner import encodings
-from fedtally.planner.paper_sizes import Size
-from fedtally.planner.privacy import (
-    check_certificate,
-    honest_clients,
-    noise_of_release,
-    worst_pair,
-)
-from fedtally.planner.request import CampaignSpec
-from fedtally.planner.secure_sum import (
+from fedtally.plan import Plan, Protection, Target, Vector, encodings
+from fedtally.plan.paper import Size
+from fedtally.plan.privacy import check_certificate, honest_clients, noise_of_release, worst_pair
+from fedtally.plan.request import CampaignSpec
+from fedtally.plan.secure_sum import (
     Keys,
     check_cohorts,
     check_rounds,
@@ -32,8 +26,8 @@ from fedtally.planner.secure_sum import (
     with_noise,
     with_validity,
 )
-from fedtally.planner.silos import error_of_number
-from fedtally.planner.sizes import RISK
+from fedtally.plan.silos import error_of_number
+from fedtally.plan.sizes import RISK
 from fedtally.privacy.config import NoiseBy, default_delta
 from fedtally.privacy.events import Event, Mechanism, Relation, default_clip_norm
 from fedtally.recovery.decoding import kind_of
@@ -43,7 +37,8 @@ from fedtally.sketch import Schedule, SketchSpec, Spelling
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
 if TYPE_CHECKING:
-    from fedtally.planner import Frequencies, Question
+    from fedtally.plan.choice import Question
+    from fedtally.plan.frequencies.distribution import Frequencies
 
 DEFAULT_ROWS = 7  # of joint recovery: more rows of the same bytes change its error little
 DEFAULT_MAX_BYTES = 32_000
@@ -336,7 +331,7 @@ class Design:
 
     def question(self, distribution: Frequencies, rows: int | None = None) -> Question:
         """Return what the planner is asked, where so much is known of the frequencies."""
-        from fedtally.planner import Question, schedules
+        from fedtally.plan.choice import Question, schedules
 
         return Question(
             distribution=distribution,
@@ -364,7 +359,7 @@ class Design:
         Raises:
             UnreachableError: nothing is left.
         """
-        from fedtally.planner import UnreachableError
+        from fedtally.plan.sizes import UnreachableError
 
         tau = self.spec.tau
         assert tau is not None
@@ -517,7 +512,7 @@ class Design:
 
         Nothing is known of the frequencies: where a schedule, or the median's rows, are to be
         chosen, they are for `Frequencies.assumed`. Of an open domain
-        `fedtally.planner.open_domain.Search` says it.
+        `fedtally.plan.open_domain.Search` says it.
         """
 
         def sketch() -> tuple[Design, Size]:
@@ -527,9 +522,9 @@ class Design:
         return encodings.for_bytes(self, DEFAULT_MAX_BYTES, sketch, self._assumed)[0]
 
     def _assumed(self) -> Frequencies:
-        from fedtally import planner
+        from fedtally.plan.frequencies.distribution import Frequencies
 
-        return planner.Frequencies.assumed(self.domain.size, max_items=self.spec.max_items)
+        return Frequencies.assumed(self.domain.size, max_items=self.spec.max_items)
 
     def _sketch_for_bytes(self) -> Design:
         asked = self.spec
@@ -539,13 +534,13 @@ class Design:
         schedule = self._only_schedule
         budget = asked.max_bytes or DEFAULT_MAX_BYTES
         if rows is None or schedule is None:
-            from fedtally import planner
+            from fedtally.plan.choice import best, best_schedule
 
             question = self.question(self._assumed(), rows)
             if asked.width and rows is not None:
-                schedule = planner.best_schedule(question, rows, asked.width)
+                schedule = best_schedule(question, rows, asked.width)
             else:
-                schedule, size = planner.best(question, budget)
+                schedule, size = best(question, budget)
                 rows = size.rows
         if asked.width:
             return self.with_size(schedule, rows, asked.width)

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedtally.domain import Domain
-from fedtally.planner.design import Design
+from fedtally.plan.design import Design
 from fedtally.sketch import CountSketch, SketchSpec
 
 DRAWS = 8
@@ -36,7 +36,7 @@ def with_even_seed(design: Design) -> Design:
         design: a plan to be, with its size, whose seed was drawn, and nobody chose it.
 
     >>> from fedtally.domain import IntegerRange
-    >>> from fedtally.planner.request import Request
+    >>> from fedtally.plan.request import Request
     >>> spec, domain = Request(rows=5, width=12).resolve(), IntegerRange(1, 500)
     >>> design = Design.fit(spec, domain, [4000], seed=bytes(32)).for_bytes()
     >>> draws(bytes(32)).index(with_even_seed(design).seed)

@@ -12,10 +12,10 @@ from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
 from fedtally.plan import Clients, Plan
-from fedtally.planner.privacy import Privacy, resolve_privacy
-from fedtally.planner.rules import PRIVACY, SIZES, check, given, unmet
-from fedtally.planner.secure_sum import Summation
-from fedtally.planner.silos import Silos
+from fedtally.plan.privacy import Privacy, resolve_privacy
+from fedtally.plan.rules import PRIVACY, SIZES, check, given, unmet
+from fedtally.plan.secure_sum import Summation
+from fedtally.plan.silos import Silos
 from fedtally.privacy.config import POPULATION, NoiseBy, default_delta
 from fedtally.privacy.events import Mechanism, Relation
 from fedtally.recovery.decoders import USUAL, Recovery

@@ -28,8 +28,8 @@ from scipy.optimize import brentq
 from fedtally.base import validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
-from fedtally.planner.power_law import power_law
-from fedtally.planner.tail import Seen, deconvolved
+from fedtally.plan.frequencies.power_law import power_law
+from fedtally.plan.frequencies.tail import Seen, deconvolved
 from fedtally.recovery.decoders.joint.joint import Fit as JointFit
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.error_model import heterogeneity_of_batches

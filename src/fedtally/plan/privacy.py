@@ -21,9 +21,9 @@ from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.plan import MAX_CLIENTS, Plan
-from fedtally.planner.rules import check, given, unmet
-from fedtally.planner.secure_sum import Summation
-from fedtally.planner.silos import Silos
+from fedtally.plan.rules import check, given, unmet
+from fedtally.plan.secure_sum import Summation
+from fedtally.plan.silos import Silos
 from fedtally.privacy.accounting import noise_multiplier
 from fedtally.privacy.budget import checked_name
 from fedtally.privacy.config import POPULATION, NoiseBy, PrivacyConfig, default_delta, propose

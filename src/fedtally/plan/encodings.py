@@ -16,15 +16,15 @@ from fedtally.base.encoding import Encoding
 from fedtally.errors import InvalidInputError, arg
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, check_histogram_domain
-from fedtally.planner.campaign import Campaign
-from fedtally.planner.paper_sizes import Size
-from fedtally.planner.sizes import RISK
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.paper import Size
+from fedtally.plan.sizes import RISK
 from fedtally.recovery.decoders import SIMPLEST
 from fedtally.sketch import Schedule
 
 if TYPE_CHECKING:
-    from fedtally.planner.design import Design
-    from fedtally.planner.frequencies import Frequencies
+    from fedtally.plan.design import Design
+    from fedtally.plan.frequencies.distribution import Frequencies
 
 # Where no bytes were asked for: how many times the usual ones a histogram may cost.
 _MORE = 2

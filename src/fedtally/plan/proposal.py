@@ -9,27 +9,23 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedtally import planner
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, arg, opt
-from fedtally.plan import MAX_CLIENTS, Plan, Target
-from fedtally.planner import Campaign, Frequencies, Size, UnreachableError, encodings, hardest
-from fedtally.planner.choice import descend
-from fedtally.planner.design import (
-    DEFAULT_MAX_BYTES,
-    Chosen,
-    Design,
-    find_widest,
-    round_size_bounds,
-)
-from fedtally.planner.names import Names
-from fedtally.planner.rare_names import RareNames
-from fedtally.planner.request import CampaignSpec
-from fedtally.planner.secure_sum import check_rounds, terms
-from fedtally.planner.seeds import with_even_seed
-from fedtally.planner.silos import error_of_number, fitting_numbers, in_ranges
-from fedtally.planner.sizes import TOO_UNCERTAIN
+from fedtally.plan import MAX_CLIENTS, Plan, Target, encodings
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.choice import best, descend, least, reach, smallest
+from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design, find_widest, round_size_bounds
+from fedtally.plan.frequencies import hardest
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.names import Names
+from fedtally.plan.paper import Size, minimax
+from fedtally.plan.rare_names import RareNames
+from fedtally.plan.request import CampaignSpec
+from fedtally.plan.secure_sum import check_rounds, terms
+from fedtally.plan.seeds import with_even_seed
+from fedtally.plan.silos import error_of_number, fitting_numbers, in_ranges
+from fedtally.plan.sizes import RISK, TOO_UNCERTAIN, UnreachableError
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery.decoders import SIMPLEST, USUAL, Recovery
 from fedtally.recovery.decoding import AUTO, kind_of, recovery_of
@@ -38,9 +34,9 @@ from fedtally.secagg.params import Adversary, corrupt_clients
 from fedtally.sketch import Schedule
 
 if TYPE_CHECKING:
-    from fedtally.planner import Question
-    from fedtally.planner.bill import Bill
-    from fedtally.planner.costs import Host
+    from fedtally.plan.bill import Bill
+    from fedtally.plan.choice import Question
+    from fedtally.plan.costs import Host
 
 _NEIGHBOURS = (0.5, 2.0, 4.0)  # times the width
 _SKETCHES = (0.5, 1.0, 2.0)  # times the counters of a histogram, for comparison
@@ -137,7 +133,7 @@ class Proposal:
 
     def bill(self, host: Host | None = None, plan: Plan | None = None) -> Bill:
         """Return what the plan costs, or one of its neighbours, on a host."""
-        from fedtally.planner.bill import bill
+        from fedtally.plan.bill import bill
 
         people, chosen = self.expected if self.plan.is_of_silos else None, plan or self.plan
         return bill(chosen, host, recovery=self._decoder(chosen), people=people)
@@ -280,7 +276,7 @@ def propose(
     find_epsilon: bool = False,
     like: str | None = None,
 ) -> Proposal:
-    """Return a plan for a fleet; for an open domain `fedtally.planner.open_domain` does.
+    """Return a plan for a fleet; for an open domain `fedtally.plan.open_domain` does.
 
     Of tau, max_bytes and epsilon the spec says what is given. tau: the fewest bytes are found;
     max_bytes: the smallest error; both, and `find_epsilon`: the least epsilon. Without tau and
@@ -398,7 +394,7 @@ def _promising(draft: Design, plan: Plan, distribution: Frequencies) -> tuple[Pl
     """Return a plan of given bytes with the target that it keeps, and its error."""
     p, recovery = draft.spec.failure_probability, recovery_with(draft, plan)
     linf = predict_linf(plan, distribution, recovery, p, expected=draft.expected)
-    careful = predict_linf(plan, distribution, recovery, p * planner.RISK, expected=draft.expected)
+    careful = predict_linf(plan, distribution, recovery, p * RISK, expected=draft.expected)
     check_learns(careful)
     return replace(plan, target=make_target(careful, p, recovery)), linf
 
@@ -409,7 +405,7 @@ def _for_any(draft: Design, *, find_epsilon: bool) -> _Made:
     The hardest frequencies depend on the plan, and the plan on them: both are found in turn.
     """
     spec = draft.spec
-    careful = spec.failure_probability * planner.RISK
+    careful = spec.failure_probability * RISK
     known = hardest.usual_plateau(
         spec.tau or _FIRST_TAU, draft.domain.size, max_items=spec.max_items
     )
@@ -465,7 +461,7 @@ class _Tried(NamedTuple):
 
 def _for_any_of_bytes(draft: Design, known: Frequencies) -> _Made:
     """Return the plan of given bytes with the smallest error for its hardest frequencies."""
-    p, careful = draft.spec.failure_probability, draft.spec.failure_probability * planner.RISK
+    p, careful = draft.spec.failure_probability, draft.spec.failure_probability * RISK
     tried: dict[Chosen, _Tried] = {}
     for _ in range(_TURNS):
         design, size = _for_bytes(draft, known, compared=False)
@@ -496,7 +492,7 @@ def _nearby_for_any(draft: Design, found: _Tried) -> _Tried:
     the former may be bad for its own.
     """
     question = draft.question(found.worst.distribution, draft.spec.rows)
-    careful = draft.spec.failure_probability * planner.RISK
+    careful = draft.spec.failure_probability * RISK
     listed = list(question.schedules)
 
     @cache
@@ -737,7 +733,7 @@ def _sketch_for(
     question = draft.question(distribution, spec.rows)
     try:
         tau = draft.tau_of_sketch(distribution)
-        schedule, size = planner.smallest(question, tau, with_linf=with_linf)
+        schedule, size = smallest(question, tau, with_linf=with_linf)
         design = draft.with_size(schedule, size.rows, size.width)
         if spec.max_bytes is None or design.bytes_per_client <= spec.max_bytes:
             return design, size
@@ -757,7 +753,7 @@ def _for_bytes(
     Args:
         draft: the plan to be.
         distribution: what is known of the frequencies.
-        compared: whether neighbouring schedules are compared (`fedtally.planner.choice.best`).
+        compared: whether neighbouring schedules are compared (`fedtally.plan.choice.best`).
     """
     return encodings.for_bytes(
         draft,
@@ -778,7 +774,7 @@ def _best_sketch(
     draft: Design, question: Question, *, compared: bool = False
 ) -> tuple[Design, Size]:
     budget = draft.spec.max_bytes or DEFAULT_MAX_BYTES
-    schedule, size = planner.best(question, budget, compared=compared)
+    schedule, size = best(question, budget, compared=compared)
     widest = find_widest(lambda width: draft.with_size(schedule, size.rows, width).plan(), budget)
     return draft.like(widest), replace(size, width=widest.width)
 
@@ -847,7 +843,7 @@ def _of_sketches(draft: Design) -> Design:
 
 
 def _minimax(draft: Design, schedule: Schedule, tau: float) -> tuple[Size, int]:
-    size = planner.minimax(
+    size = minimax(
         tau,
         num_clients=draft.expected,
         domain_size=draft.domain.size,
@@ -868,7 +864,7 @@ def _least_private(draft: Design, distribution: Frequencies) -> Design:
         raise InvalidInputError(
             "where epsilon is to be found, ask for privacy with any epsilon: it is replaced"
         )
-    found = planner.least(
+    found = least(
         lambda x: reaches(asking(draft, epsilon=x), distribution),
         MIN_EPSILON,
         MAX_EPSILON,
@@ -897,7 +893,7 @@ def _sketch_reaches(draft: Design, distribution: Frequencies) -> bool:
         tau = draft.tau_of_sketch(distribution)
     except UnreachableError:
         return False
-    return planner.reach(draft.question(distribution, rows), rows, draft.spec.max_bytes) <= tau
+    return reach(draft.question(distribution, rows), rows, draft.spec.max_bytes) <= tau
 
 
 def unreachable(
@@ -958,7 +954,7 @@ def ways_to_meet(
             return distribution
         return hardest.usual_plateau(error, draft.domain.size, max_items=spec.max_items)
 
-    def least(
+    def least_with(
         changed: Callable[[float], Design],
         low: float,
         high: float,
@@ -971,21 +967,21 @@ def ways_to_meet(
                 return False
             return reaches(other, law(value))
 
-        found = planner.least(suffices, low, high, _PRECISION)
+        found = least(suffices, low, high, _PRECISION)
         return None if found is None else _enough(lambda x: keeps(changed(x)), found, high)
 
-    best = least(lambda x: asking(draft, tau=x), tau, 0.5, law)
+    best = least_with(lambda x: asking(draft, tau=x), tau, 0.5, law)
     if best is not None:
         yield _way("tau", best, "tau {}")
     if spec.privacy is not None:
         now = spec.privacy.epsilon
-        epsilon = least(lambda x: asking(draft, epsilon=x), now, MAX_EPSILON)
+        epsilon = least_with(lambda x: asking(draft, epsilon=x), now, MAX_EPSILON)
         if epsilon is not None:
             yield _way("epsilon", epsilon, "epsilon {}")
     few = draft.clients[0]
     for times in _MORE_CLIENTS:
         most = min(MAX_CLIENTS, times * few)
-        clients = least(lambda x: of_clients(draft, math.ceil(x)), few, most)
+        clients = least_with(lambda x: of_clients(draft, math.ceil(x)), few, most)
         if clients is not None:
             unit = "clients" if spec.silos is None else "silos of as many people each"
             yield _way("clients", clients, f"{{:,}} {unit}")
@@ -995,14 +991,14 @@ def ways_to_meet(
     # have less.
     is_split = spec.summation.method is SecureSum.SECAGG and whole > most
     if is_split and spec.is_private and spec.summation.min_cohort is None:
-        cohort = least(lambda x: of_cohort(draft, math.ceil(x)), most, whole)
+        cohort = least_with(lambda x: of_cohort(draft, math.ceil(x)), most, whole)
         if cohort is not None:
             yield _way("cohort", cohort, f"cohorts of up to {{:,}} ({opt.max_cohort})")
     if spec.max_bytes is not None and spec.encoding is not Encoding.HISTOGRAM:
         with suppress(UnreachableError):
             question = draft.question(distribution, spec.rows)
             left = draft.tau_of_sketch(distribution)
-            schedule, size = planner.smallest(question, left, with_linf=False)
+            schedule, size = smallest(question, left, with_linf=False)
             cost = _enough(
                 lambda x: keeps(of_bytes(draft, math.ceil(x))), question.cost(schedule, size)
             )

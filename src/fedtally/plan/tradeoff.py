@@ -12,26 +12,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedtally.errors import InvalidInputError
-from fedtally.planner import hardest
-from fedtally.planner.encodings import histogram
-from fedtally.planner.privacy import resolve_privacy
-from fedtally.planner.proposal import (
-    asking,
-    attempt,
-    of_clients,
-    of_cohort,
-    propose,
-    ways_to_meet,
-)
+from fedtally.plan.encodings import histogram
+from fedtally.plan.frequencies import hardest
+from fedtally.plan.privacy import resolve_privacy
+from fedtally.plan.proposal import asking, attempt, of_clients, of_cohort, propose, ways_to_meet
 from fedtally.privacy.events import Relation
 from fedtally.secagg.config import SecureSum
 
 if TYPE_CHECKING:
     from fedtally.plan import Plan
-    from fedtally.planner import Frequencies
-    from fedtally.planner.design import Design
-    from fedtally.planner.proposal import Proposal, Way
-    from fedtally.planner.request import CampaignSpec
+    from fedtally.plan.design import Design
+    from fedtally.plan.frequencies.distribution import Frequencies
+    from fedtally.plan.proposal import Proposal, Way
+    from fedtally.plan.request import CampaignSpec
 
 EPSILONS = (None, 4.0, 2.0, 1.0, 0.5)  # beside that of the plan
 _COUNTERS = (0.25, 0.5, 1.0, 2.0, 4.0)  # times those of the plan
@@ -136,7 +129,7 @@ def _of_bytes(proposal: Proposal, epsilon: float | None, max_bytes: int) -> Prop
 def with_epsilon(spec: CampaignSpec, epsilon: float | None) -> CampaignSpec:
     """Return what is asked with another epsilon, or with the usual privacy where none was asked.
 
-    >>> from fedtally.planner.request import Request
+    >>> from fedtally.plan.request import Request
     >>> spec = with_epsilon(Request(secure_sum="secagg").resolve(), 2.0)
     >>> spec == Request(secure_sum="secagg", epsilon=2.0).resolve()
     True

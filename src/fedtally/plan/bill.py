@@ -1,7 +1,7 @@
 """The bytes and the CPU seconds of each stage of a plan, before any client is touched.
 
 Bytes follow from the plan and the number of clients, exactly. CPU is counted in operations, which a
-`Host` prices (`planner.costs`).
+`Host` prices (`plan.costs`).
 
 The stages are those of the account that a simulated campaign keeps (`Result.secure_sum`).
 """
@@ -18,13 +18,7 @@ from fedtally.base import validate
 from fedtally.crypto.prg import lane
 from fedtally.errors import InvalidInputError, arg
 from fedtally.plan import Plan
-from fedtally.planner.costs import (
-    OPERATIONS,
-    REFERENCE,
-    Host,
-    decoding_work,
-    noise_work,
-)
+from fedtally.plan.costs import OPERATIONS, REFERENCE, Host, decoding_work, noise_work
 from fedtally.privacy.events import Trust
 from fedtally.recovery.decoders import USUAL, Recovery
 from fedtally.recovery.decoders.work import Work, extended

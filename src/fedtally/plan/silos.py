@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError, arg
 from fedtally.plan import MAX_CLIENTS, Plan
-from fedtally.planner.rules import given
-from fedtally.planner.secure_sum import MIN_HONEST
+from fedtally.plan.rules import given
+from fedtally.plan.secure_sum import MIN_HONEST
 from fedtally.secagg.params import MIN_CLIENTS, Adversary
 from fedtally.secagg.proposal import propose
 
 if TYPE_CHECKING:
-    from fedtally.planner import Frequencies
+    from fedtally.plan.frequencies.distribution import Frequencies
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The frequencies that a plan is made for: known, assumed, or read of a pilot.
 
 `fedtally.recovery.error_model` takes frequencies in groups: so many items of one frequency each.
-How a pilot is read is in `fedtally.planner.pilot`, with its theory in docs/pilot.md.
+How a pilot is read is in `fedtally.plan.frequencies.pilot`, with its theory in docs/pilot.md.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy.typing as npt
 from fedtally.base import validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
-from fedtally.planner import pilot
-from fedtally.planner.pilot import Fit
-from fedtally.planner.power_law import STEEPEST, capped, ranks_between
+from fedtally.plan.frequencies import pilot
+from fedtally.plan.frequencies.pilot import Fit
+from fedtally.plan.frequencies.power_law import STEEPEST, capped, ranks_between
 from fedtally.recovery.error_model import rising
 from fedtally.sketch import CountSketch
 

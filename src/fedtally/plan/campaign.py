@@ -1,6 +1,6 @@
 """The predicted error of a campaign, for every size of its sketch.
 
-Small sketches of one batch are tried (`fedtally.planner.trials`), all others are predicted
+Small sketches of one batch are tried (`fedtally.plan.trials`), all others are predicted
 (`fedtally.recovery.error_model`), with two safeguards where predictions for joint recovery are
 doubtful: `Campaign.modelled_failure` and `Campaign._sure`.
 """
@@ -20,8 +20,8 @@ from fedtally.base import validate
 from fedtally.errors import InvalidInputError, arg
 from fedtally.kernels import MAX_ROWS
 from fedtally.plan import Plan
-from fedtally.planner.frequencies import Frequencies
-from fedtally.planner.trials import MOST_CELLS, Trials
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.trials import MOST_CELLS, Trials
 from fedtally.privacy.events import Mechanism
 from fedtally.recovery.decoders import USUAL, Recovery
 from fedtally.recovery.decoders.kind import DecoderKind

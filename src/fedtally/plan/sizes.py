@@ -2,7 +2,8 @@
 
 `size_by_model` searches for the smallest rows x width whose largest error exceeds tau with
 probability at most p, `within` for the rows x width within a budget of bytes that have the smallest
-largest error. Both ask `Campaign` what a size does. The paper's own sizes are in `paper_sizes`.
+largest error. Both ask `Campaign` what a size does. The paper's own sizes are in
+`fedtally.plan.paper`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from scipy.special import ndtr
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError, opt
 from fedtally.kernels import MAX_WIDTH
-from fedtally.planner.campaign import FALL, JUMP, TELLING, Campaign
-from fedtally.planner.frequencies import Frequencies
-from fedtally.planner.paper_sizes import Size, linear, minimax, oracle, two_phase
-from fedtally.planner.trials import MOST_CELLS, Trials
+from fedtally.plan.campaign import FALL, JUMP, TELLING, Campaign
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.paper import Size, linear, minimax, oracle, two_phase
+from fedtally.plan.trials import MOST_CELLS, Trials
 from fedtally.recovery.decoding import kind_of
 
 __all__ = [

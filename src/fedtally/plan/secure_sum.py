@@ -12,7 +12,7 @@ from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.crypto.prg import MAX_BITS
 from fedtally.errors import InvalidInputError, arg, opt
-from fedtally.planner.rules import Need, check, given, unmet
+from fedtally.plan.rules import Need, check, given, unmet
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import (
     SecAggConfig,

@@ -6,7 +6,7 @@ say little of what happens. But so small a campaign takes some hundredths of a s
 again and again, with hashes and clients of its own.
 
 Only campaigns of one batch (one round, or shared hashes) are run: several take as many times
-longer, and `JUMP` and `FALL` of `planner.campaign` are all that guards these. The `ITEMS`
+longer, and `JUMP` and `FALL` of `plan.campaign` are all that guards these. The `ITEMS`
 heaviest items take part one by one; what all others leave in a cell is normal noise. There are at
 most `CANDIDATES` candidates. In a larger domain the largest error of what hardly anybody holds is
 taken to grow as that of normals does, which is too fast: what a cell holds is bounded.
@@ -26,7 +26,7 @@ from scipy.special import bdtr, ndtri
 
 from fedtally import kernels
 from fedtally.domain import IntegerRange
-from fedtally.planner.frequencies import Frequencies
+from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.phantoms import generator
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
