@@ -16,7 +16,7 @@ import pytest
 
 import fedtally
 from fedtally.answer.cells import as_text
-from fedtally.answer.files import write_table
+from fedtally.answer.exports import write_table
 from fedtally.cli.app import run
 
 # Each with what a table has of it. A spreadsheet takes any of the first letters as a formula; the

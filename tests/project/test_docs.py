@@ -1,6 +1,7 @@
 """The documents keep what they say: examples run, links lead somewhere."""
 
 import doctest
+import json
 import re
 import runpy
 from collections import namedtuple
@@ -10,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 import fedtally
-from fedtally.answer.fields import plan_fields
-from fedtally.plan import Plan
+from fedtally.answer import documents, sections
+from fedtally.cli.app import run
 
 ROOT = Path(__file__).resolve().parents[2]
 Point = namedtuple("Point", "x y")
@@ -89,21 +90,41 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
-def test_the_reference_has_every_field_of_a_plan():
-    plan = Plan(
-        rows=7,
-        width=200,
-        schedule="shared",
-        num_rounds=1,
-        num_clients=50,
-        max_round_clients=50,
-        domain={"kind": "range", "size": 9, "public": True},
-        max_items=1,
-        seed=bytes(32),
-    )
+def table_of(heading: str) -> dict[str, str]:
+    """Return the first table below a heading of the page of output: a row by each of its fields."""
     page = (ROOT / "docs" / "output.md").read_text(encoding="utf-8")
-    listed = page.partition("### The plan\n")[2].partition("\n### ")[0]
-    assert [name for name in plan_fields(plan) if f"`{name}`" not in listed] == []
+    rows = page.partition(f"{heading}\n")[2].partition("| field | |\n|---|---|\n")[2]
+    rows = rows.partition("\n\n")[0].splitlines()
+    return {name: row for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
+
+
+def test_the_reference_has_the_fields_of_every_section():
+    """None is missing, and none of them is told of that no section has."""
+    items = ["tea"] * 600 + ["milk"] * 300
+    asked = {"domain": ["tea", "milk"], "seed": 1, "epsilon": 1.0, "not_private": True}
+    result = fedtally.estimate(items, **asked)
+    every = documents.of_result(result, result.top(2), result.estimates(["tea"]))
+    told = table_of("## `fedtally-result/2`: estimate, demo")
+    assert set(told) == set(every) - {"schema"}
+    assert set(sections.counted.fields(result)) <= set(told)
+    assert set(table_of("### The plan")) == set(sections.cost.fields(result.plan))
+    private = sections.privacy.fields(result.plan, result.secure_sum)
+    assert set(table_of("### Privacy")) == set(private)
+    named = fedtally.estimate(items, domain="open", seed=1, allow_rare_names=True)
+    top = result.top(2)
+    for field, parts in (
+        ("error", sections.error.fields(top)),
+        ("intervals", sections.error.intervals_fields(result)),
+        ("estimates", sections.listed.fields(result, top)[0]),
+        ("open", sections.counted.open_fields(named)),
+    ):
+        assert [name for name in parts if f"`{name}`" not in told[field]] == [], field
+
+
+def test_the_reference_has_the_fields_of_a_proposal(capsys):
+    assert run(["plan", "--clients", "50", "--domain-size", "9", "--tau", "0.1", "--json"]) == 0
+    proposal = json.loads(capsys.readouterr().out)
+    assert set(table_of("## A plan and its bill")) == set(proposal) - {"schema"}
 
 
 # A full stop, a question mark or an exclamation mark with another word after it. A dot after a dot

@@ -13,8 +13,7 @@ from secagg_cohort import left_behind
 from test_report_proofs import lying
 
 import fedtally
-from fedtally.answer import fields, page, wording
-from fedtally.answer.wording import attendance
+from fedtally.answer import documents, page, sections
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer, RejectedSumError
@@ -457,7 +456,7 @@ def test_where_proofs_cannot_be_had_there_are_none_and_it_is_said(encoding: str)
     assert result.secure_sum["validity"] == "none" and "refused" not in result.secure_sum
     [note] = [note for note in result.warnings if "reports have no proofs" in note]
     assert "a proof is of one item a client, and here a client contributes up to 2" in note
-    assert "reports have no proofs" in attendance(result.secure_sum, "client")
+    assert "reports have no proofs" in sections.trust.line(result.secure_sum, "client")
     with pytest.raises(InvalidInputError, match="validity cannot be proofs: a proof is of one it"):
         fedtally.estimate([1, 2] * (N // 2), **asked, validity="proofs")
 
@@ -499,7 +498,7 @@ def test_a_client_that_takes_a_candidate_away_is_refused(
     assert sketch.counters[0].tolist() == [N - 2, *[0] * 49]
     said = f"2 of {N} reports were refused: their proofs do not show one +1. The sums are of"
     assert [note for note in result.warnings if note.startswith(said)]
-    rows = " ".join(text for _, text in wording.secure_sum_rows(result.secure_sum))
+    rows = " ".join(text for _, text in sections.trust.rows(result.plan, result.secure_sum))
     assert "each report has a proof" in rows and "-1" not in rows
 
 
@@ -549,8 +548,8 @@ def test_a_result_says_how_many_reports_were_refused(
     assert result.secure_sum["equals_plain_sum"] is True and result.num_clients == N - 3
     said = f"3 of {N} reports were refused"
     assert any(note.startswith(said) for note in result.warnings)
-    assert fields.document(result, result.top(1))["secure_sum"]["refused"] == 3
-    rows = " ".join(text for _, text in wording.secure_sum_rows(result.secure_sum))
+    assert documents.of_result(result, result.top(1))["secure_sum"]["refused"] == 3
+    rows = " ".join(text for _, text in sections.trust.rows(result.plan, result.secure_sum))
     assert f"{N - 3} of {N} clients in the sums, 3 reports refused, nobody dropped out" in rows
     assert "each report has a proof" in rows
     page.write_page(result, result.top(3), command="estimate", path=tmp_path / "page.html")

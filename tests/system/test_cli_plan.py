@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fedtally.answer import screen, wording
+from fedtally.answer import amounts, screen, sections
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.cli import plan_view
 from fedtally.cli.app import run
@@ -114,9 +114,9 @@ def test_a_plan_opens_with_bytes_error_and_epsilon(call: Call) -> None:
     assert list(facts)[:4] == ["Bytes", "Error", "Privacy", "Cost"]
     assert (title, blank) == ("Plan for 50,000 clients and 2,000 candidates", "")
     plan, bill = found["plan"], found["bill"]
-    size, exact = map(wording.size, (plan["bytes_per_client"], plan["one_hot_bytes_per_client"]))
+    size, exact = map(amounts.size, (plan["bytes_per_client"], plan["one_hot_bytes_per_client"]))
     assert facts["Bytes"] == f"{size} per client and round; a histogram takes {exact}"
-    most = wording.points(found["target"]["linf"])
+    most = amounts.points(found["target"]["linf"])
     assert facts["Error"] == f"at most {most} in 19 of 20 campaigns, whatever the frequencies"
     # e^2 : 1, rounded up, in the words of `fedtally estimate`, for each guess
     made = Plan.load("plan.toml")
@@ -127,8 +127,8 @@ def test_a_plan_opens_with_bytes_error_and_epsilon(call: Call) -> None:
         "a guess is right in at most 88.1 % of cases (does a client have its items or none?),"
         f" or {replaced} % (which of two sets of items does it have?); 50 % is chance"
     )
-    assert wording.privacy_sentence(made).startswith(f"{said} (epsilon 2, ")
-    down, in_all = wording.size(bill["download_bytes"]), wording.size(bill["received_bytes"])
+    assert sections.privacy.line(made).startswith(f"{said} (epsilon 2, ")
+    down, in_all = amounts.size(bill["download_bytes"]), amounts.size(bill["received_bytes"])
     cost = facts["Cost"]
     assert cost.startswith(f"a client: {down} down, ")
     assert f" CPU; the server: {in_all}, " in cost and cost.endswith(" CPU")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally.answer import fields, screen
+from fedtally.answer import documents, screen
 from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.plan import Plan
 from fedtally.plan.frequencies.distribution import Frequencies
@@ -266,7 +266,7 @@ def test_the_terminal_says_how_the_sums_were_made(
     assert ("Secure sum" in text) == bool(options)
     for part in shown:
         assert part in text
-    assert fields.document(result, result.top(3))["secure_sum"] == result.secure_sum
+    assert documents.of_result(result, result.top(3))["secure_sum"] == result.secure_sum
 
 
 def test_the_account_survives_the_file(tmp_path: Path) -> None:

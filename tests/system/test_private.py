@@ -20,7 +20,7 @@ from clip_norms import squared_norm
 from secagg_cohort import land_done
 
 import fedtally
-from fedtally.answer.fields import document
+from fedtally.answer import documents
 from fedtally.answer.result import Result
 from fedtally.answer.screen import answer, plain
 from fedtally.campaign.books import LedgerBooks, MemoryBooks
@@ -192,7 +192,7 @@ def test_the_number_of_clients_has_noise_where_it_must_not_show() -> None:
     assert {result.plan.num_clients for result in results} == {1000}
     assert len({result.num_clients for result in results}) > 1
     assert all(0 < result.num_clients < 1000 for result in results)
-    shown = json.dumps(document(results[0], results[0].top(3)))
+    shown = json.dumps(documents.of_result(results[0], results[0].top(3)))
     assert '"num_clients": 1000' not in shown
 
 
@@ -332,7 +332,7 @@ def test_nothing_printed_tells_what_clients_hold() -> None:
     documents = []
     for item in (1, 99, None):
         result = estimate([*ITEMS, item], rows=7)
-        found = document(result, [])
+        found = documents.of_result(result, [])
         for name in ("timings", "intervals"):
             del found[name]
         del found["plan"]["fingerprint"]  # of the seed
@@ -456,7 +456,7 @@ def test_what_only_a_study_may_use(options: dict[str, Any], message: str, tmp_pa
     result = estimate(**options, not_private=True)
     assert result.plan.privacy is not None and result.plan.privacy.not_private
     assert any("not private" in note for note in result.warnings)
-    assert document(result, [])["privacy"]["not_private"] is True
+    assert documents.of_result(result, [])["privacy"]["not_private"] is True
     assert "not private: epsilon 1" in plain(answer(result, [], details=True), 400)
     result.export(tmp_path / "all.csv")
     assert (tmp_path / "all.csv").read_text().count("not private") == result.domain.size
@@ -466,7 +466,7 @@ def test_what_only_a_study_may_use(options: dict[str, Any], message: str, tmp_pa
 
 def test_a_private_run_says_so(tmp_path: Path) -> None:
     result = estimate()
-    assert document(result, [])["privacy"]["not_private"] is False
+    assert documents.of_result(result, [])["privacy"]["not_private"] is False
     assert not any("not_private" in note for note in result.warnings)
     result.export(tmp_path / "all.csv")
     assert "not_private" not in (tmp_path / "all.csv").read_text()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally.answer.fields import document
+from fedtally.answer import documents
 from fedtally.answer.merged import Merged
 from fedtally.answer.result import Result
 from fedtally.answer.screen import answer, plain
@@ -159,7 +159,7 @@ def test_a_private_run_without_a_ledger_says_so(tmp_path: Path) -> None:
 
     def said(**options: Any) -> bool:
         result = fedtally.estimate([1, 2, 3] * 30, **own | options)
-        texts = plain(answer(result, [])), json.dumps(document(result, []))
+        texts = plain(answer(result, [])), json.dumps(documents.of_result(result, []))
         found = {"in no ledger" in text for text in texts}
         assert len(found) == 1
         return found.pop()
@@ -202,7 +202,7 @@ def test_a_client_of_three_rounds_is_one_client(options: dict[str, Any], tmp_pat
         f"Share of each {each} among 90 contributions of 50 clients" in shown
         and "50, each in 1.8 of 3 rounds on average" in shown
     )
-    written = document(result, [])
+    written = documents.of_result(result, [])
     assert (written["plan"]["num_clients"], written["num_contributions"]) == (50, 90)
     assert any(
         "shares of 90 contributions of 50 clients" in warning for warning in written["warnings"]
@@ -321,7 +321,7 @@ def test_what_is_drawn_away_is_said(tmp_path: Path) -> None:
             "drawn_away": away,
             "share_with_several": share,
         }
-        assert document(result, [])["draw"] == expected | {"max_items_for_all": most}
+        assert documents.of_result(result, [])["draw"] == expected | {"max_items_for_all": most}
         result.save(tmp_path / "r.fed")
         assert Result.load(tmp_path / "r.fed").draw == result.draw
         said = [
@@ -334,7 +334,7 @@ def test_what_is_drawn_away_is_said(tmp_path: Path) -> None:
                 and f"--max-items {most} counts all" in said[0]
             )
             assert f"{share:.1%} of the clients" in said[0]
-    assert document(fedtally.estimate([1, 2, 3], **SMALL), [])["draw"] is None
+    assert documents.of_result(fedtally.estimate([1, 2, 3], **SMALL), [])["draw"] is None
 
 
 def test_under_privacy_the_fact_is_said_and_not_the_numbers() -> None:
@@ -343,7 +343,7 @@ def test_under_privacy_the_fact_is_said_and_not_the_numbers() -> None:
         result = fedtally.estimate(
             [1, second] * 40, clients=[i // 2 for i in range(80)], epsilon=1.0, **SMALL
         )
-        assert document(result, [])["draw"] is None
+        assert documents.of_result(result, [])["draw"] is None
         said.add(tuple(result.warnings))
     [warnings] = said
     assert any(
@@ -373,4 +373,4 @@ def test_landed_sums_of_a_plan_say_how_they_were_made(tmp_path: Path) -> None:
         shown = plain(answer(by_hand, by_hand.top(1), details=True), 300)
         assert words in shown and "ideal" not in shown
         assert f"secure sum {method}" in call("inspect", str(tmp_path / "r.fed"))
-        assert document(by_hand, [])["secure_sum"]["method"] == method
+        assert documents.of_result(by_hand, [])["secure_sum"]["method"] == method

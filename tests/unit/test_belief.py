@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import fedtally
-from fedtally.answer import fields, screen, wording
+from fedtally.answer import screen, sections
 from fedtally.domain import IntegerRange, IntegerSet
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.decoders.belief import belief
@@ -518,9 +518,9 @@ def test_a_range_is_said_wherever_the_error_is_foreseen() -> None:
     for width in (90, 300):  # 540 and 1,800 cells
         result = fedtally.estimate("zipf:a=1.1,d=900,n=20000", **asked | {"width": width})
         shown = screen.plain(screen.answer(result, result.top(3), (), details=True), 300)
-        told = fields.intervals_fields(result)
+        told = sections.error.intervals_fields(result)
         assert told is not None and result.intervals is not None
-        expected = wording.expected_error(result.intervals)
+        expected = sections.error.expected_error(result.intervals)
         assert f"about ± {expected}, predicted from the sums" in " ".join(shown.split())
         said[width] = expected, told["predicted_linf_range"]
     (few, between), (many, none) = said[90], said[300]

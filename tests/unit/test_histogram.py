@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 import fedtally
-from fedtally.answer import screen, wording
+from fedtally.answer import screen, sections
 from fedtally.answer.merged import Merged
 from fedtally.answer.result import Result
 from fedtally.base.encoding import Encoding
@@ -862,14 +862,16 @@ def test_silos_have_other_noise() -> None:
 
 def test_what_is_said_of_geometric_noise_names_no_delta() -> None:
     plan = plan_of(privacy=pure())
-    assert "(pure epsilon 1)" in wording.privacy_sentence(plan)
+    assert "(pure epsilon 1)" in sections.privacy.line(plan)
     [guarantee, noise, proof, _] = guarantee_text.sentences(plan.privacy, num_releases=1)
     assert guarantee.startswith("pure epsilon 1 if one client's items are taken away")
     assert "geometric noise (discrete Laplace) of standard deviation 1.357" in noise
     assert proof.endswith("what each counter shows at most, without a delta")
     fields = guarantee_text.fields(plan.privacy)
     assert (fields["delta"], fields["rho_delta"], fields["mechanism"]) == (0.0, 0.0, "geometric")
-    assert "pure epsilon 1 (zero-out, central trust, geometric" in wording.guarantee(fields)
+    assert "pure epsilon 1 (zero-out, central trust, geometric" in sections.privacy.guarantee(
+        fields
+    )
 
 
 def test_an_audit_of_geometric_noise_sees_half_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedtally
-from fedtally.answer import page, screen, wording
+from fedtally.answer import page, screen, sections
 from fedtally.answer.merged import Merged
 from fedtally.campaign.client import FrequencyClient
 from fedtally.errors import InvalidInputError
@@ -272,7 +272,7 @@ def test_an_answer_speaks_of_people_and_silos(
 
 
 def of_sum(result: fedtally.Result) -> list[tuple[str, str]]:
-    return wording.secure_sum_rows(result.secure_sum, "silo", wording.who(result.plan))
+    return sections.trust.rows(result.plan, result.secure_sum, "silo")
 
 
 def test_merged_results_count_people() -> None:

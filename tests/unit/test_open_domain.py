@@ -16,8 +16,7 @@ from scipy.optimize import nnls
 
 import fedtally
 from fedtally import kernels
-from fedtally.answer import fields, screen
-from fedtally.answer.fields import estimate_fields
+from fedtally.answer import documents, screen, sections
 from fedtally.answer.merged import Merged
 from fedtally.base import archive
 from fedtally.campaign.books import MemoryBooks
@@ -585,7 +584,7 @@ def test_an_estimate(tmp_path, monkeypatch):
     assert again.frequency("tea") == result.frequency("tea")
     again.decoded(confidence=0.9).prepare(lambda stage, *_: stages.append(stage))
     assert not stages  # the fit and the names are those of the other confidence
-    told = fields.document(result, result.top(2))
+    told = documents.of_result(result, result.top(2))
     assert told["open"]["named"] == len(result.names) and told["estimates"][0]["item"] == "tea"
     table = result.to_arrow()  # of what stands out
     assert table.num_rows == result.num_found and "tea" in table.column("item").to_pylist()
@@ -610,7 +609,7 @@ def test_a_hash_without_a_name_stays(monkeypatch):
     for asked, warned in ((str(first.item), True), (first.item, False), ("tea", False)):
         shown = screen.plain(screen.answer(result, (), result.estimates([asked])))
         assert (f"{first.item}: asked for as text" in " ".join(shown.split())) == warned
-    assert estimate_fields(first)["item"] is None
+    assert sections.listed.estimate_fields(first)["item"] is None
     [note] = [one for one in result.warnings if "could not be read" in one]
     assert "#" not in note  # pages show no hash of what may be noise
     # the hashes of an open domain by default are more than a notebook lists of candidates
@@ -804,7 +803,7 @@ def test_json_of_a_hash():
     assert (
         json.loads(
             json.dumps(
-                estimate_fields(
+                sections.listed.estimate_fields(
                     fedtally.answer.estimates.Estimate(Unread.of(5), 0.1, None, None, 1.0)
                 )
             )

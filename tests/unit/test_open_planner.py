@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally.answer import screen, wording
+from fedtally.answer import screen, sections
 from fedtally.answer.evaluation import NameEvaluation
 from fedtally.answer.result import Result
 from fedtally.cli import plan_view
@@ -474,7 +474,7 @@ def test_errors_above_the_target_are_said(result):
 def test_one_string_is_not_called_all_one():
     for recall, said in ((1.0, "is named"), (0.0, "is not named")):
         found = NameEvaluation(0.02, 1, recall, None, 1, 1, 0.001, 0.002, None)
-        shown = wording.evaluated_names(found)
+        shown = sections.error.evaluated_names(found)
         assert shown[1:3] == [f"the only string above 2 % {said}", "1 name, 1 wrong"]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally.answer import wording
+from fedtally.answer import sections
 from fedtally.answer.merged import Merged
 from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
@@ -438,7 +438,7 @@ def test_clients_of_several_items_have_a_pilot():
     assert private.sizing["pilot"]["epsilon"] == 4.0 and result.sizing["pilot"]["epsilon"] is None
     assert (
         "not in the estimates and noised for epsilon 4"
-        in dict(wording.sizing_rows(private.sizing))[""]
+        in dict(sections.error.sizing_rows(private.sizing))[""]
     )
 
 

@@ -12,7 +12,7 @@ from scipy import optimize, stats
 
 import fedtally
 from fedtally import kernels
-from fedtally.answer import fields, screen, wording
+from fedtally.answer import amounts, documents, screen, sections
 from fedtally.domain import IntegerRange
 from fedtally.recovery import error_model, shrinkage
 from fedtally.recovery.decoders.joint import joint, joint_error, joint_intervals
@@ -455,20 +455,20 @@ def test_the_answer_says_how_certain_it_is():
     assert said.count("± these ± more") == 2  # of the top, and of the items asked for
     expected = result.intervals.predicted_linf
     assert (
-        f"about ± {wording.points(expected, wording.decimals([expected]))}, predicted from the sums"
+        f"about ± {amounts.points(expected, amounts.decimals([expected]))}, predicted from the sums"
         in said
     )
     largest = max(e.sampling_error for e in result.top(3))
-    assert f"up to ± {wording.points(largest, wording.decimals([largest]))} here" in said
+    assert f"up to ± {amounts.points(largest, amounts.decimals([largest]))} here" in said
     assert f"{result.evaluation.coverage:.1%} of the intervals hold the truth" in said
     assert "Note this decoder finds rare items too" in said
     first = result.top(1)[0]
     halves = [(e.high - e.low) / 2 for e in result.top(3)]
-    digits = wording.decimals([*(e.frequency for e in result.top(3)), *halves])
+    digits = amounts.decimals([*(e.frequency for e in result.top(3)), *halves])
     off = result.uncertainty([first.item])
-    wider = wording.points(float(off.population[0]), digits).removesuffix(" points")
+    wider = amounts.points(float(off.population[0]), digits).removesuffix(" points")
     sides = [first.frequency - first.low, first.high - first.frequency]
-    assert f" {wording.points(max(sides), digits).removesuffix(' points')} {wider} " in said
+    assert f" {amounts.points(max(sides), digits).removesuffix(' points')} {wider} " in said
     assert "80 % each, for frequencies" in shown(result.decoded(intervals="pointwise"))
     bare = shown(result.decoded(confidence=0, objective="l2"))
     assert "estimates shrunk for a small squared error" in bare
@@ -480,7 +480,7 @@ def test_the_answer_says_how_certain_it_is():
 def test_narrow_intervals_have_the_digits_they_need():
     """An interval of +- 0.000,2 % is not shown as of no width."""
     line = screen.plain(
-        screen.estimates_table(
+        sections.listed.table(
             [fedtally.answer.estimates.Estimate("tea", 0.5, 0.499998, 0.500002, 5e5, 1e-2)]
         )
     )
@@ -491,19 +491,19 @@ def test_the_document_says_how_it_was_decoded():
     result = fedtally.estimate(
         zipf_items(), objective="l2", confidence=0.8, recovery="joint", **OPTIONS
     )
-    document = fields.document(result, result.top(1))
-    assert document["objective"] == "l2"
-    assert document["intervals"] == {
+    fields = documents.of_result(result, result.top(1))
+    assert fields["objective"] == "l2"
+    assert fields["intervals"] == {
         "confidence": 0.8,
         "kind": "auto",
-        "list": {"kind": "selective", "covers": wording.covers("selective")},
-        "named": {"kind": "pointwise", "covers": wording.covers("pointwise")},
+        "list": {"kind": "selective", "covers": sections.error.covers("selective")},
+        "named": {"kind": "pointwise", "covers": sections.error.covers("pointwise")},
         "about": result.intervals.about,
         "predicted_linf": result.intervals.predicted_linf,
         "predicted_linf_range": None,
     }
-    assert document["intervals"]["about"]
-    assert document["estimates"][0]["sampling_error"] == result.top(1)[0].sampling_error > 0
+    assert fields["intervals"]["about"]
+    assert fields["estimates"][0]["sampling_error"] == result.top(1)[0].sampling_error > 0
 
 
 def test_intervals_are_drawn_beside_their_own_bars():

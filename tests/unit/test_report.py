@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import fedtally
-from fedtally.answer import fields, screen, tables, wording
+from fedtally.answer import amounts, documents, screen, sections, tables
 from fedtally.answer.estimates import Estimate, is_told_from_zero, uncertainty, uncertainty_of
 from fedtally.answer.result import Result
 from fedtally.domain import Strings
@@ -34,18 +34,18 @@ def result() -> Result:
 
 
 def test_document_is_json_and_complete(result: Result) -> None:
-    document = fields.document(result, result.top(1), result.estimates(["milk", "cola"]))
-    assert json.loads(json.dumps(document)) == document
-    assert [entry["item"] for entry in document["estimates"]] == ["tea"]
-    assert [entry["count"] for entry in document["queries"]] == [30.0, 0.0]
-    assert document["plan"]["bytes_per_client"] == result.plan.bytes_per_client
-    assert "queries" not in fields.document(result, [])
+    fields = documents.of_result(result, result.top(1), result.estimates(["milk", "cola"]))
+    assert json.loads(json.dumps(fields)) == fields
+    assert [entry["item"] for entry in fields["estimates"]] == ["tea"]
+    assert [entry["count"] for entry in fields["queries"]] == [30.0, 0.0]
+    assert fields["plan"]["bytes_per_client"] == result.plan.bytes_per_client
+    assert "queries" not in documents.of_result(result, [])
 
 
 def test_a_document_has_both_readings_of_the_whole_list() -> None:
     result = fedtally.estimate("zipf:a=1.1,d=900,n=20000", domain="range:1..900", width=90, seed=1)
     top, asked = result.top(20), result.estimates([3, 899])
-    error = fields.document(result, top, asked)["error"]
+    error = documents.of_result(result, top, asked)["error"]
     off = uncertainty_of([e for e in [*top, *asked] if is_told_from_zero(e)])
     assert off is not None and error == {
         "clients": off.clients.max(),
@@ -53,7 +53,7 @@ def test_a_document_has_both_readings_of_the_whole_list() -> None:
     }
     assert 0 < error["clients"] < error["population"]
     for nothing in ([], result.decoded(confidence=0).top(3), result.estimates([899])):
-        assert fields.document(result, nothing)["error"] is None
+        assert documents.of_result(result, nothing)["error"] is None
 
 
 def text_of(result: Result, columns: int = 300, **options: Any) -> str:
@@ -67,7 +67,7 @@ def test_answer_says_what_must_be_said(result: Result) -> None:
     plan = result.plan
     for said in (
         "Share of each item among 100 clients; 2 candidates",
-        wording.size(plan.bytes_per_client),
+        amounts.size(plan.bytes_per_client),
         f"one-hot vector: {plan.one_hot_bytes_per_client} B",
         "binary: 1 B, but then the server would see it",
         "no differential privacy",
@@ -196,11 +196,11 @@ def test_guesses_are_those_of_the_best_test(relation: str) -> None:
     )
     guarantee = result.plan.privacy.guarantee
     right = 100 * (1 - (1 - guarantee.delta) / (1 + math.exp(guarantee.epsilon)))
-    said = wording.privacy_sentence(result.plan)
+    said = sections.privacy.line(result.plan)
     most = float(re.findall(r"is right in at most ([0-9.]+) % of cases", said)[0])
     assert right <= most <= right + 0.1
     assert "50 % is chance" in said and f"at most {most:g} %" in " ".join(
-        wording.protects(result.plan)
+        sections.privacy.protects(result.plan)
     )
     assert ("% (which of two sets of items does it have?)" in said) == (relation != "replace-one")
 
@@ -241,7 +241,7 @@ def test_a_histogram_under_noise_is_not_called_exact() -> None:
 
 def test_truth_and_error_stand_beside_the_estimates(result: Result) -> None:
     lines = screen.plain(
-        screen.estimates_table([Estimate("tea", 0.71, None, None, 71.0)], [0.7])
+        sections.listed.table([Estimate("tea", 0.71, None, None, 71.0)], [0.7])
     ).splitlines()
     assert lines[0].split() == ["error,"]
     assert re.split(r"\s{2,}", lines[1].strip()) == [
@@ -282,11 +282,11 @@ def test_what_cannot_be_told_from_zero_is_marked() -> None:
     assert "told from 0" not in screen.plain(screen.answer(result, top[:1]), 300)
     bare = screen.answer(result.decoded(confidence=0), top[:1])
     assert "told from 0" not in screen.plain(bare, 300)
-    mixed = screen.plain(screen.estimates_table([top[-1], top[0]]))
+    mixed = screen.plain(sections.listed.table([top[-1], top[0]]))
     assert "1 of these 2 cannot be told from 0 (at most): an item's margin depends on" in mixed
-    alone = screen.estimates_table([top[-1], top[0]], shares_counters=False)
+    alone = sections.listed.table([top[-1], top[0]], shares_counters=False)
     assert "1 of these 2 cannot be told from 0 (at most)\n" in screen.plain(alone)
-    last = screen.plain(screen.estimates_table([top[0], top[-1]]))
+    last = screen.plain(sections.listed.table([top[0], top[-1]]))
     assert "── the one below cannot be told from 0" in last
 
 
@@ -323,7 +323,7 @@ def test_who_dropped_out_adds_up() -> None:
         (2000, 0, "nobody dropped out; the sums equal"),
     ):
         numbers = {"survivors": survivors, "dropouts": dropouts}
-        assert said in wording.attendance({**traffic, **numbers}, "client")
+        assert said in sections.trust.line({**traffic, **numbers}, "client")
 
 
 def held(item: str | int, share: float, low: float, high: float, sampling: float) -> Estimate:
@@ -338,7 +338,7 @@ def held(item: str | int, share: float, low: float, high: float, sampling: float
 def test_both_readings_stand_in_a_row_the_narrower_first() -> None:
     """One number each, which holds on both sides: the distance to the further limit."""
     tea = held("tea", 0.5, 0.49, 0.53, 0.04)
-    text = screen.plain(screen.estimates_table([tea], unit="people"))
+    text = screen.plain(sections.listed.table([tea], unit="people"))
     assert [line.split() for line in text.splitlines()[:2]] == [
         ["±", "these", "±", "more"],
         ["#", "item", "share", "people", "people", "people"],
@@ -367,7 +367,7 @@ def test_if_clients_stand_for_more_no_number_is_smaller(
         found.append(
             held("x", high if is_shrunk else share, low, share if is_shrunk else high, sampling)
         )
-    text = screen.plain(screen.estimates_table(found), 200)
+    text = screen.plain(sections.listed.table(found), 200)
     lines = [line for line in text.splitlines() if re.match(r" *[0-9]+  x  ", line)]
     assert len(lines) == len(found)
     has_clients = "these" in text
@@ -380,7 +380,7 @@ def test_if_clients_stand_for_more_no_number_is_smaller(
                 estimate.frequency - estimate.low, estimate.high - estimate.frequency
             )
             assert cells[0] >= further - 0.5e-2
-    said = re.findall(r"(?:±|at most) ([0-9.]+)", wording.doubt(found, "these"))
+    said = re.findall(r"(?:±|at most) ([0-9.]+)", sections.error.doubt(found, "these"))
     assert [float(number) for number in said] == sorted(map(float, said)) and said
 
 
@@ -407,7 +407,7 @@ def test_the_answer_says_what_each_kind_of_interval_covers() -> None:
 def test_noise_that_moves_no_count_has_a_doubt_that_can_be_read() -> None:
     """Its limits are as wide as rounding, and the counts are not called exact."""
     result = fedtally.estimate(["a", "b"] * 2048, domain=["a", "b", "c"], epsilon=14.0)
-    said = wording.sure(result, result.top(2))
+    said = sections.error.line(result, result.top(2))
     assert said.startswith("± 0.00 points among these 4,096 clients; ± 1.5")
 
 
@@ -417,26 +417,26 @@ def test_one_line_of_doubt_has_one_number_for_each_reading() -> None:
     result = fedtally.estimate("zipf:a=1.1,d=900,n=20000", **asked)
     top = result.top(20)
     off = uncertainty_of([e for e in top if is_told_from_zero(e)])
-    said = wording.sure(result, top)
+    said = sections.error.line(result, top)
     assert off is not None and said == (
-        f"± {wording.points(off.clients.max())} among these 20,000 clients;"
-        f" ± {wording.points(off.population.max())[:-7]} if they stand for more people"
+        f"± {amounts.points(off.clients.max())} among these 20,000 clients;"
+        f" ± {amounts.points(off.population.max())[:-7]} if they stand for more people"
     )
     assert f"Error    {said}" in screen.plain(screen.answer(result, top), 300)
     # items that were asked for count too, and a list that none of can be told from 0 says so
     rare = result.estimates([899])
-    assert not is_told_from_zero(rare[0]) and wording.sure(result, [*top, *rare]) == said
-    assert wording.sure(result, rare).startswith("each is at most ")
+    assert not is_told_from_zero(rare[0]) and sections.error.line(result, [*top, *rare]) == said
+    assert sections.error.line(result, rare).startswith("each is at most ")
     # with the truth: what was found, and nothing foreseen
     known = fedtally.estimate("zipf:a=1.1,d=900,n=20000", **asked, evaluate=True)
-    found = wording.sure(known, top)
+    found = sections.error.line(known, top)
     assert known.evaluation is not None and found == (
-        f"largest error found: {wording.points(known.evaluation.linf)} among these 20,000 clients;"
+        f"largest error found: {amounts.points(known.evaluation.linf)} among these 20,000 clients;"
         f" {said.partition('; ')[2]}"
     )
     bare = known.decoded(confidence=0)
     bare.evaluate()
-    assert wording.sure(bare, bare.top(3)) == found.partition("; ")[0]
+    assert sections.error.line(bare, bare.top(3)) == found.partition("; ")[0]
     details = screen.plain(screen.answer(known, top, details=True), 300)
     for only in ("predicted from the sums", "precision", "of a list chosen by its estimates"):
         assert only in details and only not in screen.plain(screen.answer(known, top), 300)
@@ -459,7 +459,7 @@ def test_items_are_shown_as_they_are_and_cannot_drive_a_terminal(
     item: str | int, shown: str
 ) -> None:
     estimate = Estimate(item, 0.5, None, None, 5.0)
-    assert f" {shown} " in screen.plain(screen.estimates_table([estimate]))
+    assert f" {shown} " in screen.plain(sections.listed.table([estimate]))
 
 
 @given(st.text(max_size=30))
@@ -469,7 +469,7 @@ def test_no_control_character_survives(item: str) -> None:
 
 def test_long_items_are_elided_in_the_middle() -> None:
     item = "https://example.org/" + "x" * 200 + "/end"
-    text = screen.plain(screen.estimates_table([Estimate(item, 0.5, None, None, 5.0)]), 60)
+    text = screen.plain(sections.listed.table([Estimate(item, 0.5, None, None, 5.0)]), 60)
     assert re.search(r"1  https://[a-z./]*…x*/end  50", text)
     assert "60 columns: without bars, items shortened; --json has all" in text
     # the terminal is full; Rich before version 15 pays a blank that it does not draw
@@ -498,19 +498,19 @@ def test_a_row_has_its_item_and_whole_numbers_at_any_width(
         for item, f in rows
     ]
     truth = [min(1.0, e.frequency + half / 2) for e in found] if has_truth else None
-    table = screen.estimates_table(found, truth, unit="contributions")
+    table = sections.listed.table(found, truth, unit="contributions")
     lines = screen.plain(table, columns).splitlines()
     assert all(cell_len(line) <= columns for line in lines)
     shown = [line for line in lines[3:] if "told from 0" not in line][: len(found)]
     left_out = " ".join(" ".join(lines).partition(f"{columns} columns: ")[2].split())
-    digits = wording.decimals(
+    digits = amounts.decimals(
         [e.frequency for e in found] + [h for e in found if (h := (e.high - e.low) / 2) > 1e-9]
     )
     for estimate, line in zip(found, shown, strict=True):
-        assert f" {wording.percent(estimate.frequency, digits)}" in line
+        assert f" {amounts.percent(estimate.frequency, digits)}" in line
         label = tables.printable(estimate.item).plain
         start = r" *[0-9]+  " if "#" in lines[1].split() else ""
-        share = re.escape(wording.percent(estimate.frequency, digits))
+        share = re.escape(amounts.percent(estimate.frequency, digits))
         [field] = re.findall(rf"^{start}(.*?) +{share}", line)
         if field.rstrip() == label.rstrip():
             continue
@@ -562,12 +562,12 @@ def test_columns_go_by_rank_and_groups_are_named_once() -> None:
     [([], 2), ([0.5], 2), ([0.01], 2), ([0.0012], 2), ([0.00012], 3), ([1e-9, 0.5], 6), ([0.0], 2)],
 )
 def test_decimals(shares: list[float], digits: int) -> None:
-    assert wording.decimals(shares) == digits
+    assert amounts.decimals(shares) == digits
 
 
 @given(st.floats(1e-6, 1.0))
 def test_two_digits_of_a_share_are_seen(share: float) -> None:
-    shown = float(wording.percent(share, wording.decimals([share])).removesuffix(" %")) / 100
+    shown = float(amounts.percent(share, amounts.decimals([share])).removesuffix(" %")) / 100
     assert shown == pytest.approx(share, rel=0.5 if share < 1e-7 else 0.06)
 
 
@@ -583,16 +583,16 @@ def test_two_digits_of_a_share_are_seen(share: float) -> None:
     ],
 )
 def test_sizes(number: float, shown: str) -> None:
-    assert wording.size(number) == shown
+    assert amounts.size(number) == shown
 
 
 def test_a_zero_has_no_sign() -> None:
-    assert wording.percent(-1e-12) == "0.00 %"
+    assert amounts.percent(-1e-12) == "0.00 %"
 
 
 def test_collisions_are_said_of_fingerprints() -> None:
-    assert "probability" in wording.collisions(Strings(["tea", "milk"], bytes(32)))
-    assert wording.collisions(Strings(["tea"], bytes(32))) == ""
+    assert "probability" in sections.counted.collisions(Strings(["tea", "milk"], bytes(32)))
+    assert sections.counted.collisions(Strings(["tea"], bytes(32))) == ""
 
 
 @pytest.mark.parametrize(
@@ -602,5 +602,5 @@ def test_a_pilot_says_whether_it_was_noised(pilot: dict[str, object], noised: bo
     """Results that were saved before this was kept say nothing of it."""
     of = {"num_clients": 500, "rows": 8, "width": 200, "bytes_per_client": 3200} | pilot
     said = {"sizing": "model", "tau": 0.01, "failure_probability": 0.1, "pilot": of, "message": ""}
-    [_, (_, words)] = wording.sizing_rows(said)
+    [_, (_, words)] = sections.error.sizing_rows(said)
     assert ("noised for epsilon 1" in words) == noised

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally.answer import charts, page, summary, wording
+from fedtally.answer import amounts, charts, page, sections, summary
 from fedtally.answer.estimates import largest_uncertainty
 from fedtally.answer.merged import Merged
 from fedtally.answer.merged_page import write_merged_page
+from fedtally.answer.noise_floor import standing
 from fedtally.answer.page import write_page
 from fedtally.answer.result import Result
-from fedtally.answer.standing import standing
 from fedtally.cli import console
 from fedtally.cli.app import run
 from fedtally.domain import OpenStrings, Unread
@@ -160,7 +160,7 @@ def test_a_report_says_who_could_learn_what(options: dict[str, Any], said: list[
     assert all(each in text for each in said)
     # agents are no simulation
     agents = result.secure_sum | {"engine": "agents"}
-    rows = dict(wording.learned(result.plan, agents))
+    rows = dict(sections.trust.learned(result.plan, agents))
     assert "Whoever ran this" not in rows
 
 
@@ -274,9 +274,9 @@ def test_the_verdict_names_the_first_items_and_both_uncertainties() -> None:
     result = fedtally.estimate(["tea"] * 600 + ["milk"] * 400, domain=["tea", "milk"], epsilon=2)
     tea, milk = result.top(2)
     text = _plain(_text_of(result))
-    here, wider = (wording.points(off) for off in largest_uncertainty([tea, milk]))
+    here, wider = (amounts.points(off) for off in largest_uncertainty([tea, milk]))
     assert 0 < float(here.split()[0]) < float(wider.split()[0])
-    shares = [wording.percent(estimate.frequency) for estimate in (tea, milk)]
+    shares = [amounts.percent(estimate.frequency) for estimate in (tea, milk)]
     assert f"“tea” is held by {shares[0]} of clients, then “milk” with {shares[1]}." in text
     among = f"Each is right within {here} among these 1,000 clients"
     assert f"{among}, and {wider.split()[0]} if they stand for more people (95 %)." in text
@@ -414,7 +414,7 @@ def test_the_curve_has_all_estimates_and_the_line_of_noise() -> None:
     assert lower <= found.floor * (1 + 1e-9) and found.floor <= upper * (1 + 1e-9)
     text = _plain(_text_of(result))
     assert f"About {summary.rounded(number)} of 900 candidates stand above noise" in text
-    assert f"below {wording.percent(found.floor, wording.decimals([found.floor]))}" in text
+    assert f"below {amounts.percent(found.floor, amounts.decimals([found.floor]))}" in text
     [axes] = charts.rank_frequency(found.frequencies.tolist(), number, found.floor).axes
     lines = {line.get_color(): line for line in axes.get_lines()}
     assert lines[charts._BLUE].get_xdata()[-1] == number
@@ -546,7 +546,7 @@ def test_the_page_of_merged_results_says_what_is_true_of_all_and_of_each(tmp_pat
     ):
         assert said in text, said
     assert "<h1>Most frequent items in &lt;i&gt;.fed and two.fed</h1>" in markup
-    assert f"is held by {wording.percent(merged.top(1)[0].frequency)} of clients" in _plain(markup)
+    assert f"is held by {amounts.percent(merged.top(1)[0].frequency)} of clients" in _plain(markup)
     day = date(2020, 2, 3)
     titled = {"title": "Both months", "day": day, "command": "", "path": path}
     write_merged_page(merged, files, merged.top(2), **titled)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally.answer import files
+from fedtally.answer import saving
 from fedtally.answer.provenance import SCHEMA
 from fedtally.answer.result import Result
 from fedtally.base import archive
@@ -170,7 +170,7 @@ def test_true_counts_are_not_saved(tmp_path, result):
 
 
 def test_a_file_of_a_large_domain_keeps_the_fit(tmp_path, monkeypatch, result):
-    monkeypatch.setattr(files, "_SLOW", 1)
+    monkeypatch.setattr(saving, "_SLOW", 1)
     path = tmp_path / "run.fed"
     top = result.top()
     result.save(path)

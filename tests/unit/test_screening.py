@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from secagg_cohort import stream
 
 import fedtally
+from fedtally.answer import sections
 from fedtally.answer.notes import on_screening
 from fedtally.answer.result import Result
 from fedtally.answer.screen import answer as report_answer
 from fedtally.answer.screen import plain
-from fedtally.answer.wording import screened, secure_sum_rows
 from fedtally.campaign import screening
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.folder import CampaignFolder
@@ -353,7 +353,7 @@ def test_what_is_left_after_rejected_cohorts_is_no_sample() -> None:
         assert len(used) == (0 if verdict == "poisoned" else landed)
         result = Mock(secure_sum={"screening": found.to_dict()})
         result.plan.num_rounds = 2
-        notes = list(on_screening(result))
+        notes = list(on_screening(result.plan, result.secure_sum))
         assert len(notes) == (verdict != "consistent")
         assert all("of round 1" in note for note in notes)
     # two that stand out are left out, and not where two more could not land
@@ -438,7 +438,9 @@ def test_cohorts_that_are_left_out_of_a_private_release_are_erased() -> None:
     assert later.screening.rounds[0].why.startswith("an earlier run released its sum")
     result = Mock(secure_sum={"screening": later.screening.to_dict()})
     result.plan.num_rounds = 1
-    [note] = on_screening(result)  # what was found is lost, which might have been a warning
+    [note] = on_screening(
+        result.plan, result.secure_sum
+    )  # what was found is lost, which might have been a warning
     assert note.startswith("the sum could not be screened: an earlier run released its sum")
 
 
@@ -514,7 +516,7 @@ def test_an_answer_says_which_cohorts_stand_out(monkeypatch: pytest.MonkeyPatch)
     result = answer("refuse")
     assert result.num_clients == 42 and result.cautions[0].endswith("and is left out")
     assert result.secure_sum["screening"]["clients_left_out"] == 6
-    said = [text for _, text in secure_sum_rows(result.secure_sum)]
+    said = [text for _, text in sections.trust.rows(result.plan, result.secure_sum)]
     start = "48 of 48 clients in the sums (6 of them in cohorts that are left out), nobody dropped"
     assert any(text.startswith(start) for text in said)
     assert result.secure_sum["screening"]["rounds"][0]["stand_out"] == 1
@@ -579,14 +581,14 @@ def test_details_say_what_was_found() -> None:
     missed = {"round": 1, "cohorts": 3, "verdict": "not screened", "why": "too few"}
     told: dict[str, Any] = {"screen": "warn", "why": "", "rounds": [found]}
     figures = "votes 1.50 (limit 1.10), mean square 1.00 (limit 1.40)"
-    assert screened(told) == f"20 cohorts do not fit honest clients: {figures}"
+    assert sections.trust.screened(told) == f"20 cohorts do not fit honest clients: {figures}"
     fine = found | {"verdict": "consistent", "votes": 1.0}
-    assert screened(told | {"rounds": [found, fine, missed]}) == (
+    assert sections.trust.screened(told | {"rounds": [found, fine, missed]}) == (
         f"1 of 2 rounds fit honest clients; at worst {figures}; 1 round not screened: too few"
     )
-    assert screened(told | {"rounds": [missed]}) == "off: too few"
-    assert screened(told | {"rounds": []}) == "off: no cohort landed"
-    assert screened({"screen": "off", "why": "why", "rounds": []}) == "off: why"
+    assert sections.trust.screened(told | {"rounds": [missed]}) == "off: too few"
+    assert sections.trust.screened(told | {"rounds": []}) == "off: no cohort landed"
+    assert sections.trust.screened({"screen": "off", "why": "why", "rounds": []}) == "off: why"
 
 
 # ---- a campaign on disk ----
@@ -618,7 +620,9 @@ def test_a_campaign_on_disk_is_screened_when_it_ends(
     assert document["num_contributions"] == 9 * SIZE
     assert document["secure_sum"]["screening"]["rounds"][0]["stand_out"] == 1
     assert document["warnings"][0].startswith("1 of the 10 cohorts stands out")
-    assert screened(document["secure_sum"]["screening"]).startswith("9 of 10 cohorts fit honest")
+    assert sections.trust.screened(document["secure_sum"]["screening"]).startswith(
+        "9 of 10 cohorts fit honest"
+    )
 
 
 def test_a_poisoned_campaign_on_disk_has_no_result_until_a_warning_is_enough(

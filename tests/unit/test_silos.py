@@ -17,9 +17,8 @@ from scipy.optimize import brentq
 from scipy.special import erfinv, i0e, ive, ndtr
 from secagg_cohort import NOW, stream
 
-from fedtally.answer import wording
+from fedtally.answer import sections
 from fedtally.answer.result import Result
-from fedtally.answer.wording import who
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
@@ -523,7 +522,7 @@ def test_an_operator_sees_silos(capsys: pytest.CaptureFixture[str]) -> None:
     assert campaign_view.planned(folder) == "1 round, in sessions of 6 silos"
     rounds = [{"round": 0, "asked": 6, "landed": 6}]
     found = {"name": "x", "state": "done", "process": None, "fingerprint": "ab", "rounds": rounds}
-    campaign_view.show_status({**found, "open": [], "ended": []}, who(folder.plan))
+    campaign_view.show_status({**found, "open": [], "ended": []}, sections.counted.who(folder.plan))
     assert "silos in the sum" in capsys.readouterr().out
 
 
@@ -779,14 +778,14 @@ def test_numbers_that_fit_are_those_that_can_be_planned(adversary: str, dropout:
 
 
 def test_a_report_says_what_protects_a_person() -> None:
-    said = " ".join(wording.protects(plan_of()))
+    said = " ".join(sections.privacy.protects(plan_of()))
     assert "changes little if one person is there or is not." in said
     assert (
         "one person of the population, in one silo: whether that person is there, and all that"
         " person's items, over the whole campaign, with one round for each silo." in said
     )
     assert "client" not in said
-    assert "what one person contributed" in " ".join(wording.protects(plan_of(trust=None)))
+    assert "what one person contributed" in " ".join(sections.privacy.protects(plan_of(trust=None)))
 
 
 @pytest.mark.parametrize(("rows", "q", "silos"), [(1, 1, 1), (3, 1, 1), (5, 2, 1), (3, 1, 3)])

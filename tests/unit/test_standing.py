@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally.answer import fields, merged_page, screen
+from fedtally.answer import documents, merged_page, screen
 from fedtally.answer.estimates import Estimate, is_told_from_zero
 from fedtally.answer.merged import Merged
+from fedtally.answer.noise_floor import doubted, standing
 from fedtally.answer.result import Result
-from fedtally.answer.standing import doubted, standing
 from fedtally.cli.app import run
 
 HELD = 1000  # the candidates that somebody may hold; as many more are nobody's
@@ -94,10 +94,10 @@ def test_all_forms_of_an_answer_doubt_the_same_items() -> None:
         paths = ["a.fed", "b.fed"]
         if isinstance(answer, Merged):
             shown = screen.plain(merged_page.merged_answer(answer, paths, top, []))
-            told = merged_page.merged_document(answer, paths, top, [])
+            told = documents.of_merged(answer, paths, top, [])
         else:
             shown = screen.plain(screen.answer(answer, top))
-            told = fields.document(answer, top)
+            told = documents.of_result(answer, top)
         assert "none of these can be told from 0" in shown and "█" not in shown
         assert {one["above_noise"] for one in told["estimates"]} == {False}
         assert any(one["low"] > 0 for one in told["estimates"])  # the list's own limit

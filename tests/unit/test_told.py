@@ -7,7 +7,7 @@ import copy
 import pytest
 
 import fedtally
-from fedtally.answer import fields, wording
+from fedtally.answer import documents, sections
 from fedtally.answer import provenance as told
 from fedtally.base import archive
 from fedtally.cli.app import run
@@ -62,11 +62,11 @@ def result(request):
 def show(result):
     """Show all that is said of the sums."""
     plan, said = result.plan, result.secure_sum
-    wording.secure_sum_rows(said, wording.part_of_sum(result), wording.who(plan))
-    wording.attendance(said, wording.part_of_sum(result))
-    wording.learned(plan, said)
-    wording.privacy_rows(plan, said)
-    fields.document(result, result.top(1))
+    sections.trust.rows(plan, said, sections.counted.part_of_sum(result))
+    sections.trust.line(said, sections.counted.part_of_sum(result))
+    sections.trust.learned(plan, said)
+    sections.privacy.rows(plan, said)
+    documents.of_result(result, result.top(1))
     return result.warnings
 
 
@@ -101,8 +101,8 @@ def test_other_tables_are_refused_or_shown():
     pilot = {"rows": 5, "width": 9, "bytes_per_client": 90, "num_clients": 7, "epsilon": 1.0}
     sized = several.sizing | {"pilot": pilot, "names": {"threshold": 0.1, "name_length": 16}}
     for whole, check, shown in (
-        (several.draw, told.draw, wording.drawn_away),
-        (sized, told.sizing, wording.sizing_rows),
+        (several.draw, told.draw, sections.counted.drawn_away),
+        (sized, told.sizing, sections.error.sizing_rows),
     ):
         refused = 0
         for path in paths(whole):

@@ -24,9 +24,9 @@ class Estimate:
         high: the upper limit, 0 to 1; None as for `low`.
         count: the estimated number of clients; of contributions, where a client may be in several
             rounds.
-        sampling_error: a half-width that `low` and `high` leave out. At the same confidence, the
-            share in a wider population differs by so much from the share among these clients, if
-            the clients are a uniform sample of it.
+        sampling_error: the half-width that `low` and `high` leave out. At the same confidence, the
+            share in a wider population differs by at most `sampling_error` from the share among
+            these clients, if the clients are a uniform sample of it.
         population_low: the lower limit of the share in that population, 0 to 1: what `low` and
             `sampling_error` say together (`uncertainty`); None where no interval was asked for.
         population_high: the upper limit, 0 to 1; None as for `population_low`.
@@ -52,7 +52,7 @@ class Uncertainty(NamedTuple):
         population: both together, the distance to the share in the population. The two are
             independent, so their variances add: the root of the sum of the squares, where an
             estimate lies within its limits. It is never less than `clients`.
-        limits: of the share in the population, within 0 and 1.
+        limits: the limits of the share in the population, within 0 and 1.
     """
 
     clients: F64
@@ -75,7 +75,7 @@ def uncertainty(frequencies: F64, limits: Limits, sampling: F64) -> Uncertainty:
 
     Args:
         frequencies: float64 [n].
-        limits: of the share among the clients.
+        limits: the limits of the share among the clients.
         sampling: float64 [n], half-widths, of `sampling_error`.
 
     >>> found = uncertainty(np.array([0.5]), Limits(np.array([0.47]), np.array([0.52])),

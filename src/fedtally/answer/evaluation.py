@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.answer.estimates import clip_limits
-from fedtally.domain import OpenStrings
-from fedtally.errors import InvalidInputError, opt
-
-if TYPE_CHECKING:
-    from fedtally.answer.result import Result
+from fedtally.answer.estimates import Estimate, clip_limits
+from fedtally.domain import Domain, OpenStrings
+from fedtally.recovery.limits import Intervals
+from fedtally.recovery.linear_system import Decoder, Ids
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -51,8 +50,8 @@ class NameEvaluation(NamedTuple):
             for, or without a target the smallest frequency of the list.
         strings: how many strings more clients hold than that.
         recall: the share of them that are named; None where there are none.
-        precision: of the names with an estimate of at least three quarters of the threshold, the
-            share of strings that at least half of the threshold hold; None where there are none.
+        precision: the share of right names among those with an estimate of at least three quarters
+            of the threshold: at least half of the threshold hold the string. None without names.
         named: how many names were given.
         wrong: how many of them are of strings that fewer than half of the clients with that hash
             hold. Then most of what the hash counts is of another string.
@@ -116,63 +115,86 @@ def _looked_up(keys: npt.NDArray[Any], values: I64, wanted: npt.NDArray[Any]) ->
     return np.where(keys[found] == wanted, values[found], 0)
 
 
-def evaluate(result: Result, k: int) -> Evaluation | NameEvaluation:
-    """Return the errors of all estimates of a result, and how its k largest overlap the true ones.
+def evaluate(
+    truth: Truth,
+    domain: Domain,
+    blocks: Iterable[tuple[int, Ids, F64]],
+    intervals: Intervals | None,
+    listed: Sequence[Estimate],
+    num_contributions: int,
+    k: int,
+) -> Evaluation:
+    """Return the errors of the estimates of all candidates, and how the top overlaps the true top.
 
-    Of an open domain: how the names overlap the frequent strings.
-
-    Raises:
-        InvalidInputError: the truth is not known.
+    Args:
+        truth: the true counts.
+        domain: the candidates.
+        blocks: the first position, the ids and the estimated counts of consecutive candidates.
+            The frequencies of all candidates at once may not fit in memory.
+        intervals: the intervals that give items their limits; None: there are none.
+        listed: the k largest estimates.
+        num_contributions: the number of contributions, of which frequencies are shares.
+        k: the length of the two lists that are compared.
     """
-    if result.truth is None:
-        raise InvalidInputError(
-            f"the truth is not known here: run estimate with {opt.evaluate(True)}"
-        )
-    if isinstance(result.domain, OpenStrings):
-        return _evaluate_names(result, result.domain, result.truth, k)
-    # block by block: the frequencies of all candidates at once may not fit in memory
     largest, squares, covered = 0.0, 0.0, 0
-    for start, ids, block in result.blocks():
-        truth = result.truth.within(start, start + len(block)) / result.num_contributions
-        errors = block / result.num_contributions - truth
+    for start, ids, block in blocks:
+        true = truth.within(start, start + len(block)) / num_contributions
+        errors = block / num_contributions - true
         largest = max(largest, float(np.abs(errors).max()))
         squares += float(errors @ errors)
-        if result.intervals is not None:
-            low, high = clip_limits(result.intervals.at(ids))
-            covered += int(((low <= truth) & (truth <= high)).sum())
-    k = min(k, result.domain.size)
-    precision, recall = _overlap(result, k)
-    coverage = None if result.intervals is None else covered / result.domain.size
+        if intervals is not None:
+            low, high = clip_limits(intervals.at(ids))
+            covered += int(((low <= true) & (true <= high)).sum())
+    k = min(k, domain.size)
+    precision, recall = _overlap(truth, domain, listed, k)
+    coverage = None if intervals is None else covered / domain.size
     return Evaluation(largest, squares**0.5, coverage, k, precision, recall)
 
 
-def _evaluate_names(result: Result, domain: OpenStrings, truth: Truth, k: int) -> NameEvaluation:
-    target, clients = result.plan.target, result.num_contributions
-    if target is not None:
-        threshold = 2 * target.linf
-    else:
-        threshold = min((each.frequency for each in result.top(k)), default=0.0)
-    hashes = np.array(sorted(result.names), np.uint64)
-    names = domain.fingerprints([result.names[h] for h in hashes.tolist()])
-    held, with_hash = truth.of_strings(names), truth.at(hashes.astype(np.int64))
-    estimates = result.decoder.at(hashes) / clients
+def evaluate_names(
+    truth: Truth,
+    domain: OpenStrings,
+    decoder: Decoder,
+    intervals: Intervals | None,
+    names: Mapping[int, str],
+    found: I64,
+    num_contributions: int,
+    threshold: float,
+) -> NameEvaluation:
+    """Return how the names of an open domain overlap the frequent strings, and their errors.
+
+    Args:
+        truth: the true counts.
+        domain: the open domain.
+        decoder: the decoder of the sums.
+        intervals: the intervals that give items their limits; None: there are none.
+        names: the names that were read, by their hashes.
+        found: the hashes that stand out.
+        num_contributions: the number of contributions, of which frequencies are shares.
+        threshold: the frequency from which names are looked for.
+    """
+    hashes = np.array(sorted(names), np.uint64)
+    fingerprints = domain.fingerprints([names[hash] for hash in hashes.tolist()])
+    held, with_hash = truth.of_strings(fingerprints), truth.at(hashes.astype(np.int64))
+    estimates = decoder.at(hashes) / num_contributions
     shown = estimates >= _SHOWN * threshold
     assert truth.fingerprints is not None
     assert truth.held is not None
-    frequent = truth.fingerprints[truth.held > threshold * clients]
-    compared = np.union1d(truth.positions, result.found).astype(np.int64)
-    of_hashes = truth.at(compared) / clients
-    errors = result.decoder.at(compared.view(np.uint64)) / clients - of_hashes
+    frequent = truth.fingerprints[truth.held > threshold * num_contributions]
+    compared = np.union1d(truth.positions, found).astype(np.int64)
+    of_hashes = truth.at(compared) / num_contributions
+    errors = decoder.at(compared.view(np.uint64)) / num_contributions - of_hashes
     coverage = None
-    if result.intervals is not None and len(hashes):
-        low, high = clip_limits(result.intervals.at(hashes))
-        true = with_hash / clients
+    if intervals is not None and len(hashes):
+        low, high = clip_limits(intervals.at(hashes))
+        true = with_hash / num_contributions
         coverage = float(((low <= true) & (true <= high)).mean())
+    least = _HELD * threshold * num_contributions
     return NameEvaluation(
         threshold,
         len(frequent),
-        float(np.isin(frequent, names).mean()) if len(frequent) else None,
-        float((held[shown] >= _HELD * threshold * clients).mean()) if shown.any() else None,
+        float(np.isin(frequent, fingerprints).mean()) if len(frequent) else None,
+        float((held[shown] >= least).mean()) if shown.any() else None,
         len(hashes),
         int(((held == 0) | (2 * held < with_hash)).sum()),
         float(np.abs(errors).max(initial=0.0)),
@@ -181,16 +203,15 @@ def _evaluate_names(result: Result, domain: OpenStrings, truth: Truth, k: int) -
     )
 
 
-def _overlap(result: Result, k: int) -> tuple[float, float]:
+def _overlap(
+    truth: Truth, domain: Domain, listed: Sequence[Estimate], k: int
+) -> tuple[float, float]:
     """Return precision and recall of the k largest estimates against the k largest true counts."""
-    truth = result.truth
-    if truth is None or not k:
+    if not k:
         return 0.0, 0.0
-    estimated = (  # the domain cannot locate an empty list: it would not know the type of its items
-        result.domain.locate([e.item for e in listed])
-        if (listed := result.top(k))
-        else np.empty(0, np.int64)
-    )
+    # the domain cannot locate an empty list: it would not know the type of its items
+    items = [estimate.item for estimate in listed]
+    estimated = domain.locate(items) if items else np.empty(0, np.int64)
     best = np.lexsort((truth.positions, -truth.counts))[:k]
     if not len(best):
         return 0.0, 0.0

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedtally.answer.estimates import Estimate, Uncertainty, uncertainty_of
-from fedtally.answer.files import check_export_path, write_table
+from fedtally.answer.exports import check_export_path, write_table
 from fedtally.base.text import escaped, shortened
 from fedtally.errors import MissingExtraError, Note, render
 

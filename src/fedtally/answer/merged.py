@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedtally.answer.estimates import Estimate, clip_limits, uncertainty
-from fedtally.answer.files import check_table_fits
+from fedtally.answer.exports import check_table_fits
 from fedtally.answer.frames import NOTEBOOK_ROWS, Tabular, notebook_table
 from fedtally.answer.result import Result
 from fedtally.base import validate

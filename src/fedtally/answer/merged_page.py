@@ -1,26 +1,17 @@
-"""An answer of several results together: in a terminal, as a JSON document and as a page."""
+"""An answer of several results together: in a terminal and as a page."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
 from datetime import date
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedtally.answer import page, summary, wording
+from fedtally.answer import amounts, page, sections, summary
 from fedtally.answer.estimates import is_told_from_zero
-from fedtally.answer.fields import error_fields, limits_fields, listed_fields, privacy_fields
-from fedtally.answer.screen import (
-    Screen,
-    estimates_table,
-    more_lines,
-    no_candidates,
-    none_listed,
-    noted,
-)
-from fedtally.answer.standing import doubted, standing
+from fedtally.answer.noise_floor import doubted, standing
+from fedtally.answer.screen import Screen, more_lines, noted
 from fedtally.answer.tables import facts, heading
 from fedtally.base.text import escaped, in_number
 
@@ -29,47 +20,10 @@ if TYPE_CHECKING:
 
     from fedtally.answer.estimates import Estimate
     from fedtally.answer.merged import Merged
+    from fedtally.answer.result import Result
 
 T = TypeVar("T")
 _NAMED = 3  # results that one screen names, each by itself
-
-
-def merged_document(
-    merged: Merged,
-    paths: Sequence[str],
-    estimates: Sequence[Estimate],
-    queried: Sequence[Estimate],
-) -> dict[str, Any]:
-    """Return everything as JSON-able values.
-
-    Args:
-        merged: the results together.
-        paths: the file of each result.
-        estimates: the top items.
-        queried: estimates of items that were asked for by name.
-    """
-    parts = [
-        {
-            "file": path,
-            "fingerprint": part.plan.fingerprint,
-            "num_clients": part.num_clients,
-            "privacy": privacy_fields(part.plan, part.secure_sum),
-            "warnings": list(part.warnings),
-        }
-        for path, part in zip(paths, merged.results, strict=True)
-    ]
-    about = merged.about
-    fields = {
-        "schema": "fedtally-merged/2",
-        "num_clients": merged.num_clients,
-        "warnings": list(merged.warnings),
-        "intervals": about and limits_fields(merged.confidence, merged.interval_kind, about),
-        "error": error_fields([*doubted(merged, estimates), *queried]),
-        "results": parts,
-        "together": merged.joint_guarantee.to_dict(),
-    }
-    named = {"queries": [asdict(estimate) for estimate in queried]} if queried else {}
-    return fields | {"estimates": listed_fields(merged, estimates)} | named
 
 
 def merged_answer(
@@ -82,7 +36,12 @@ def merged_answer(
 ) -> RenderableType:
     """Return the answer as a terminal shows it: on one screen, or with all details.
 
-    The other arguments are `merged_document`'s.
+    Args:
+        merged: the results together.
+        paths: the file of each result.
+        estimates: the top items.
+        queried: estimates of items that were asked for by name.
+        details: also say how the estimates were made, and what each result is.
     """
     from rich.console import Group
     from rich.text import Text
@@ -91,11 +50,14 @@ def merged_answer(
     of: dict[str, Any] = {"unit": merged.unit, "shares_counters": _shares_counters(merged)}
     parts: list[RenderableType] = [heading(_question(merged))]
     if estimates or not queried:
-        parts += [Text(), estimates_table(estimates, **of) if estimates else none_listed()]
+        parts += [
+            Text(),
+            sections.listed.table(estimates, **of) if estimates else sections.listed.none_listed(),
+        ]
     if queried:
-        asked = estimates_table(queried, ranked=False, **of)
+        asked = sections.listed.table(queried, ranked=False, **of)
         parts += [Text(), heading("Items asked for"), Text(), asked]
-        strangers = no_candidates(merged.domain, queried)
+        strangers = sections.listed.no_candidates(merged.domain, queried)
         parts += [strangers] if strangers else []
     parts.append(Text())
     if details:
@@ -139,11 +101,72 @@ def write_merged_page(
         MissingExtraError: Jinja2 or matplotlib is not installed.
         InvalidInputError: the name does not end in .html.
     """
+    page.check_report_path(path)
+    estimates, names = doubted(merged, estimates), _names(paths)
+    of = _listed(merged, estimates)
+    content = page.Content(
+        **page.titled(page.Head(title, paths, day), "items"),
+        question=_question(merged),
+        banner=_banner(merged, names),
+        verdict=summary.verdict(
+            estimates or queried,
+            merged.num_contributions,
+            merged.unit,
+            merged.confidence,
+            holds=_holding(merged),
+            is_exact=merged.is_exact,
+        ),
+        privacy=_privacy(merged, names),
+        tables=page.tables(of, estimates, queried),
+        figures=page.figures(of, estimates),
+        sections=_sections(merged, names, estimates, queried, command),
+        experts=[
+            page.section(
+                "Plans",
+                [
+                    (f"Plan of {name}", part.plan.fingerprint)
+                    for name, part in _parts(merged, names)
+                ],
+            )
+        ],
+    )
+    page.write(content, path)
+
+
+def _sections(
+    merged: Merged,
+    names: Sequence[str],
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate],
+    command: str,
+) -> list[dict[str, Any]]:
+    """Return the sections of a page, in their order."""
+    return [
+        page.section("How sure it is", _certainty(merged, estimates, queried)),
+        page.section("Notes", [], page.sentences(merged.warnings)),
+        page.section("The results", _each(merged, names)),
+        page.section("What it protects", _protected(merged, names)),
+        *_learned(merged, names),
+        page.section(
+            "What it cost",
+            [(name, sections.cost.upload(part.plan)) for name, part in _parts(merged, names)],
+        ),
+        page.section(
+            "How it was made",
+            [
+                ("Command", command),
+                ("Version", f"fedtally {metadata.version('fedtally')}"),
+                ("Candidates", sections.counted.candidates(merged.domain)),
+            ],
+        ),
+    ]
+
+
+def _listed(merged: Merged, estimates: Sequence[Estimate]) -> page.Listed:
+    """Return what the lists of a page have in common."""
     from fedtally.answer import charts
 
-    page.check_report_path(path)
-    results, estimates = merged.results, doubted(merged, estimates)
-    of = page.Listed(
+    return page.Listed(
         unit=merged.unit,
         confidence=merged.confidence,
         shares_counters=_shares_counters(merged),
@@ -159,88 +182,55 @@ def write_merged_page(
         ),
         standing=standing(merged) if estimates else None,
     )
-    banners = [wording.banner(part.plan) for part in results]
-    names = _names(paths)
-    said = {wording.privacy_sentence(part.plan) for part in results if part.plan.privacy}
-    content = page.Content(
-        **page.titled(page.Head(title, paths, day), "items"),
-        question=_question(merged),
-        banner="; ".join(
-            f"{banner} ({', '.join(those)})" if len(those) < len(names) else banner
-            for banner, those in _by_result(names, banners)
-            if banner
-        ),
-        verdict=summary.verdict(
-            estimates or queried,
-            merged.num_contributions,
-            merged.unit,
-            merged.confidence,
-            holds=_holding(merged),
-            is_exact=merged.is_exact,
-        ),
-        # who is in several results spends in each of them
-        privacy=f"{said.pop()} in each result; {_together(merged, names)}"
-        if len(said) == 1 and not any(banners)
-        else "",
-        tables=page.tables(of, estimates, queried),
-        figures=page.figures(of, estimates),
-        sections=[
-            page.section("How sure it is", _certainty(merged, estimates, queried)),
-            page.section("Notes", [], page.sentences(merged.warnings)),
-            page.section("The results", _each(merged, names)),
-            page.section(
-                "What it protects",
-                [
-                    (
-                        ", ".join(those) if len(those) < len(names) else "Each result",
-                        " ".join(lines),
-                    )
-                    for lines, those in _by_result(
-                        names, [tuple(wording.protects(part.plan)) for part in results]
-                    )
-                ]
-                + [("Together", _together(merged, names))]
-                * any(part.plan.privacy for part in results),
-            ),
-            *(
-                page.section(f"Who could learn what{_of(those, names)}", rows)
-                for rows, those in _by_result(
-                    names,
-                    [tuple(wording.learned(part.plan, part.secure_sum)) for part in results],
-                )
-            ),
-            page.section(
-                "What it cost",
-                [
-                    (name, wording.cost(part.plan))
-                    for name, part in zip(names, results, strict=True)
-                ],
-            ),
-            page.section(
-                "How it was made",
-                [
-                    ("Command", command),
-                    ("Version", f"fedtally {metadata.version('fedtally')}"),
-                    ("Candidates", wording.candidates(merged.domain)),
-                ],
-            ),
-        ],
-        experts=[
-            page.section(
-                "Plans",
-                [
-                    (f"Plan of {name}", part.plan.fingerprint)
-                    for name, part in zip(names, results, strict=True)
-                ],
-            )
-        ],
+
+
+def _parts(merged: Merged, names: Sequence[str]) -> Iterable[tuple[str, Result]]:
+    """Return each result with its name."""
+    return zip(names, merged.results, strict=True)
+
+
+def _banner(merged: Merged, names: Sequence[str]) -> str:
+    """Return what stands first where some result has no privacy, or is marked so; else ""."""
+    banners = [sections.privacy.banner(part.plan) for part in merged.results]
+    return "; ".join(
+        f"{banner} ({', '.join(those)})" if len(those) < len(names) else banner
+        for banner, those in _by_result(names, banners)
+        if banner
     )
-    page.write(content, path)
+
+
+def _privacy(merged: Merged, names: Sequence[str]) -> str:
+    """Return what protects in each result, and in all of them; "" if they differ."""
+    private = {sections.privacy.line(part.plan) for part in merged.results if part.plan.privacy}
+    if len(private) != 1 or _banner(merged, names):
+        return ""
+    # who is in several results spends in each of them
+    return f"{private.pop()} in each result; {_together(merged, names)}"
+
+
+def _protected(merged: Merged, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the rows on what each result protects, and on their cost together."""
+    protected = [tuple(sections.privacy.protects(part.plan)) for part in merged.results]
+    rows = [
+        (", ".join(those) if len(those) < len(names) else "Each result", " ".join(lines))
+        for lines, those in _by_result(names, protected)
+    ]
+    together = [("Together", _together(merged, names))]
+    return rows + together * any(part.plan.privacy for part in merged.results)
+
+
+def _learned(merged: Merged, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the sections on who could learn what, one for all results that say the same."""
+    learned = [tuple(sections.trust.learned(p.plan, p.secure_sum)) for p in merged.results]
+    return [
+        page.section(f"Who could learn what{_of(those, names)}", rows)
+        for rows, those in _by_result(names, learned)
+    ]
 
 
 def _question(merged: Merged) -> str:
     is_open = merged.results[0].plan.is_open
-    among = "all strings" if is_open else wording.counted(merged.domain.size, "candidate")
+    among = "all strings" if is_open else amounts.counted(merged.domain.size, "candidate")
     return (
         f"Share of each item among {merged.num_contributions:,} {merged.unit} in"
         f" {len(merged.results):,} results; {among}"
@@ -282,26 +272,28 @@ def _short(
     """Return the rows of an answer on one screen: certainty, privacy, bytes and results."""
     results = merged.results
     sure = (
-        wording.doubt([*estimates, *queried], wording.those(merged.num_contributions, merged.unit))
+        sections.error.doubt(
+            [*estimates, *queried], sections.counted.those(merged.num_contributions, merged.unit)
+        )
         if merged.about
-        else wording.NOT_ESTIMATED
+        else sections.error.NOT_ESTIMATED
     )
-    said = {wording.privacy_sentence(part.plan) for part in results}
+    said = {sections.privacy.line(part.plan) for part in results}
     private = said.pop() if len(said) == 1 else "each result has its own: --details lists them"
     least, most = (
-        wording.size(end(part.plan.bytes_per_client for part in results)) for end in (min, max)
+        amounts.size(end(part.plan.bytes_per_client for part in results)) for end in (min, max)
     )
     sizes = least if least == most else f"{least} to {most}"
     together = _together(merged, _names(paths))
     named = [
         f"{name} {part.num_contributions:,} {part.unit}"
-        for name, part in zip(_names(paths), results, strict=True)
+        for name, part in _parts(merged, _names(paths))
     ]
     return [
         ("Error", sure),
         ("Privacy", private),
         *([("Together", together)] if any(part.plan.privacy for part in results) else []),
-        ("Upload", f"{sizes} per {wording.who(results[0].plan)} and round"),
+        ("Upload", f"{sizes} per {sections.counted.who(results[0].plan)} and round"),
         ("Results", "; ".join(named) if len(named) <= _NAMED else f"{len(named):,}"),
     ]
 
@@ -312,17 +304,21 @@ def _certainty(
     about = merged.about
     if not about:
         return []
-    return wording.covered(merged.confidence, merged.interval_kind, about, estimates, queried)
+    return sections.error.covered(
+        merged.confidence, merged.interval_kind, about, estimates, queried
+    )
 
 
 def _each(merged: Merged, names: Sequence[str]) -> list[tuple[str, str]]:
     """Return what is said of each result, by its name."""
     said = []
-    for name, part in zip(names, merged.results, strict=True):
-        private = privacy_fields(part.plan, part.secure_sum)
-        guaranteed = wording.NO_PRIVACY if private is None else wording.guarantee(private)
+    for name, part in _parts(merged, names):
+        private = sections.privacy.fields(part.plan, part.secure_sum)
+        guaranteed = (
+            sections.privacy.NO_PRIVACY if private is None else sections.privacy.guarantee(private)
+        )
         size = (
-            f"{wording.contributions(part)}, {wording.dimensions(part.plan)}, plan"
+            f"{sections.counted.contributions(part)}, {sections.cost.dimensions(part.plan)}, plan"
             f" {part.plan.fingerprint[:16]}"
         )
         said.append((escaped(name), f"{size}; {guaranteed}"))
@@ -347,9 +343,7 @@ def _of(those: Sequence[str], names: Sequence[str]) -> str:
 
 def _together(merged: Merged, names: Sequence[str]) -> str:
     """Return what the results cost somebody who is in all of them."""
-    exact = [
-        name for name, part in zip(names, merged.results, strict=True) if part.plan.privacy is None
-    ]
+    exact = [name for name, part in _parts(merged, names) if part.plan.privacy is None]
     if exact:
         have = in_number(len(exact), "has", "have")
         return f"Not private together: {', '.join(exact)} {have} exact sums."

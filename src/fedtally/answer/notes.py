@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from fedtally.base.text import in_number, shortened
 from fedtally.domain import Domain
 from fedtally.errors import Note, opt
+from fedtally.plan import Plan
 from fedtally.recovery.decoders.kind import CampaignDecoder
 from fedtally.recovery.decoding import kind_of, notes_on_choice
-
-if TYPE_CHECKING:
-    from fedtally.answer.result import Result
+from fedtally.recovery.limits import Intervals
 
 RARE_ITEMS = (
     "this decoder finds rare items too: without differential privacy, secure summation does not"
@@ -20,53 +19,43 @@ RARE_ITEMS = (
 )
 
 
-def on(result: Result, decoder: CampaignDecoder | None) -> Iterator[str]:
-    """Yield the notes on a result.
+def on_reports(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the notes on reports to two servers: how many lied, or that nobody would find out.
 
     Args:
-        result: the result.
-        decoder: that was fitted, before shrinkage; None: none yet.
+        plan: the plan of the campaign.
+        traffic: the field `secure_sum` of a result, here and below.
     """
-    yield from result.cautions
-    yield from _on_reports(result)
-    if result.num_unread:
+    if refused := traffic.get("refused", 0):
         yield (
-            f"{result.num_unread:,} of the {result.num_found:,} strings that stand out could not be"
-            " read: more bytes or more clients would name most"
-        )
-    yield from _on_draw(result)
-    yield from _on_candidates(result.domain)
-    if result.unit == "contributions":
-        yield _on_repeats(result)
-    yield from _on_sketch(result)
-    yield from _on_decoder(result, decoder)
-
-
-def _on_reports(result: Result) -> Iterator[str]:
-    """Yield the notes on reports to two servers: how many lied, or that nobody would find out."""
-    summed = result.secure_sum
-    if refused := summed.get("refused", 0):
-        yield (
-            f"{refused:,} of {refused + summed['survivors']:,} reports were refused: their proofs"
-            f" do not show one {'+1' if result.plan.is_histogram else '+1 or -1 in each row'}. The"
+            f"{refused:,} of {refused + traffic['survivors']:,} reports were refused: their proofs"
+            f" do not show one {'+1' if plan.is_histogram else '+1 or -1 in each row'}. The"
             " sums are of the others"
         )
-    if summed.get("validity") == "none":
-        why = result.plan.why_no_proofs
+    if traffic.get("validity") == "none":
         yield (
             "reports have no proofs, so a client that lies can move the sums as it likes, unseen:"
-            f" {why or 'validity proofs would refuse what it reports'}"
+            f" {plan.why_no_proofs or 'validity proofs would refuse what it reports'}"
         )
 
 
-def on_screening(result: Result) -> Iterator[str]:
+def on_names(num_unread: int, num_found: int) -> Iterator[str]:
+    """Yield the note on strings that stand out without a name, if there are any."""
+    if num_unread:
+        yield (
+            f"{num_unread:,} of the {num_found:,} strings that stand out could not be"
+            " read: more bytes or more clients would name most"
+        )
+
+
+def on_screening(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
     """Yield the notes on cohorts whose sums honest clients cannot have, or were not looked at."""
-    told = result.secure_sum.get("screening")
-    if told is None or told["screen"] == "off":
+    screening = traffic.get("screening")
+    if screening is None or screening["screen"] == "off":
         return
-    refuses, refuse = told["screen"] == "refuse", opt.screen("refuse")
-    for found in told["rounds"]:
-        where = f" of round {found['round'] + 1}" if result.plan.num_rounds > 1 else ""
+    refuses, refuse = screening["screen"] == "refuse", opt.screen("refuse")
+    for found in screening["rounds"]:
+        where = f" of round {found['round'] + 1}" if plan.num_rounds > 1 else ""
         cohorts = f"the {found['cohorts']} cohorts{where}"
         if found["verdict"] == "not screened":
             # what an earlier run found is lost, which might have been a warning
@@ -98,15 +87,18 @@ def on_screening(result: Result) -> Iterator[str]:
             )
 
 
-def on_target(result: Result) -> Iterator[str]:
+def on_target(plan: Plan, intervals: Intervals | None) -> Iterator[str]:
     """Yield a note where the errors of an open domain are larger than the plan was made for.
 
     It has no pilot that would look at the frequencies beforehand.
+
+    Args:
+        plan: the plan of the campaign.
+        intervals: the intervals of its answer; None: none were made yet.
     """
-    target, intervals = result.plan.target, result.__dict__.get("intervals")
-    if target is None or intervals is None or not result.plan.is_open:
+    if plan.target is None or intervals is None or not plan.is_open:
         return
-    asked, expected = 100 * target.linf, 100 * intervals.predicted_linf
+    asked, expected = 100 * plan.target.linf, 100 * intervals.predicted_linf
     if expected > asked:
         yield (
             f"the largest error may be {expected:.3g} points, where the plan was made for"
@@ -115,16 +107,20 @@ def on_target(result: Result) -> Iterator[str]:
         )
 
 
-def _on_draw(result: Result) -> Iterator[str]:
+def on_draw(plan: Plan, draw: Mapping[str, Any] | None, has_rounds: bool) -> Iterator[str]:
     """Yield the note on the items that the bound on a client's items left out, if it left out any.
 
     Of silos, the bound is on the items of each of their people.
+
+    Args:
+        plan: the plan of the campaign.
+        draw: the field `draw` of a result.
+        has_rounds: whether the table has a column of rounds.
     """
-    draw = result.draw
     if draw is None or not draw["drawn_away"]:
         return
-    one, many = result.plan.nouns
-    where = " in a round" if "round" in result.columns else ""
+    one, many = plan.nouns
+    where = " in a round" if has_rounds else ""
     most = draw["max_items"]
     counted = in_number(most, f"one item of each {one} is", f"{{}} items of each {one} are")
     yield Note(
@@ -136,14 +132,21 @@ def _on_draw(result: Result) -> Iterator[str]:
     )
 
 
-def _on_repeats(result: Result) -> str:
-    """Return the note on those who count several times."""
-    one, many = result.plan.nouns
-    who = f"{one} of several rounds{' or silos' * result.plan.is_of_silos}"
-    said = f"a {who} counts in each: frequencies are shares of"
-    if result.repeats_are_private:  # nor is the noised number said: no note depends on the data
-        return f"{said} contributions, of how many {many} is private"
-    return f"{said} {result.num_contributions:,} contributions of {result.num_clients:,} {many}"
+def on_repeats(plan: Plan, num_contributions: int, num_clients: int | None) -> str:
+    """Return the note on those who count several times.
+
+    Args:
+        plan: the plan of the campaign.
+        num_contributions: the number of sketches in the sums.
+        num_clients: the number of those who made them; None: it is private, and the noised number
+            is not said either: no note depends on the data.
+    """
+    one, many = plan.nouns
+    who = f"{one} of several rounds{' or silos' * plan.is_of_silos}"
+    shares = f"a {who} counts in each: frequencies are shares of"
+    if num_clients is None:
+        return f"{shares} contributions, of how many {many} is private"
+    return f"{shares} {num_contributions:,} contributions of {num_clients:,} {many}"
 
 
 def on_spaces(domain: Domain) -> Iterator[str]:
@@ -185,7 +188,8 @@ def on_oddities(domain: Domain) -> Iterator[str]:
         )
 
 
-def _on_candidates(domain: Domain) -> Iterator[str]:
+def on_candidates(domain: Domain) -> Iterator[str]:
+    """Yield the notes on candidates that are not public, and on ids that two of them share."""
     if not domain.public:
         yield (
             "the candidate items are the distinct items of the input itself: in a real campaign"
@@ -198,8 +202,8 @@ def _on_candidates(domain: Domain) -> Iterator[str]:
         )
 
 
-def _on_sketch(result: Result) -> Iterator[str]:
-    plan = result.plan
+def on_sketch(plan: Plan) -> Iterator[str]:
+    """Yield a note where a histogram would be no larger than the sketch."""
     if plan.is_histogram:
         return
     if plan.domain_size <= plan.rows * plan.width:
@@ -207,9 +211,19 @@ def _on_sketch(result: Result) -> Iterator[str]:
         yield f"{histogram} (one-hot vectors) is no larger than this sketch, and has no collisions"
 
 
-def _on_decoder(result: Result, decoder: CampaignDecoder | None) -> Iterator[str]:
-    if kind_of(result.recovery).finds_rare_items and result.plan.privacy is None:
+def on_decoder(
+    plan: Plan, num_candidates: int, recovery: str, decoder: CampaignDecoder | None
+) -> Iterator[str]:
+    """Yield the notes on how sums are decoded.
+
+    Args:
+        plan: the plan of the campaign.
+        num_candidates: the number of candidates.
+        recovery: the name of the decoder.
+        decoder: the decoder after its fit and before shrinkage; None: nothing is fitted yet.
+    """
+    if kind_of(recovery).finds_rare_items and plan.privacy is None:
         yield RARE_ITEMS
-    yield from notes_on_choice(result.recovery, result.plan.rows, result.domain.size)
+    yield from notes_on_choice(recovery, plan.rows, num_candidates)
     if decoder is not None:
         yield from decoder.notes()

@@ -19,12 +19,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedtally.answer import summary, wording
+from fedtally.answer import amounts, field_names, sections, summary
 from fedtally.answer.estimates import Estimate, is_told_from_zero
-from fedtally.answer.fields import field_name, plan_fields, privacy_fields, told
+from fedtally.answer.noise_floor import Standing, doubted, standing
 from fedtally.answer.result import Result
-from fedtally.answer.screen import certainty, digits_of, has_widths
-from fedtally.answer.standing import Standing, doubted, standing
 from fedtally.answer.tables import printable
 from fedtally.base.text import escaped, in_number
 from fedtally.domain import Domain, Grid, Unread
@@ -132,7 +130,7 @@ class Listed:
 
     Attributes:
         unit: the noun for the things that are counted.
-        confidence: that of the limits.
+        confidence: the confidence of the limits.
         shares_counters: whether items share counters; in a histogram none does.
         domain: the candidates.
         draw: draws the list as bars, for a phone if it is called with True.
@@ -163,7 +161,7 @@ class Content:
         verdict: what was found, and how sure it is, a sentence each.
         privacy: what protects it, in one sentence; "": the banner says so.
         tables: the lists, each of `table`.
-        figures: those of `figures`.
+        figures: the charts, each of `figures`.
         sections: each of `section`.
         experts: the sections that are folded, each of `section`.
         drawn: what the bound on a client's items left out; "": nothing.
@@ -243,9 +241,9 @@ def _content(
     items = named[0] if len(named) == 1 and named != ["item"] else "items"
     return Content(
         **titled(head, "places" if isinstance(result.domain, Grid) else items),
-        question=wording.question(result),
-        banner=wording.banner(plan),
-        drawn=wording.drawn_away(result.draw),
+        question=sections.counted.line(result),
+        banner=sections.privacy.banner(plan),
+        drawn=sections.counted.drawn_away(result.draw),
         verdict=summary.verdict(
             shown or queried,
             result.num_contributions,
@@ -254,7 +252,7 @@ def _content(
             holds=summary.holding(result),
             is_exact=result.is_exact,
         ),
-        privacy=wording.privacy_sentence(plan) if plan.privacy else "",
+        privacy=sections.privacy.line(plan) if plan.privacy else "",
         tables=tables(of, shown, queried),
         figures=figures(of, shown),
         sections=_sections(result, estimates, queried, command, charged),
@@ -275,7 +273,7 @@ def titled(head: Head, items: str) -> dict[str, str]:
 
 
 def _listed(result: Result, estimates: Sequence[Estimate], num_unread: int = 0) -> Listed:
-    unread = f"{wording.counted(num_unread, 'more string')} could not be read, and may be noise"
+    unread = f"{amounts.counted(num_unread, 'more string')} could not be read, and may be noise"
     return Listed(
         unit=result.unit,
         confidence=result.confidence,
@@ -283,7 +281,7 @@ def _listed(result: Result, estimates: Sequence[Estimate], num_unread: int = 0) 
         domain=result.domain,
         draw=lambda narrow: result.plot(estimates=estimates, narrow=narrow),
         truth=result.true_frequencies,
-        left_out=unread if num_unread else wording.left_out(result, estimates),
+        left_out=unread if num_unread else sections.counted.left_out(result, estimates),
         standing=standing(result) if estimates else None,
     )
 
@@ -349,29 +347,29 @@ def _columns(
     of: Listed, estimates: Sequence[Estimate], truth: Sequence[float] | None
 ) -> list[Numbers]:
     """Return the columns of numbers: shares, the truth where it is known, counts and limits."""
-    digits = digits_of(estimates)
+    digits = sections.listed.digits_of(estimates)
 
     def share(value: float) -> str:
-        return wording.percent(value, digits)
+        return amounts.percent(value, digits)
 
     columns = [Numbers("share", [estimate.frequency for estimate in estimates], share)]
     columns += [] if truth is None else [Numbers("true", truth, share)]
     counts = [estimate.count for estimate in estimates]
     columns.append(Numbers(of.unit, counts, lambda count: f"{count:,.0f}"))
-    if has_widths(estimates):
+    if sections.listed.has_widths(estimates):
         ends = [e.low for e in estimates], [e.high for e in estimates]
         columns += _limits(of, "among those who took part", "took part", ends, share)
     lows = [estimate.population_low for estimate in estimates]
     highs = [estimate.population_high for estimate in estimates]
     widths = [high - low for low, high in zip(lows, highs, strict=True) if low is not None and high]
     if widths:
-        few = wording.decimals(widths)  # more would be decoration
+        few = amounts.decimals(widths)  # more would be decoration
         columns += _limits(
             of,
             "in the population they stand for",
             "population",
             (lows, highs),
-            lambda value: wording.percent(value, few),
+            lambda value: amounts.percent(value, few),
         )
     return columns
 
@@ -384,7 +382,7 @@ def _limits(
     show: Callable[[float], str],
 ) -> list[Numbers]:
     """Return the columns of the lower and upper limits of a kind."""
-    of_both = f"{group} ({wording.level(of.confidence)})"
+    of_both = f"{group} ({amounts.level(of.confidence)})"
     return [
         Numbers(head, values, show, of_both, f"{alone}: {head}")
         for head, values in zip(("lowest", "highest"), ends, strict=True)
@@ -443,13 +441,13 @@ def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
         sure = [estimate for estimate in estimates if is_told_from_zero(estimate)]
         places = grid.locate([estimate.item for estimate in sure])
         shares = [estimate.frequency for estimate in sure]
-        which = f"The {wording.counted(len(sure), 'listed cell')}"
+        which = f"The {amounts.counted(len(sure), 'listed cell')}"
     if not len(places):
         return []
     centres = grid.centres(places).tolist()
     closer = " Letters mark where cells crowd; these places are drawn closer below."
     caption = (
-        f"{which}. A cell is {wording.degrees(grid.step)} wide."
+        f"{which}. A cell is {sections.counted.degrees(grid.step)} wide."
         f"{closer * charts.has_closer_views(centres, shares, grid.step)}"
         " No outline of land is drawn, since fedtally has none."
     )
@@ -473,14 +471,14 @@ def _curve(of: Listed) -> list[Figure]:
     number, floor = len(found.above), found.floor
     said = (
         f"About {summary.rounded(number)} of {len(found.frequencies):,} candidates stand above"
-        f" noise, which hides shares below {wording.percent(floor, wording.decimals([floor]))}."
+        f" noise, which hides shares below {amounts.percent(floor, amounts.decimals([floor]))}."
     )
     shares = found.frequencies.tolist()
     return [
         Figure(
             lambda narrow: charts.rank_frequency(shares, number, floor, of.unit, narrow),
             f"How far down the list one can trust. {said} With"
-            f" {wording.level(found.confidence)} confidence somebody holds each of them.",
+            f" {amounts.level(found.confidence)} confidence somebody holds each of them.",
             f"Estimates by rank, with the noise floor. {said}",
         )
     ]
@@ -495,17 +493,17 @@ def _sections(
 ) -> list[dict[str, Any]]:
     plan, traffic = result.plan, result.secure_sum
     # without a truth the verdict has said so
-    errors = [("Error", wording.sure(result, [*listed, *named]))] * bool(result.evaluation)
+    errors = [("Error", sections.error.line(result, [*listed, *named]))] * bool(result.evaluation)
     ledger = [("Ledger", printable(charged, longest=len(charged)).plain)] if charged else []
     return [
-        section("How sure it is", [*errors, *certainty(result, listed, named)]),
+        section("How sure it is", [*errors, *sections.error.rows(result, listed, named)]),
         section("Notes", [], sentences(result.warnings)),
-        section("What it protects", ledger, wording.protects(plan)),
+        section("What it protects", ledger, sections.privacy.protects(plan)),
         section(
             "Who could learn what",
             [
-                *wording.learned(plan, traffic),
-                *wording.secure_sum_rows(traffic, wording.part_of_sum(result), wording.who(plan)),
+                *sections.trust.learned(plan, traffic),
+                *sections.trust.rows(plan, traffic, sections.counted.part_of_sum(result)),
             ],
         ),
         section(
@@ -513,8 +511,8 @@ def _sections(
             [
                 ("Command", command),
                 ("Version", f"fedtally {metadata.version('fedtally')}"),
-                ("Candidates", wording.candidates(result.domain)),
-                ("Upload", wording.cost(plan)),
+                ("Candidates", sections.counted.candidates(result.domain)),
+                *sections.cost.rows(plan),
             ],
         ),
     ]
@@ -523,7 +521,7 @@ def _sections(
 def _experts(result: Result) -> list[dict[str, Any]]:
     """Return the sections of numbers that an expert checks."""
     plan, traffic = result.plan, result.secure_sum
-    private, planned = privacy_fields(plan, traffic) or {}, plan_fields(plan)
+    private, planned = sections.privacy.fields(plan, traffic) or {}, sections.cost.fields(plan)
     del planned["spelling"]  # the upload says it
     if not private.get("rho_delta"):  # then nothing is excepted
         private.pop("rho_delta", None)
@@ -532,13 +530,13 @@ def _experts(result: Result) -> list[dict[str, Any]]:
             "Plan and decoder",
             [
                 ("Recovery", result.recovery),
-                *wording.sizing_rows(result.sizing),
-                *wording.target_rows(plan),
+                *sections.error.sizing_rows(result.sizing),
+                *sections.error.target_rows(plan),
                 *_named(planned | {"num_clients": result.num_clients}, plan),
             ],
         ),
         *(
-            [section("Privacy", [*wording.privacy_rows(plan, traffic), *_named(private, plan)])]
+            [section("Privacy", [*sections.privacy.rows(plan, traffic), *_named(private, plan)])]
             if private
             else []
         ),
@@ -575,8 +573,8 @@ def _capital(text: str) -> str:
 
 def _named(fields: dict[str, Any], plan: Plan) -> list[tuple[str, str]]:
     return [
-        (_capital(field_name(name, plan.is_of_silos)), _shown(name, value))
-        for name, value in told(fields).items()
+        (_capital(field_names.field_name(name, plan.is_of_silos)), _shown(name, value))
+        for name, value in field_names.told(fields).items()
         if not isinstance(value, bool)
     ]
 

@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedtally.answer import page, plan_words, wording
+from fedtally.answer import amounts, page, sections
 
 if TYPE_CHECKING:
     from fedtally.plan.bill import Bill
@@ -110,10 +110,10 @@ def _content(
     drawn, why_none = _curves(proposal, report)
     changes, why_same = _halved(proposal)
     return {
-        "title": plan_words.title(plan),
-        "banner": wording.banner(plan),
+        "title": sections.counted.plan_title(plan),
+        "banner": sections.privacy.banner(plan),
         "verdict": _verdict(proposal),
-        "privacy": plan_words.privacy(plan),
+        "privacy": sections.privacy.planned(plan),
         "figure": _figure(proposal, drawn) if drawn else None,
         "why_none": why_none,
         "costs": _costs(proposal, bill),
@@ -122,17 +122,20 @@ def _content(
         "why_same": why_same,
         "cautions": page.sentences(said.cautions),
         "account": page.section("The plan", [*said.account, ("Command", said.command)]),
-        "tables": [_stages(bill, wording.who(plan)), *([_numbers(drawn)] if drawn else [])],
+        "tables": [
+            _stages(bill, sections.counted.who(plan)),
+            *([_numbers(drawn)] if drawn else []),
+        ],
     }
 
 
 def _verdict(proposal: Proposal) -> str:
     """Return in one sentence what a plan takes of a client, and what it gives."""
-    plan, one = proposal.plan, wording.who(proposal.plan)
-    sends = f"Each {one} sends {wording.size(plan.bytes_per_client)}"
+    plan, one = proposal.plan, sections.counted.who(proposal.plan)
+    sends = f"Each {one} sends {amounts.size(plan.bytes_per_client)}"
     if plan.is_histogram and plan.privacy is None:
         return f"{sends}, and the counts are exact."
-    return f"{sends}, and the largest error is {plan_words.error(proposal)}."
+    return f"{sends}, and the largest error is {sections.error.planned(proposal)}."
 
 
 def _curves(proposal: Proposal, report: Callable[..., None]) -> tuple[list[Curve], str]:
@@ -175,11 +178,13 @@ def _figure(proposal: Proposal, curves: Sequence[Curve]) -> dict[str, str]:
 
     def draw(narrow: bool) -> str:
         mark = (plan.bytes_per_client, proposal.linf)
-        figure = charts.tradeoff(lines, mark, _named(own), unit=wording.who(plan), narrow=narrow)
+        figure = charts.tradeoff(
+            lines, mark, _named(own), unit=sections.counted.who(plan), narrow=narrow
+        )
         return base64.b64encode(charts.as_svg(figure)).decode()
 
     finding = _finding(proposal, {curve.epsilon: curve for curve in curves})
-    how_often = plan_words.campaigns(proposal.target.failure_probability)
+    how_often = sections.error.campaigns(proposal.target.failure_probability)
     about = (
         f"Predicted largest error, not exceeded in {how_often}, for sketches of {plan.rows} rows"
         f" and the schedule {plan.schedule}. The star is the plan."
@@ -198,9 +203,9 @@ def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
 
     own = tradeoff.epsilon_of(proposal)
     most, plan = curves[own].sizes[-1], proposal.plan
-    before, after = wording.size(plan.bytes_per_client), wording.size(most.bytes_per_client)
-    digits = wording.decimals([proposal.linf, most.linf])
-    shown, left = (wording.points(error, digits) for error in (proposal.linf, most.linf))
+    before, after = amounts.size(plan.bytes_per_client), amounts.size(most.bytes_per_client)
+    digits = amounts.decimals([proposal.linf, most.linf])
+    shown, left = (amounts.points(error, digits) for error in (proposal.linf, most.linf))
     is_last = most.max_bytes == plan.bytes_per_client
     more = "" if is_last else f"; {after} would bring it to {left}"
     found = [f"At {before} the predicted error is {shown}{more}."]
@@ -208,7 +213,7 @@ def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
     if free is not None:
         rest = free.sizes[-1].linf
         is_alike = rest > _ALIKE * most.linf
-        less = "about the same" if is_alike else f"{wording.points(rest)} there"
+        less = "about the same" if is_alike else f"{amounts.points(rest)} there"
         found.append(f"Without differential privacy it would be {less}.")
     return " ".join([*found, *_beyond(proposal)])
 
@@ -220,23 +225,23 @@ def _beyond(proposal: Proposal) -> Iterator[str]:
     better = tradeoff.histogram_within(proposal)
     if better is None:
         return
-    cost = wording.size(better.plan.bytes_per_client)
-    error = f"an error of {wording.points(better.linf)}" if better.linf else "no error"
+    cost = amounts.size(better.plan.bytes_per_client)
+    error = f"an error of {amounts.points(better.linf)}" if better.linf else "no error"
     yield f"A histogram takes {cost}, and has {error}."
 
 
 def _costs(proposal: Proposal, bill: Bill) -> Table:
-    one = wording.who(proposal.plan)
-    server = plan_words.seconds(plan_words.server_seconds(proposal, bill))
+    one = sections.counted.who(proposal.plan)
+    server = amounts.seconds(sections.cost.server_seconds(proposal, bill))
     rows = [
         (
             f"a {one}, in its round",
-            *map(wording.size, (bill.upload_bytes, bill.download_bytes)),
-            plan_words.seconds(bill.client_seconds),
+            *map(amounts.size, (bill.upload_bytes, bill.download_bytes)),
+            amounts.seconds(bill.client_seconds),
         ),
         (
             "the server, in all rounds",
-            *map(wording.size, (bill.sent_bytes, bill.received_bytes)),
+            *map(amounts.size, (bill.sent_bytes, bill.received_bytes)),
             server,
         ),
     ]
@@ -255,10 +260,10 @@ def _halved(proposal: Proposal) -> tuple[Table | None, str]:
     found = list(tradeoff.halvings(proposal))
     if not found:
         return None, "The planner found no single change that halves the error."
-    now, then = map(wording.points, (linf, linf / 2))
-    rows = [("this plan", wording.size(plan.bytes_per_client), "")]
+    now, then = map(amounts.points, (linf, linf / 2))
+    rows = [("this plan", amounts.size(plan.bytes_per_client), "")]
     rows += [_changed(proposal, one) for one in found]
-    columns = ("what changes", f"bytes per {wording.who(plan)}", "type instead")
+    columns = ("what changes", f"bytes per {sections.counted.who(plan)}", "type instead")
     return Table(f"From {now} to {then}: one change each", columns, rows), ""
 
 
@@ -277,12 +282,12 @@ def _changed(proposal: Proposal, found: Halved) -> tuple[str, str, str]:
         name = _CHANGED[way.what]
         flag = {"clients": "--clients", "cohort": "--max-cohort"}.get(way.what)
         options += [] if flag is None else [f"{flag} {way.value:.0f}"]
-    return name, wording.size(found.plan.bytes_per_client), " ".join(options)
+    return name, amounts.size(found.plan.bytes_per_client), " ".join(options)
 
 
 def _stages(bill: Bill, unit: str) -> Table:
     def texts(sizes: Iterable[float], cpu: float) -> list[str]:
-        return [*(wording.size(one) if one else "" for one in sizes), plan_words.seconds(cpu)]
+        return [*(amounts.size(one) if one else "" for one in sizes), amounts.seconds(cpu)]
 
     rows = [
         [
@@ -292,7 +297,7 @@ def _stages(bill: Bill, unit: str) -> Table:
         ]
         for stage in bill.stages
     ]
-    rows.append(["decoding", "", "", "", "", "", plan_words.seconds(bill.decoding_seconds)])
+    rows.append(["decoding", "", "", "", "", "", amounts.seconds(bill.decoding_seconds)])
     columns = [f"{unit} sends", f"{unit} gets", f"{unit} CPU"]
     columns += ["server gets", "server sends", "server CPU"]
     return Table("What each stage costs", ("stage", *columns), rows)
@@ -301,14 +306,14 @@ def _stages(bill: Bill, unit: str) -> Table:
 def _numbers(curves: Sequence[Curve]) -> Table:
     """Return the numbers of the chart."""
     sizes = sorted({one.max_bytes for curve in curves for one in curve.sizes})
-    digits = wording.decimals([one.linf for curve in curves for one in curve.sizes])
+    digits = amounts.decimals([one.linf for curve in curves for one in curve.sizes])
     rows = []
     for budget in sizes:
         errors = [
             next((one.linf for one in curve.sizes if one.max_bytes == budget), None)
             for curve in curves
         ]
-        shown = ["" if e is None else wording.points(e, digits).split()[0] for e in errors]
+        shown = ["" if e is None else amounts.points(e, digits).split()[0] for e in errors]
         rows.append([f"{budget:,}", *shown])
     names = [_named(curve.epsilon) for curve in curves]
     return Table(

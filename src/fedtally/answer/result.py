@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.answer import files, notes
-from fedtally.answer import provenance as told
+from fedtally.answer import notes, provenance, saving
 from fedtally.answer.estimates import (
     Estimate,
     Uncertainty,
@@ -23,13 +22,19 @@ from fedtally.answer.estimates import (
     uncertainty,
     with_doubts,
 )
-from fedtally.answer.evaluation import Evaluation, NameEvaluation, Truth, evaluate
-from fedtally.answer.files import check_table_fits
+from fedtally.answer.evaluation import (
+    Evaluation,
+    NameEvaluation,
+    Truth,
+    evaluate,
+    evaluate_names,
+)
+from fedtally.answer.exports import check_table_fits
 from fedtally.answer.frames import NOTEBOOK_ROWS, Tabular, notebook_table
 from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings, Unread
 from fedtally.domain.columns import as_text
-from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError, arg
+from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError, arg, opt
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.decoders import OPEN
@@ -102,7 +107,7 @@ class Result(Tabular):
         columns: the names of the table's columns by the part that they play ("item", "client",
             "round", "count"), where the source says which there are. A column without a name has
             an empty list.
-        words: of a public list, those whose hashes stand out (`recognise`).
+        words: the words of a public list whose hashes stand out (`recognise`).
         known_fit: the fit that joint recovery found in these sums before; None: it looks for one.
         known_names: the names of an open domain that were read from these sums before; None: they
             are read when somebody asks for them.
@@ -162,7 +167,7 @@ class Result(Tabular):
         self.truth = truth
         self._warnings = tuple(warnings)
         self.missing, self.command = missing, command
-        self.secure_sum: dict[str, Any] = dict(secure_sum or told.planned_sum(plan))
+        self.secure_sum: dict[str, Any] = dict(secure_sum or provenance.planned_sum(plan))
         self.draw = None if draw is None else dict(draw)
         self.columns = {part: [str(n) for n in names] for part, names in (columns or {}).items()}
         self.sizing = None if sizing is None else dict(sizing)
@@ -186,25 +191,21 @@ class Result(Tabular):
         self.confidence, self.interval_kind = self.decoding.confidence, self.decoding.intervals
         self._made: dict[tuple[str, float], Intervals] = {}
         self.evaluation: Evaluation | NameEvaluation | None = None
-        # each adds noise to each of its sums
-        self._silos_in_sums = sum(sketch.num_silos for sketch in self.sketches)
-        self.num_silos = (
-            self._silos_in_sums
-            if num_silos is None
-            else validate.integer(
-                min(1, self._silos_in_sums), self._silos_in_sums, num_silos=num_silos
-            )
-        )
+        self._count(attendance, num_silos)
+
+    def _count(self, attendance: Sequence[int] | None, num_silos: int | None) -> None:
+        """Set the numbers of contributions, clients and silos; refuse numbers that do not fit."""
+        silos = self._silos_in_sums = sum(sketch.num_silos for sketch in self.sketches)
+        self.num_silos = silos  # each adds noise to each of its sums
+        if num_silos is not None:
+            self.num_silos = validate.integer(min(1, silos), silos, num_silos=num_silos)
         self.num_contributions = sum(sketch.num_clients for sketch in self.sketches)
         if self.num_contributions < 1:
             raise InvalidInputError(
                 "no client took part in any landed round: there is no frequency to estimate"
             )
-        self.attendance = (
-            [self.num_contributions]
-            if attendance is None
-            else [int(number) for number in attendance]
-        )
+        each_once = [self.num_contributions]
+        self.attendance = each_once if attendance is None else [int(n) for n in attendance]
         # k rounds of a client are k contributions
         counted = sum(rounds * number for rounds, number in enumerate(self.attendance, start=1))
         if counted != self.num_contributions or min(self.attendance) < 0:
@@ -338,7 +339,7 @@ class Result(Tabular):
         with the result. A list of what clients hold is not public.
 
         Args:
-            columns: of text, one after the other: the list may be larger than the memory.
+            columns: the words, a column of text after the other: they may exceed the memory.
 
         Raises:
             InvalidInputError: the domain is not open.
@@ -419,43 +420,66 @@ class Result(Tabular):
         changed: dict[str, Any] = {
             name: value for name, value in asked.items() if value is not None
         }
+        # shrinkage moves the least of them above or below what is listed
+        names = self.known_names if objective in (None, self.objective) else None
         return Result(
             self.plan,
             self.domain,
             self.sketches,
             decoding=replace(self._asked, **changed),
             truth=self.truth,
-            warnings=self._warnings,
-            missing=self.missing,
-            secure_sum=self.secure_sum,
-            sizing=self.sizing,
-            attendance=self.attendance,
-            num_silos=self.num_silos,
-            draw=self.draw,
-            columns=self.columns,
-            words=self.words,
             known_fit=self.known_fit,
-            # shrinkage moves the least of them above or below what is listed
-            known_names=self.known_names if objective in (None, self.objective) else None,
-            command=self.command,
+            **self._account() | {"timings": None, "known_names": names},
         )
+
+    def _account(self) -> dict[str, Any]:
+        """Return what this answer says of how it was made, as keywords of `Result`."""
+        return {
+            "command": self.command,
+            "warnings": list(self._warnings),
+            "missing": self.missing,
+            "secure_sum": self.secure_sum,
+            "sizing": self.sizing,
+            "timings": self.timings,
+            "attendance": self.attendance,
+            "draw": self.draw,
+            "columns": self.columns,
+            "words": list(self.words),
+            "num_silos": self.num_silos,
+            "known_names": None if self.known_names is None else list(self.known_names),
+        }
 
     @property
     def cautions(self) -> tuple[str, ...]:
         """Those of the `warnings` that say what these data and this privacy do to the numbers."""
         spaces, odd = notes.on_spaces(self.domain), notes.on_oddities(self.domain)
-        return (*self.alarms, *spaces, *odd, *self._warnings, *notes.on_target(self))
+        # Past the cached properties, here and below: whoever asks for notes must not start a fit.
+        target = notes.on_target(self.plan, self.__dict__.get("intervals"))
+        return (*self.alarms, *spaces, *odd, *self._warnings, *target)
 
     @property
     def alarms(self) -> tuple[str, ...]:
         """Those of the `cautions` that say that clients may have lied (docs/screening.md)."""
-        return tuple(notes.on_screening(self))
+        return tuple(notes.on_screening(self.plan, self.secure_sum))
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Notes that a reader of the numbers needs, on the data and on how they are decoded."""
-        # Past the cached properties: whoever asks for notes must not start a fit.
-        return tuple(notes.on(self, self.__dict__.get("_recovered")))
+        plan, domain, traffic = self.plan, self.domain, self.secure_sum
+        repeats: list[str] = []
+        if self.unit == "contributions":
+            clients = None if self.repeats_are_private else self.num_clients
+            repeats = [notes.on_repeats(plan, self.num_contributions, clients)]
+        return (
+            *self.cautions,
+            *notes.on_reports(plan, traffic),
+            *notes.on_names(self.num_unread, len(self.__dict__.get("_found", ()))),
+            *notes.on_draw(plan, self.draw, "round" in self.columns),
+            *notes.on_candidates(domain),
+            *repeats,
+            *notes.on_sketch(plan),
+            *notes.on_decoder(plan, domain.size, self.recovery, self._fitted),
+        )
 
     def __repr__(self) -> str:
         candidates = "none" if self.plan.is_open else f"{self.domain.size:,}"
@@ -673,6 +697,16 @@ class Result(Tabular):
         self._check_table_fits(memory)
         return np.concatenate([block for _, _, block in self.blocks()])
 
+    def _counts(self, memory: int | None) -> tuple[F64, Limits | None]:
+        """Return the estimated count and the limits of every candidate, by position."""
+        return self._all_counts(memory), self.limits(memory)
+
+    def _counts_of_found(self) -> tuple[F64, Limits | None]:
+        """Return the estimated count and the limits of every hash that stands out, rising."""
+        ids = self.found.view(np.uint64)
+        limits = None if self.intervals is None else clip_limits(self.intervals.at(ids))
+        return self.decoder.at(ids), limits
+
     def _check_table_fits(self, memory: int | None) -> None:
         """Raise MemoryLimitError unless a table of all candidates fits, beside the decoder."""
         plan = self.plan
@@ -727,18 +761,11 @@ class Result(Tabular):
         import pyarrow as pa
 
         columns: dict[str, Any] = {}
-        if self.plan.is_open:
-            found = self.found
-            counts = self.decoder.at(found.view(np.uint64))
-            limits = None
-            if self.intervals is not None:
-                limits = clip_limits(self.intervals.at(found.view(np.uint64)))
-        else:
-            counts, limits = self._all_counts(memory), self.limits(memory)
+        counts, limits = self._counts_of_found() if self.plan.is_open else self._counts(memory)
         frequencies = counts / self.num_contributions
         order = np.argsort(-frequencies, kind="stable")
         if self.plan.is_open:
-            hashes = found[order].tolist()
+            hashes = self.found[order].tolist()
             labels = pa.array([self.names.get(h) for h in hashes], pa.string())
             columns["hash"] = pa.array([str(Unread.of(h))[1:] for h in hashes], pa.string())
         else:
@@ -855,7 +882,16 @@ class Result(Tabular):
         True counts are not written. Candidates are: in a domain `input` they are the clients' own
         items.
         """
-        files.save(self, path)
+        saved = saving.SavedResult(
+            self.plan,
+            self.domain,
+            self.sketches,
+            replace(self.decoding, recovery=self.recovery),
+            self.known_fit,
+            self.evaluation,
+            self._account(),
+        )
+        saving.save(saved, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
@@ -864,7 +900,18 @@ class Result(Tabular):
         Raises:
             UnreadableFileError: the file is missing, damaged, or of another kind.
         """
-        return files.load(cls, path)
+        saved = saving.load(path)
+        with saving.refused_as_damage(path):
+            result = cls(
+                saved.plan,
+                saved.domain,
+                saved.sketches,
+                decoding=saved.decoding,
+                known_fit=saved.fit,
+                **saved.account,
+            )
+        result.evaluation = saved.evaluation
+        return result
 
     def evaluate(self, k: int = 20) -> Evaluation | NameEvaluation:
         """Compare all estimates with the truth, and keep the figures as `evaluation`.
@@ -875,7 +922,37 @@ class Result(Tabular):
             InvalidInputError: the truth is not known: the result was loaded from a file, or
                 evaluation was not asked for.
         """
-        self.evaluation = evaluate(self, k)
+        if self.truth is None:
+            raise InvalidInputError(
+                f"the truth is not known here: run estimate with {opt.evaluate(True)}"
+            )
+        if isinstance(self.domain, OpenStrings):
+            target = self.plan.target
+            threshold = (
+                2 * target.linf
+                if target is not None
+                else min((estimate.frequency for estimate in self.top(k)), default=0.0)
+            )
+            self.evaluation = evaluate_names(
+                self.truth,
+                self.domain,
+                self.decoder,
+                self.intervals,
+                self.names,
+                self.found,
+                self.num_contributions,
+                threshold,
+            )
+        else:
+            self.evaluation = evaluate(
+                self.truth,
+                self.domain,
+                self.blocks(),
+                self.intervals,
+                self.top(min(k, self.domain.size)) if k else [],
+                self.num_contributions,
+                k,
+            )
         return self.evaluation
 
     def block_bounds(self) -> Iterator[tuple[int, int]]:

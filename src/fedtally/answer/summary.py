@@ -9,18 +9,9 @@ from datetime import date
 
 import numpy as np
 
+from fedtally.answer import amounts, sections
 from fedtally.answer.estimates import Estimate, is_told_from_zero, largest_uncertainty
 from fedtally.answer.result import Result
-from fedtally.answer.wording import (
-    NOT_ESTIMATED,
-    counted,
-    decimals,
-    drawn_away,
-    level,
-    percent,
-    points,
-    those,
-)
 from fedtally.base.text import escaped, in_number, shortened
 
 _LONGEST = 40  # columns of a name within a sentence
@@ -56,7 +47,7 @@ def title(items: str, sources: Sequence[str]) -> str:
         return f"Most frequent {items}"
     where = " and ".join(sources)
     if len(sources) > _MOST_NAMED:
-        where = counted(len(sources), "source")
+        where = amounts.counted(len(sources), "source")
     return f"Most frequent {items} in {where}"
 
 
@@ -97,7 +88,7 @@ def holding(result: Result) -> str:
     """
     # Under privacy nobody may know whether a client had more than were drawn.
     is_hidden = result.plan.privacy is not None and "client" in result.columns
-    if drawn_away(result.draw) or is_hidden:
+    if sections.counted.drawn_away(result.draw) or is_hidden:
         some = in_number(result.plan.max_items, "the drawn item", "among the drawn items")
         return f"is {some} of"
     return "is in" if result.unit == "contributions" else "is held by"
@@ -115,7 +106,7 @@ def verdict(
     """Return what was found, and how sure it is, in a sentence each.
 
     Args:
-        listed: the top items, as `standing.doubted` returns them.
+        listed: the top items, as `noise_floor.doubted` returns them.
         number: how many clients, people or contributions took part.
         unit: the noun for them, in the plural.
         confidence: the confidence of the limits.
@@ -134,11 +125,11 @@ def verdict(
     sure = [estimate for estimate in listed if is_told_from_zero(estimate)]
     if not sure:
         some = "No item surely stands above noise" if listed else "No item is listed"
-        return [f"{some} among {those(number, unit)}."]
-    digits = decimals([sure[min(1, len(sure) - 1)].frequency])
-    first = f"{quoted(sure[0].item)} {holds} {percent(sure[0].frequency, digits)} of {unit}"
+        return [f"{some} among {sections.counted.those(number, unit)}."]
+    digits = amounts.decimals([sure[min(1, len(sure) - 1)].frequency])
+    first = f"{quoted(sure[0].item)} {holds} {amounts.percent(sure[0].frequency, digits)} of {unit}"
     if len(sure) > 1:
-        first += f", then {quoted(sure[1].item)} with {percent(sure[1].frequency, digits)}"
+        first += f", then {quoted(sure[1].item)} with {amounts.percent(sure[1].frequency, digits)}"
     return [f"{first}.", *_sure(sure, number, unit, confidence, is_exact)]
 
 
@@ -147,16 +138,16 @@ def _sure(
 ) -> list[str]:
     off = largest_uncertainty(shown)
     if off is None:
-        return [f"How far off these numbers may be was {NOT_ESTIMATED}."]
+        return [f"How far off these numbers may be was {sections.error.NOT_ESTIMATED}."]
     here, wider = off
-    among = f"among {those(number, unit)}"
-    beyond = f"if they stand for more people ({level(confidence)})"
+    among = f"among {sections.counted.those(number, unit)}"
+    beyond = f"if they stand for more people ({amounts.level(confidence)})"
     each = in_number(len(shown), "Right", "Each is right")
     if here <= _ROUNDING:
         exact = "The counts are exact" if is_exact else "No error was found"
-        return [f"{exact} {among}. {each} within {points(wider)} {beyond}."]
-    more = points(wider).removesuffix(" points")
-    return [f"{each} within {points(here)} {among}, and {more} {beyond}."]
+        return [f"{exact} {among}. {each} within {amounts.points(wider)} {beyond}."]
+    more = amounts.points(wider).removesuffix(" points")
+    return [f"{each} within {amounts.points(here)} {among}, and {more} {beyond}."]
 
 
 def quoted(item: str | int) -> str:
@@ -177,11 +168,13 @@ def bars_said(listed: Sequence[Estimate]) -> str:
     """
     shown = [e for e in listed if is_told_from_zero(e)][:_MOST_SAID]
     some = ", ".join(
-        f"{shortened(escaped(str(e.item)), _LONGEST)} {percent(e.frequency)}" for e in shown
+        f"{shortened(escaped(str(e.item)), _LONGEST)} {amounts.percent(e.frequency)}" for e in shown
     )
     more = ", and more" * (len(shown) < len(listed))
     found = f": {some}{more}" if some else ", of which none stands above noise"
-    return f"Bars of {counted(len(listed), 'item')}{found}. The table below has the numbers."
+    return (
+        f"Bars of {amounts.counted(len(listed), 'item')}{found}. The table below has the numbers."
+    )
 
 
 def map_said(centre: Sequence[float], share: float, number: int) -> str:
@@ -197,8 +190,8 @@ def map_said(centre: Sequence[float], share: float, number: int) -> str:
     """
     place = f"{centre[0]:.6g}, {centre[1]:.6g}"
     return (
-        f"Map of {counted(number, 'cell')}. The most frequent one, around {place}, holds"
-        f" {percent(share)}."
+        f"Map of {amounts.counted(number, 'cell')}. The most frequent one, around {place}, holds"
+        f" {amounts.percent(share)}."
     )
 
 

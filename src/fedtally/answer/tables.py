@@ -191,7 +191,7 @@ def _taken(columns: Sequence[Column]) -> int:
 
 
 def elided(label: Text, columns: int) -> Text:
-    """Return a label in so many columns, elided in the middle: items often differ at their ends.
+    """Return a label that fits `columns`, elided in the middle: items often differ at their ends.
 
     >>> elided(printable("https://example.org/1"), 9).plain
     'http…rg/1'

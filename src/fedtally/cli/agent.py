@@ -727,17 +727,17 @@ def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
 
 def _server_row(plan: Plan) -> tuple[str, str]:
     """Return the row on who sums, and what is believed of them."""
-    from fedtally.answer import wording
+    from fedtally.answer import amounts
 
     if (servers := plan.summing.servers) is not None:
-        liars = wording.counted(servers.corrupt, "client")
+        liars = amounts.counted(servers.corrupt, "client")
         return "Servers", f"two, which must not work together; each may lie, with up to {liars}"
     p = plan.summing.of_cohorts().parameters
     server = {
         "active": "may lie, with up to",
         "semi-honest": "is trusted to follow the protocol, and may read along with up to",
     }[str(p.adversary)]
-    return "Server", f"{server} {wording.counted(p.corrupt, 'client')}"
+    return "Server", f"{server} {amounts.counted(p.corrupt, 'client')}"
 
 
 def _strangers_rows(settings: Settings, plan: Plan) -> list[tuple[str, str]]:

@@ -69,12 +69,12 @@ def audit(plan: str, campaigns: int | None, as_json: bool, quiet: bool) -> int:
 
 def document(found: AuditResult) -> dict[str, Any]:
     """Return the JSON document of an audit."""
-    from fedtally.answer import fields
+    from fedtally.answer import sections
 
     return {
         "schema": "fedtally-audit/1",
-        "plan": fields.plan_fields(found.audit.plan),
-        "privacy": fields.privacy_fields(found.audit.plan),
+        "plan": sections.cost.fields(found.audit.plan),
+        "privacy": sections.privacy.fields(found.audit.plan),
         "campaigns": found.audit.runs,
         "clients_per_round": found.clients,
         "releases": [
@@ -96,7 +96,7 @@ def view(found: AuditResult) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from fedtally.answer import tables, wording
+    from fedtally.answer import amounts, sections, tables
 
     plan = found.audit.plan
     one, many = plan.nouns
@@ -112,22 +112,26 @@ def view(found: AuditResult) -> RenderableType:
         moved = f"one {one} moved all releases together by at most {seen.distance:.4g} (l2 norm)"
         rows.append(("", f"{moved}; the noise allows for {seen.sensitivity:.4g}"))
     rows.append(("Bounds", _bounds(found)))
-    rows += [("Power", _power(found)), *wording.privacy_rows(plan), ("Plan", plan.fingerprint[:16])]
-    number = wording.counted(found.audit.runs, "campaign")
-    title = f"Audit of {number}, {wording.counted(len(found.releases), 'release')} each"
+    rows += [
+        ("Power", _power(found)),
+        *sections.privacy.rows(plan),
+        ("Plan", plan.fingerprint[:16]),
+    ]
+    number = amounts.counted(found.audit.runs, "campaign")
+    title = f"Audit of {number}, {amounts.counted(len(found.releases), 'release')} each"
     return Group(tables.heading(title), _table(found), Text(), tables.facts(rows))
 
 
 def _bounds(found: AuditResult) -> str:
     """Return which bounds were tested: on items, on the sketch by a clip, on a person's silos."""
-    from fedtally.answer import wording
+    from fedtally.answer import amounts
 
     plan = found.audit.plan
     clipped = plan.privacy is not None and plan.privacy.event.is_clipped
     planned = ["items", *["clip"] * clipped, *["silos"] * plan.is_of_silos]
     _, many = plan.nouns
     tested = [
-        f"{name} (in {wording.counted(found.bounds[name], 'campaign')})"
+        f"{name} (in {amounts.counted(found.bounds[name], 'campaign')})"
         for name in planned
         if name in found.bounds
     ]

@@ -107,7 +107,7 @@ def campaign() -> None:
 @json_option
 def init(name: Path, plan: str, as_json: bool, **given: Any) -> None:
     """Make the folder NAME of a campaign. Nothing is asked of anybody yet: that is run."""
-    from fedtally.answer import wording
+    from fedtally.answer import sections
     from fedtally.campaign.driver import Deadlines
     from fedtally.campaign.folder import CampaignFolder
 
@@ -116,8 +116,8 @@ def init(name: Path, plan: str, as_json: bool, **given: Any) -> None:
     made = CampaignFolder.create(name, plan, deadlines=deadlines, **given)
     honest = made.plan.summing.honest_clients
     console.note(
-        f"made {name}: {view.planned(made)}; {wording.honesty(honest)}; next: fedtally campaign run"
-        f" {name} {', or '.join(row.usage for row in ENGINES.values())}",
+        f"made {name}: {view.planned(made)}; {sections.trust.honesty(honest)}; next:"
+        f" fedtally campaign run {name} {', or '.join(row.usage for row in ENGINES.values())}",
         as_json,
     )
     if as_json:
@@ -351,7 +351,7 @@ def result(
 @json_option
 def status(name: Path, names: bool, as_json: bool) -> None:
     """Show the rounds and sessions of the campaign NAME. It disturbs no process that runs it."""
-    from fedtally.answer import wording
+    from fedtally.answer import sections
     from fedtally.campaign.folder import CampaignFolder
 
     folder = CampaignFolder.open(name)
@@ -363,7 +363,7 @@ def status(name: Path, names: bool, as_json: bool) -> None:
     if as_json:
         console.show_json({"schema": "fedtally-campaign-status/1", **document})
     else:
-        view.show_status(document, wording.who(folder.plan))
+        view.show_status(document, sections.counted.who(folder.plan))
 
 
 @click.command(name="list", cls=Command, short_help="List the campaigns in a folder.")
@@ -523,12 +523,11 @@ def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
         landed: the number of rounds that landed.
         reached: the options of the engine that carried the bytes, as they are typed.
     """
-    from fedtally.answer import wording
-    from fedtally.answer.wording import counted
+    from fedtally.answer import amounts, sections
     from fedtally.campaign.transports.pace import Ending
 
     name, rounds = folder.path, folder.plan.num_rounds
-    least, who = folder.plan.summing.least_clients, wording.who(folder.plan)
+    least, who = folder.plan.summing.least_clients, sections.counted.who(folder.plan)
     refusals = ", ".join(
         f"{number:,} {code.name} ({code.meaning})" for code, number in ran.refusals.most_common()
     )
@@ -537,8 +536,8 @@ def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
         " connected in all"
     )
     silent = (
-        f"nobody answered {counted(ran.unanswered, 'invitation')}: the owners of these {who}s run"
-        " fedtally agent check, which says whether they accepted the plan"
+        f"nobody answered {amounts.counted(ran.unanswered, 'invitation')}: the owners of these"
+        f" {who}s run fedtally agent check, which says whether they accepted the plan"
     )
     why = {
         Ending.DRAINED: "was drained",

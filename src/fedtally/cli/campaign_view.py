@@ -24,12 +24,13 @@ _TELL_SECONDS = 30  # between two lines about clients that are waited for
 
 def planned(folder: CampaignFolder) -> str:
     """Return in words what a campaign will do."""
-    from fedtally.answer.wording import counted, who
+    from fedtally.answer import amounts, sections
 
     plan = folder.plan
     least, most = plan.summing.least_clients, plan.summing.most_clients
     of = in_range(least, most)
-    return f"{counted(plan.num_rounds, 'round')}, in sessions of {of} {who(plan)}s"
+    rounds = amounts.counted(plan.num_rounds, "round")
+    return f"{rounds}, in sessions of {of} {sections.counted.who(plan)}s"
 
 
 def show_status(found: dict[str, Any], who: str) -> None:
@@ -90,9 +91,9 @@ def show_list(found: list[dict[str, Any]]) -> None:
 
 def show_given_up(ended: int, as_json: bool, then: str) -> None:
     """Print how many open sessions were given up, and what comes then."""
-    from fedtally.answer.wording import counted
+    from fedtally.answer import amounts
 
-    console.note(f"gave up {counted(ended, 'open session')}; {then}", as_json)
+    console.note(f"gave up {amounts.counted(ended, 'open session')}; {then}", as_json)
     if as_json:
         console.show_json({"schema": "fedtally-given-up/1", "sessions": ended})
 
@@ -109,13 +110,13 @@ def show_result(
         details: also say how it was made.
         how: the option or the command that shows the details.
     """
-    from fedtally.answer import fields, screen
+    from fedtally.answer import documents, screen
 
     with console.Progress() as progress:
         found.prepare(progress)
         estimates = found.top(top, progress=progress)
     if as_json:
-        console.show_json(fields.document(found, estimates))
+        console.show_json(documents.of_result(found, estimates))
     else:
         console.show(screen.answer(found, estimates, details=details, how=how))
 
@@ -139,8 +140,8 @@ class Progress:
     the rest takes at the pace of this run.
 
     Args:
-        folder: of the campaign.
-        driver: of the campaign; None: another process has it, and there are no bars.
+        folder: the folder of the campaign.
+        driver: the driver of the campaign; None: another process has it, and there are no bars.
         quiet: show nothing.
     """
 
@@ -200,14 +201,16 @@ class Progress:
         """
         import time
 
-        from fedtally.answer.wording import counted, who
+        from fedtally.answer import amounts, sections
 
-        unit = who(self._folder.plan)
+        unit = sections.counted.who(self._folder.plan)
         running = {one.session: one for one in self._running()}
         for name, one in running.items():
             if self._phases.get(name) != one.phase:
                 # Another process alone knows how many of the drawn clients are asked now.
-                whom = f"its {unit}s" if self._driver is None else counted(one.clients, unit)
+                whom = (
+                    f"its {unit}s" if self._driver is None else amounts.counted(one.clients, unit)
+                )
                 self.note(
                     f"round {one.round}, session {name.hex()[:8]}: asks {whom} for"
                     f" {_ASKED_FOR[one.phase]}"
@@ -246,18 +249,18 @@ class Progress:
 
     def _tell_ends(self) -> None:
         """Print how sessions ended that are not told yet."""
-        from fedtally.answer.wording import counted, who
+        from fedtally.answer import amounts, sections
         from fedtally.store import StoreError
 
         try:
             found = self._folder.status()
         except StoreError:
             return  # the driver asks the store again; these ends are told with the next one
-        unit, self._landed = who(self._folder.plan), sum(found.landed.values())
+        unit, self._landed = sections.counted.who(self._folder.plan), sum(found.landed.values())
         new = [one for one in found.ended if one.session not in self._told]
         for one in new:
             self._told.add(one.session)
-            how = one.why or f"landed, the sum of {counted(one.num_clients, unit)}"
+            how = one.why or f"landed, the sum of {amounts.counted(one.num_clients, unit)}"
             self.note(f"round {one.round}, session {one.session.hex()[:8]}: {how}")
         if any(one.why is None for one in new) and (left := self._left()):
             self.note(f"{self._landed:,} of {self._most():,} {unit}s are in sums; {left}")
@@ -278,11 +281,13 @@ class Progress:
 
     def _draw_whole(self) -> None:
         """Draw the bar of the whole campaign."""
-        from fedtally.answer.wording import who
+        from fedtally.answer import sections
 
         if self._bars is not None:
             left = self._left()
-            how = f"{who(self._folder.plan)}s in sums" + (f", {left}" if left else "")
+            how = f"{sections.counted.who(self._folder.plan)}s in sums" + (
+                f", {left}" if left else ""
+            )
             self._bars.update(self._whole, completed=self._landed, how=how)
 
     def _draw(self, running: dict[bytes, RunningSession]) -> None:

@@ -212,7 +212,7 @@ def _files_of(ledger: str | None) -> list[str]:
 
 def _check_answerable(source: Source, simulation: Simulation, options: dict[str, Any]) -> None:
     """Refuse, before anything is spent, questions that a declared domain cannot answer."""
-    from fedtally.answer.files import check_table_fits
+    from fedtally.answer.exports import check_table_fits
     from fedtally.domain import OpenStrings
     from fedtally.recovery.decoding import MAX_ENUMERATED, check_enumerable
     from fedtally.simulation.run import declared
@@ -248,7 +248,7 @@ def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Res
 
 def _hints(result: Result, options: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the options that lead on from an answer."""
-    from fedtally.answer.wording import size
+    from fedtally.answer import amounts
 
     plan = result.plan
     is_public = plan.is_open or plan.domain["public"]
@@ -257,7 +257,7 @@ def _hints(result: Result, options: dict[str, Any]) -> list[tuple[str, str]]:
     if not (plan.is_histogram or is_public):
         exact = plan.one_hot_bytes_per_client
         if exact <= plan.bytes_per_client:  # clients can send it once they share a list
-            hints.append(("--domain FILE", f"a shared list: a histogram, {size(exact)}"))
+            hints.append(("--domain FILE", f"a shared list: a histogram, {amounts.size(exact)}"))
     hints += [] if options["save"] else [("--save FILE", "for fedtally query: other items, later")]
     return hints + ([] if options["report"] else [("--report FILE.html", "a page to share")])
 
@@ -269,7 +269,7 @@ def _answer(
     charged: str = "",
 ) -> None:
     """Write the files that were asked for, and print the answer."""
-    from fedtally.answer import fields, screen
+    from fedtally.answer import documents, screen
 
     # everything is computed before anything is printed, so that an error leaves no half answer
     estimates = _top(result, options)
@@ -277,7 +277,7 @@ def _answer(
     if not charged:
         _write_files(result, options)
     if options["as_json"]:
-        console.show_json(fields.document(result, estimates, queried))
+        console.show_json(documents.of_result(result, estimates, queried))
     else:
         how = {"details": options["details"], "hints": hints, "charged": charged}
         console.show(screen.answer(result, estimates, queried, **how))

@@ -245,12 +245,12 @@ def _in_words(event: dict[str, Any]) -> str:
     ...            "max_items": 1})
     'skellam, variance 500, 5 rows; 2 rounds, 1 item'
     """
-    from fedtally.answer import wording
+    from fedtally.answer import amounts
 
     times, items = (event[name] for name in ("participations", "max_items"))
     silos = event.get("silos_per_person", 1)  # written only where it is above 1
     return (
         f"{event['mechanism']}, variance {event['variance']:.6g},"
-        f" {wording.counted(event['rows'], 'row')}; {wording.counted(times, 'round')},"
-        f" {wording.counted(items, 'item')}{f', {silos:,} silos of a person' if silos > 1 else ''}"
+        f" {amounts.counted(event['rows'], 'row')}; {amounts.counted(times, 'round')},"
+        f" {amounts.counted(items, 'item')}{f', {silos:,} silos of a person' if silos > 1 else ''}"
     )

@@ -40,8 +40,8 @@ def merge(results: tuple[str, ...], as_json: bool, **options: Any) -> None:
     person of silos, that is in two of them counts in both. A plan for the next part may come from
     `fedtally plan --like RESULT`. Frequencies are shares of all of them together.
     """
-    from fedtally.answer import merged_page, page, wording
-    from fedtally.answer.files import check_export_path, write_table
+    from fedtally.answer import amounts, documents, merged_page, page
+    from fedtally.answer.exports import check_export_path, write_table
     from fedtally.answer.merged import Merged
     from fedtally.answer.result import Result
 
@@ -61,7 +61,7 @@ def merge(results: tuple[str, ...], as_json: bool, **options: Any) -> None:
     if output is not None:
         table = merged.to_arrow()
         changed = write_table(table, output)
-        console.note(f"wrote {output}: {wording.counted(len(table), 'estimate')}", as_json)
+        console.note(f"wrote {output}: {amounts.counted(len(table), 'estimate')}", as_json)
         console.note_of_cells(changed, as_json)
     if path is not None:
         merged_page.write_merged_page(
@@ -76,7 +76,7 @@ def merge(results: tuple[str, ...], as_json: bool, **options: Any) -> None:
         )
         console.note(f"wrote {path}: the report", as_json)
     if as_json:
-        console.show_json(merged_page.merged_document(merged, results, estimates, queried))
+        console.show_json(documents.of_merged(merged, results, estimates, queried))
     else:
         details = options["details"]
         console.show(

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedtally.base.text import in_range
 from fedtally.cli import console
 from fedtally.cli.keys import lacking
 
@@ -32,15 +31,15 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
         proposal: the plan and what it was chosen for.
         host: the measured speed of this machine; None: it was not measured.
     """
-    from fedtally.answer import fields
+    from fedtally.answer import sections
     from fedtally.recovery.decoding import resting
 
     chosen, target = proposal.plan, proposal.target
     return {
         "schema": "fedtally-proposal/1",
-        "plan": fields.plan_fields(chosen),
+        "plan": sections.cost.fields(chosen),
         "missing_keys": list(chosen.missing_keys),
-        "validity": _validity_fields(chosen) if chosen.is_two_server else None,
+        "validity": sections.trust.proof_fields(chosen) if chosen.is_two_server else None,
         "target": target.to_dict(),
         "found": proposal.found,
         "predicted_linf": proposal.linf,
@@ -49,7 +48,7 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
         "usual": _plan_fields(proposal.usual()),
         **{f"by_{name}": _plan_fields(proposal.relying_on(name)) for name in resting()},
         "message": proposal.size.message,
-        "privacy": fields.privacy_fields(chosen),
+        "privacy": sections.privacy.fields(chosen),
         "silos": _silo_fields(proposal) if chosen.is_of_silos else None,
         "bill": proposal.bill(host).to_dict() | {"calibrated": host is not None},
         "neighbours": [
@@ -66,16 +65,6 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
         "rare_names": None if proposal.rare is None else proposal.rare.to_dict(),
         "names": _name_fields(proposal),
     }
-
-
-def _validity_fields(plan: Plan) -> dict[str, Any]:
-    """Return whether reports to two servers have proofs, and why they have none."""
-    has_proofs = plan.report_proof is not None
-    return {"proofs": has_proofs, "reason": "" if has_proofs else _why_no_proofs(plan)}
-
-
-def _why_no_proofs(plan: Plan) -> str:
-    return plan.why_no_proofs or "--validity proofs asks for them"
 
 
 def _name_fields(proposal: Proposal) -> dict[str, Any] | None:
@@ -119,25 +108,25 @@ def screen(
     """Return a proposal in a few lines: bytes, error, privacy, cost, and what to type next.
 
     Args:
-        proposal: as for `document`.
-        host: as for `document`.
+        proposal: the plan and what it was chosen for.
+        host: the measured speed of this machine; None: it was not measured.
         hints: commands and options that may be next, each with its purpose.
     """
     from rich.console import Group
     from rich.text import Text
 
-    from fedtally.answer import plan_words, screen, tables, wording
+    from fedtally.answer import screen, sections, tables
 
     plan, bill = proposal.plan, proposal.bill(host)
     is_marked = plan.privacy is not None and plan.privacy.not_private
     rows: list[tuple[str, RenderableType]] = [
-        ("Bytes", wording.short_cost(plan)),
-        ("Error", plan_words.error(proposal)),
-        ("Privacy", Text(plan_words.privacy(plan), style="yellow" if is_marked else "")),
+        ("Bytes", sections.cost.line(plan)),
+        ("Error", sections.error.planned(proposal)),
+        ("Privacy", Text(sections.privacy.planned(plan), style="yellow" if is_marked else "")),
         *_names(proposal, bill)[:1],
-        ("Cost", plan_words.effort(proposal, bill)),
+        ("Cost", sections.cost.effort(proposal, bill)),
     ]
-    parts = [tables.heading(plan_words.title(plan)), Text()]
+    parts = [tables.heading(sections.counted.plan_title(plan)), Text()]
     return Group(
         *parts, tables.facts([*rows, *_noted(_cautions(proposal)), *screen.next_rows(hints)])
     )
@@ -154,18 +143,18 @@ def view(proposal: Proposal, host: Host | None) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from fedtally.answer import plan_words, tables, wording
+    from fedtally.answer import sections, tables
 
     chosen, bill = proposal.plan, proposal.bill(host)
     rows: list[tuple[str, RenderableType]] = [*_account(proposal, bill)]
     return Group(
-        tables.heading(plan_words.title(chosen)),
+        tables.heading(sections.counted.plan_title(chosen)),
         Text(),
         tables.facts([*rows, *_noted(_notes(proposal, host))]),
         Text(),
         tables.heading("What it costs"),
         Text(),
-        _stages(bill, wording.who(chosen)),
+        _stages(bill, sections.counted.who(chosen)),
         Text(),
         tables.heading("What other sizes cost"),
         Text(),
@@ -175,11 +164,11 @@ def view(proposal: Proposal, host: Host | None) -> RenderableType:
 
 def _account(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     """Return the rows of the whole account of a plan, without notes and tables."""
-    from fedtally.answer import wording
+    from fedtally.answer import amounts, sections
 
     chosen, target = proposal.plan, proposal.target
-    heading, sketch = wording.encoded(chosen)
-    linf, expected = wording.points(target.linf), wording.points(proposal.linf)
+    heading, sketch = sections.cost.encoded(chosen)
+    linf, expected = amounts.points(target.linf), amounts.points(proposal.linf)
     chance = f"{100 * target.failure_probability:.3g} %"
     asked = f"largest error of all frequencies {linf}, exceeded in at most {chance} of campaigns"
     if proposal.names is not None and proposal.names.least <= proposal.names.threshold:
@@ -197,10 +186,10 @@ def _account(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
         ("Target", asked),
         ("", f"{how}; predicted {expected}{_if(proposal)}"),
         *_frequencies(proposal),
-        ("Upload", wording.cost(chosen)),
+        *sections.cost.rows(chosen),
         *_names(proposal, bill),
         *_privacy(proposal, bill),
-        *_secure_sum(proposal),
+        *sections.trust.planned_rows(chosen),
         *_clients(proposal),
         (heading, f"{sketch}, {target.recovery} recovery"),
         ("Plan", chosen.fingerprint[:16]),
@@ -210,11 +199,11 @@ def _account(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
 def write_page(
     proposal: Proposal, host: Host | None, path: str, report: Callable[..., None]
 ) -> None:
-    """Write the page of a plan; the first arguments are those of `document`.
+    """Write the page of a plan.
 
     Args:
-        proposal: as for `document`.
-        host: as for `document`.
+        proposal: the plan and what it was chosen for.
+        host: the measured speed of this machine; None: it was not measured.
         path: the file, which ends in .html.
         report: called with a stage, the sizes that are done, and all.
     """
@@ -236,7 +225,7 @@ def _if(proposal: Proposal) -> str:
 
 def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
     """Return the rows on frequencies: what the target takes them to be, and what others do."""
-    from fedtally.answer import wording
+    from fedtally.answer import amounts, sections
     from fedtally.plan.frequencies import hardest
     from fedtally.recovery.decoding import resting
 
@@ -247,8 +236,8 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
         like = proposal.target.frequencies
         said = f"{_ASSUMED}; if they do not" if like is None else f"like {like}; if they are not"
         return [("Frequencies", f"{said}, the target may be missed")]
-    shapes = f"{wording.counted(found.hardest.items, 'item')} of equal frequency"
-    listed = "; ".join(f"{name} {wording.points(linf)}" for name, linf in found.named.items())
+    shapes = f"{amounts.counted(found.hardest.items, 'item')} of equal frequency"
+    listed = "; ".join(f"{name} {amounts.points(linf)}" for name, linf in found.named.items())
     if not proposal.is_for_any:
         like = proposal.target.frequencies
         rows = [
@@ -256,15 +245,14 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
                 "Frequencies",
                 f"assumed to be like {like}; if they are not, the target may be missed",
             ),
-            ("", f"predicted for the hardest, {shapes}: {wording.points(found.hardest.linf)}"),
+            ("", f"predicted for the hardest, {shapes}: {amounts.points(found.hardest.linf)}"),
             ("", f"predicted for others: {listed}"),
         ]
         for name in resting():
             smaller = proposal.relying_on(name)
             if smaller is not None and smaller.bytes_per_client <= _WORTH * plan.bytes_per_client:
-                would = (
-                    f"{wording.dimensions(smaller)} and {wording.size(smaller.bytes_per_client)}"
-                )
+                size = sections.cost.dimensions(smaller)
+                would = f"{size} and {amounts.size(smaller.bytes_per_client)}"
                 said = f"if they are sure, --recovery {name} would take {would}"
                 rows.append(("", said))
         return rows
@@ -273,16 +261,16 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
         ("", f"predicted for others: {listed}"),
     ]
     if usual is not None:
-        cost = wording.size(usual.bytes_per_client)
+        cost = amounts.size(usual.bytes_per_client)
         like = f"--like {hardest.USUAL},d={plan.domain_size}"
-        saves = f"{like} would take {wording.dimensions(usual)} and {cost}"
+        saves = f"{like} would take {sections.cost.dimensions(usual)} and {cost}"
         rows.append(("", f"if you know that they are easier, say so: {saves}"))
     return rows
 
 
 def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     """Return the rows on the names that are read, where nobody has the list of candidates."""
-    from fedtally.answer import plan_words, wording
+    from fedtally.answer import amounts
 
     found, plan = proposal.names, proposal.plan
     if found is None:
@@ -293,7 +281,7 @@ def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
         number = math.ceil(frequency * found.clients)
         return "no number of clients" if math.isinf(frequency) else f"about {number:,} {whom}"
 
-    bytes_of = wording.counted(found.length, "byte")
+    bytes_of = amounts.counted(found.length, "byte")
     if math.isinf(found.theta_name):
         read = f"names of {bytes_of} cannot be read, whoever holds them"
     else:
@@ -316,23 +304,23 @@ def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     ]
     if proposal.one_release is not None:
         size, alone = proposal.one_release
-        releases = wording.counted(len(plan.releases), "release")
-        cost = wording.size(size)
+        releases = amounts.counted(len(plan.releases), "release")
+        cost = amounts.size(size)
         said = (
             f"so with {releases}; one release would name {alone.named:.0%}, for {cost} of a client"
         )
         rows.append(("", said))
-    seconds = plan_words.seconds(bill.decoding_seconds + found.seconds)
+    seconds = amounts.seconds(bill.decoding_seconds + found.seconds)
     rows.append(("", f"the server decodes hashes and names in about {seconds} of CPU"))
     return rows
 
 
 def _clients(proposal: Proposal) -> list[tuple[str, str]]:
     """Return the rows on the clients, and on what is special of silos."""
-    from fedtally.answer import wording
+    from fedtally.answer import amounts
 
     plan = proposal.plan
-    rounds = wording.counted(plan.num_rounds, "round")
+    rounds = amounts.counted(plan.num_rounds, "round")
     if not plan.is_of_silos:
         return [("Clients", f"{plan.num_clients:,} in {rounds}")]
     found = _silo_fields(proposal)
@@ -392,37 +380,11 @@ def _silo_fields(proposal: Proposal) -> dict[str, Any]:
 
 def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     """Return the rows on the plan's privacy; where clients add noise, on that of every cohort."""
-    from fedtally.answer import wording
+    from fedtally.answer import sections
 
     if bill.method == "ideal":
-        return wording.privacy_rows(proposal.plan)
-    return wording.privacy_rows(proposal.plan, {"method": bill.method, "cohorts": bill.sums})
-
-
-def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
-    from fedtally.answer import wording
-    from fedtally.secagg.config import SecAggConfig
-
-    agreed = proposal.plan.secure_sum
-    if agreed is None:
-        return [("Secure sum", "ideal: of a trusted server (--secure-sum names a protocol)")]
-    if not isinstance(agreed, SecAggConfig):
-        return [
-            (
-                "Secure sum",
-                f"two servers that do not collude; at least {agreed.min_batch:,} clients in a sum",
-            ),
-            ("", wording.validity(agreed.validity)),
-        ]
-    p = agreed.parameters
-    graph, whom = p.graph(p.n_max), wording.who(proposal.plan)
-    sizes = in_range(p.n_min, p.n_max)
-    text = (
-        f"secagg, {p.adversary}: cohorts of {sizes} {whom}s,"
-        f" {graph.neighbours} neighbours, up to {p.corrupt:,} corrupt, up to"
-        f" {p.max_dropout_ppm / 1e4:g} % may drop out"
-    )
-    return [("Secure sum", text), ("", wording.honesty(p.honest_survivors))]
+        return sections.privacy.rows(proposal.plan)
+    return sections.privacy.rows(proposal.plan, {"method": bill.method, "cohorts": bill.sums})
 
 
 def _cautions(proposal: Proposal) -> list[str]:
@@ -469,13 +431,14 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
 
 def _facts(proposal: Proposal) -> list[str]:
     """Return the notes that limit what a plan is good for."""
+    from fedtally.answer import sections
     from fedtally.recovery.decoding import kind_of
     from fedtally.secagg.config import TwoServerConfig
 
     notes = [proposal.size.message] if proposal.size.message else []
     notes += [] if proposal.rare is None else proposal.rare.notes
     if proposal.plan.is_two_server and proposal.plan.report_proof is None:
-        notes.append(f"reports have no proofs: {_why_no_proofs(proposal.plan)}")
+        notes.append(f"reports have no proofs: {sections.trust.why_no_proofs(proposal.plan)}")
     agreed = proposal.plan.secure_sum
     if isinstance(agreed, TwoServerConfig) and agreed.min_batch == agreed.n_max:
         notes.append(
@@ -511,7 +474,7 @@ def _on_histogram(proposal: Proposal) -> list[str]:
 
 
 def _stages(bill: Bill, unit: str) -> RenderableType:
-    from fedtally.answer import plan_words, tables
+    from fedtally.answer import amounts, tables
 
     rows: list[tuple[str, Sequence[float]]] = [
         (
@@ -533,10 +496,10 @@ def _stages(bill: Bill, unit: str) -> RenderableType:
     columns = (  # with the order in which they go where there is no room for all
         (a_client, "sends", _bytes, 0),
         (a_client, "gets", _bytes, 3),
-        (a_client, "CPU", plan_words.seconds, 2),
+        (a_client, "CPU", amounts.seconds, 2),
         ("the server", "gets", _bytes, 0),
         ("the server", "sends", _bytes, 1),
-        ("the server", "CPU", plan_words.seconds, 0),
+        ("the server", "CPU", amounts.seconds, 0),
     )
     return tables.FittedTable(
         heading="stage",
@@ -551,34 +514,34 @@ def _stages(bill: Bill, unit: str) -> RenderableType:
 
 
 def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
-    from fedtally.answer import plan_words, tables, wording
+    from fedtally.answer import amounts, sections, tables
 
-    unit = wording.who(proposal.plan)
+    unit = sections.counted.who(proposal.plan)
     # by width, and not by error: a wider sketch may have the larger predicted error by chance
     listed = sorted(
         [(proposal.plan, proposal.linf), *proposal.neighbours], key=lambda pair: pair[0].width
     )
-    digits = wording.decimals([error for _, error in listed])
+    digits = amounts.decimals([error for _, error in listed])
     rows = []
     for other, error in listed:
         mark = " (the plan)" if other is proposal.plan else ""
         cost = proposal.bill(host, other)
         rows.append(
             (
-                f"{wording.dimensions(other)}{mark}",
-                wording.size(cost.upload_bytes),
-                plan_words.seconds(cost.client_seconds),
-                wording.size(cost.received_bytes),
-                plan_words.seconds(cost.server_seconds + cost.decoding_seconds),
-                wording.points(error, digits).removesuffix(" points"),
+                f"{sections.cost.dimensions(other)}{mark}",
+                amounts.size(cost.upload_bytes),
+                amounts.seconds(cost.client_seconds),
+                amounts.size(cost.received_bytes),
+                amounts.seconds(cost.server_seconds + cost.decoding_seconds),
+                amounts.points(error, digits).removesuffix(" points"),
             )
         )
     if proposal.minimax is not None:  # no exact vector has names of strings that nobody lists
         worst, cost_of_worst = proposal.minimax
         name = f"{worst.rows} x {worst.width:,} (minimax)"
-        rows.append((name, wording.size(cost_of_worst), "", "", "", ""))
+        rows.append((name, amounts.size(cost_of_worst), "", "", "", ""))
         exact = "0.00" if proposal.plan.privacy is None else "noise"
-        one_hot = wording.size(proposal.plan.one_hot_bytes_per_client)
+        one_hot = amounts.size(proposal.plan.one_hot_bytes_per_client)
     if proposal.minimax is not None and not proposal.plan.is_histogram:
         rows.append(("one-hot vector", one_hot, "", "", "", exact))
     columns = (  # with the order in which they go where there is no room for all
@@ -601,25 +564,25 @@ def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
 
 
 def _bytes(number: float) -> str:
-    from fedtally.answer import wording
+    from fedtally.answer import amounts
 
-    return wording.size(number) if number else ""
+    return amounts.size(number) if number else ""
 
 
 def plot(proposal: Proposal, path: str) -> None:
     """Draw the plan's error and bytes on the curves of other widths."""
-    from fedtally.answer import charts, wording
+    from fedtally.answer import amounts, charts, sections
 
     chosen, target = proposal.plan, proposal.target
     exact = "one-hot (exact)" if chosen.privacy is None else "one-hot"
     costs = {} if chosen.is_histogram else {exact: float(chosen.one_hot_bytes_per_client)}
     title = (
-        f"{wording.counted(chosen.num_clients, wording.who(chosen))} in"
-        f" {wording.counted(chosen.num_rounds, 'round')}, {target.recovery} recovery\npredicted,"
+        f"{amounts.counted(chosen.num_clients, sections.counted.who(chosen))} in"
+        f" {amounts.counted(chosen.num_rounds, 'round')}, {target.recovery} recovery\npredicted,"
         f" exceeded in {100 * target.failure_probability:.3g} %"
     )
     mark = charts.Point(chosen.bytes_per_client, proposal.linf, proposal.linf, proposal.linf)
-    name = f"the plan, {wording.dimensions(chosen)}"
+    name = f"the plan, {sections.cost.dimensions(chosen)}"
     charts.error_against_bytes(
         {},
         costs,

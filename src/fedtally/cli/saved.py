@@ -59,7 +59,7 @@ def query(
     ITEM must be one of them. Otherwise it may be any string. Put -- before an ITEM that starts with
     a dash.
     """
-    from fedtally.answer import fields, screen
+    from fedtally.answer import screen, sections
     from fedtally.answer.result import Result
 
     saved = Result.load(result)
@@ -80,16 +80,16 @@ def query(
             "num_contributions": loaded.num_contributions,
             "recovery": loaded.recovery,
             "objective": loaded.objective,
-            "intervals": fields.intervals_fields(loaded),
-            "error": fields.error_fields(estimates),
-            "privacy": fields.privacy_fields(loaded.plan, loaded.secure_sum),
+            "intervals": sections.error.intervals_fields(loaded),
+            "error": sections.error.fields(estimates),
+            "privacy": sections.privacy.fields(loaded.plan, loaded.secure_sum),
             "warnings": list(loaded.warnings),
         }
         console.show_json(
             {
                 "schema": "fedtally-query/2",
                 **answer,
-                "estimates": [fields.estimate_fields(estimate) for estimate in estimates],
+                "estimates": [sections.listed.estimate_fields(estimate) for estimate in estimates],
             }
         )
     else:
@@ -180,7 +180,7 @@ def _lines(path: str) -> list[str]:
 @json_option
 def inspect(file: str, losses: str | None, as_json: bool) -> None:
     """Show what is in a plan (.toml, .json), a sketch or a result, and its fingerprint."""
-    from fedtally.answer import fields, tables, wording
+    from fedtally.answer import field_names, sections, tables
 
     console.check_files([losses], [file])
     kind, facts = _describe(file)
@@ -192,11 +192,13 @@ def inspect(file: str, losses: str | None, as_json: bool) -> None:
     fingerprint, warnings = facts.pop("fingerprint"), facts.pop("warnings", [])
     private = facts.get("privacy")
     if private is not None:
-        facts["privacy"] = f"{wording.guarantee(private)}; population {private['population']}"
+        facts["privacy"] = (
+            f"{sections.privacy.guarantee(private)}; population {private['population']}"
+        )
     of_silos = facts.get("people", 1) > 1
     rows = [
-        (fields.field_name(name, of_silos), tables.printable(_readable(name, value)))
-        for name, value in fields.told(facts).items()
+        (field_names.field_name(name, of_silos), tables.printable(_readable(name, value)))
+        for name, value in field_names.told(facts).items()
     ]
     rows += [("warning", tables.printable(warning)) for warning in warnings]
     console.show(tables.heading(f"{kind.capitalize()} {file}"))
@@ -208,7 +210,7 @@ def _write_losses(kind: str, file: str, path: str) -> None:
     """Write the privacy loss distribution that the plan of a file guarantees, as a table."""
     import pyarrow as pa
 
-    from fedtally.answer.files import check_export_path, write_table
+    from fedtally.answer.exports import check_export_path, write_table
     from fedtally.answer.result import Result
     from fedtally.plan import Plan
     from fedtally.privacy.accounting import privacy_loss
@@ -251,29 +253,29 @@ def _describe(file: str) -> tuple[str, dict[str, Any]]:
 
 
 def _plan_fields(file: str) -> dict[str, Any]:
-    from fedtally.answer import fields
+    from fedtally.answer import sections
     from fedtally.plan import Plan, Target
 
     plan = Plan.load(file)
-    return fields.plan_fields(plan) | {
+    return sections.cost.fields(plan) | {
         "max_round_clients": plan.max_round_clients,
         "max_items": plan.max_items,
         "secure_sum": "ideal" if plan.secure_sum is None else plan.secure_sum.method,
         "missing_keys": list(plan.missing_keys),
-        "privacy": fields.privacy_fields(plan),
+        "privacy": sections.privacy.fields(plan),
         "target": Target.fields_of(plan.target),
         "domain": dict(plan.domain),
     }
 
 
 def _result_fields(file: str) -> dict[str, Any]:
-    from fedtally.answer import fields
+    from fedtally.answer import sections
     from fedtally.answer.result import (
         Result,  # with all decoders and SciPy: the others need neither
     )
 
     result = Result.load(file)
-    return fields.plan_fields(result.plan) | {
+    return sections.cost.fields(result.plan) | {
         "max_items": result.plan.max_items,
         "recovery": result.recovery,
         "objective": result.objective,
@@ -284,7 +286,7 @@ def _result_fields(file: str) -> dict[str, Any]:
         "num_silos": result.num_silos if result.plan.is_of_silos else None,
         "secure_sum": result.secure_sum["method"],
         "rounds_landed": len(result.sketches),
-        "privacy": fields.privacy_fields(result.plan, result.secure_sum),
+        "privacy": sections.privacy.fields(result.plan, result.secure_sum),
         "missing": result.missing,
         "domain": dict(result.plan.domain),
         "evaluation": result.evaluation_fields,
@@ -310,14 +312,14 @@ def _sketch_fields(file: str) -> dict[str, Any]:
 
 
 def _readable(name: str, value: Any) -> str:
-    from fedtally.answer import fields, wording
+    from fedtally.answer import amounts, field_names
 
     if name.endswith("bytes_per_client"):
-        size = wording.size(value)
+        size = amounts.size(value)
         return size if size == f"{value} B" else f"{size} ({value:,} bytes)"
     if isinstance(value, dict):
         return "; ".join(
-            f"{fields.field_name(key)}: {_readable(key, part)}" for key, part in value.items()
+            f"{field_names.field_name(key)}: {_readable(key, part)}" for key, part in value.items()
         )
     if isinstance(value, list):
         return "; ".join(map(str, value)) or "none"

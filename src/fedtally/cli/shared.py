@@ -119,7 +119,7 @@ def check_outputs(options: dict[str, Any], *names: str) -> None:
 
 
 def _check_table(path: str) -> None:
-    from fedtally.answer.files import check_export_path
+    from fedtally.answer.exports import check_export_path
 
     check_export_path(path)
 

@@ -266,7 +266,7 @@ def _plot(found: StudyResult, path: str) -> None:
     """Draw medians with bands from the 10 % to the 90 % quantile of the repeats."""
     import numpy as np
 
-    from fedtally.answer import charts, wording
+    from fedtally.answer import amounts, charts
 
     study = found.study
     curves: dict[str, list[charts.Point]] = {}
@@ -283,7 +283,7 @@ def _plot(found: StudyResult, path: str) -> None:
         curves.setdefault(comparison.method, []).append(
             charts.Point(comparison.bytes_per_client, middle, low, high)
         )
-    rounds = wording.counted(study.num_rounds, "round")
+    rounds = amounts.counted(study.num_rounds, "round")
     what = (
         f"{found.num_clients:,} clients in {rounds}, {study.rows} rows, {study.recovery} recovery"
     )
@@ -317,7 +317,7 @@ def _view(found: StudyResult) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from fedtally.answer import tables, wording
+    from fedtally.answer import amounts, sections, tables
 
     study, domain = found.study, found.domain
     sizes = (
@@ -327,7 +327,7 @@ def _view(found: StudyResult) -> RenderableType:
         (study.repeats, "repeat"),
     )
     title = ", ".join(
-        [*(wording.counted(number, name) for number, name in sizes), f"{study.recovery} recovery"]
+        [*(amounts.counted(number, name) for number, name in sizes), f"{study.recovery} recovery"]
     )
     rows = [
         (
@@ -340,10 +340,7 @@ def _view(found: StudyResult) -> RenderableType:
         ),
         ("Upload", "bytes per client and round"),
         ("Privacy", _privacy_in_words(found)),
-        (
-            "Candidates",
-            "; ".join(filter(None, [wording.candidates(domain), wording.collisions(domain)])),
-        ),
+        sections.counted.candidates_row(domain),
     ]
     noised = "exact" if study.privacy is None else "no collisions, the same privacy"
     exact = [
@@ -372,13 +369,15 @@ def _target(found: StudyResult) -> dict[str, Any]:
 
 
 def _privacy_in_words(found: StudyResult) -> str:
-    from fedtally.answer import wording
+    from fedtally.answer import sections
     from fedtally.answer.notes import RARE_ITEMS
     from fedtally.privacy import NOT_PRIVATE
     from fedtally.studies.own import fits_items
 
     if found.study.privacy is None:
-        return wording.NO_PRIVACY + (f"; {RARE_ITEMS}" if fits_items(found.study.recovery) else "")
+        return sections.privacy.NO_PRIVACY + (
+            f"; {RARE_ITEMS}" if fits_items(found.study.recovery) else ""
+        )
     promised = _target(found)
     return (
         f"{NOT_PRIVATE}: the noise of epsilon {promised['epsilon']:g}, delta {promised['delta']:g} "
@@ -415,18 +414,18 @@ def _table(comparisons: Sequence[Comparison]) -> RenderableType:
 
 
 def _figures(comparison: Comparison, all_of_them: Sequence[Comparison]) -> list[str]:
-    from fedtally.answer import wording
+    from fedtally.answer import amounts
 
     cells = [
         "" if comparison.width is None else f"{comparison.width:,}",
-        wording.size(comparison.bytes_per_client),
+        amounts.size(comparison.bytes_per_client),
     ]
     if comparison.width is None and not any(comparison.linf):  # exact: no decimals of nothing
         return [*cells, *["0"] * 6]
-    largest = wording.decimals(share for c in all_of_them for share in c.linf)
-    squared = wording.decimals(share for c in all_of_them for share in c.l2)
-    errors = [wording.points(error, largest) for error in comparison.linf] + [
-        wording.points(error, squared) for error in comparison.l2
+    largest = amounts.decimals(share for c in all_of_them for share in c.linf)
+    squared = amounts.decimals(share for c in all_of_them for share in c.l2)
+    errors = [amounts.points(error, largest) for error in comparison.linf] + [
+        amounts.points(error, squared) for error in comparison.l2
     ]
     # six columns of errors leave no room for a unit, which stands below the table
     return [*cells, *(text.removesuffix(" points") for text in errors)]

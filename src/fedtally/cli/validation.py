@@ -44,15 +44,15 @@ def write_files(
 
 def document(found: TrialResult) -> dict[str, Any]:
     """Return the JSON document of a simulated plan."""
-    from fedtally.answer import fields
+    from fedtally.answer import sections
     from fedtally.plan import Target
 
     trial, target, verdict = found.trial, found.trial.plan.target, found.verdict
     return {
         "schema": "fedtally-validation/1",
         "warnings": list(found.warnings),
-        "plan": fields.plan_fields(trial.plan),
-        "privacy": fields.privacy_fields(trial.study_plan),
+        "plan": sections.cost.fields(trial.plan),
+        "privacy": sections.privacy.fields(trial.study_plan),
         "domain": found.domain.describe(),
         "source_clients": found.num_clients,
         "drawn_with_replacement": found.is_drawn,
@@ -90,7 +90,7 @@ def view(found: TrialResult) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from fedtally.answer import tables, wording
+    from fedtally.answer import amounts, sections, tables
 
     trial, plan = found.trial, found.trial.plan
     sizes = (
@@ -99,21 +99,16 @@ def view(found: TrialResult) -> RenderableType:
         (plan.num_rounds, "round"),
     )
     counted = [
-        wording.counted(number, name) for number, name in (*sizes, (trial.repeats, "repeat"))
+        amounts.counted(number, name) for number, name in (*sizes, (trial.repeats, "repeat"))
     ]
     rows: list[tuple[str, RenderableType]] = [
         *_promise(found),
         *_names(found),
         ("Clients", _clients(found)),
-        ("Upload", wording.cost(plan)),
-        wording.encoded(plan),
+        *sections.cost.rows(plan),
+        sections.cost.encoded(plan),
         *_private(trial.study_plan),
-        (
-            "Candidates",
-            "; ".join(
-                filter(None, [wording.candidates(found.domain), wording.collisions(found.domain)])
-            ),
-        ),
+        sections.counted.candidates_row(found.domain),
         ("Plan", plan.fingerprint[:16]),
         *(("Note", Text(note, style="yellow")) for note in found.warnings),
     ]
@@ -130,10 +125,10 @@ def _levels(found: TrialResult) -> list[float]:
 
 def _private(plan: Plan) -> list[tuple[str, str]]:
     """Return the rows on privacy: those of a real campaign, since a simulation protects nobody."""
-    from fedtally.answer import wording
+    from fedtally.answer import sections
     from fedtally.privacy import NOT_PRIVATE
 
-    rows = wording.privacy_rows(plan)
+    rows = sections.privacy.rows(plan)
     if plan.privacy is None:
         return rows
     name, said = rows[0]
@@ -142,18 +137,18 @@ def _private(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _table(found: TrialResult) -> Table:
-    from fedtally.answer import tables, wording
+    from fedtally.answer import amounts, tables
 
     rows = [(_named(p), found.quantile(p), found.predicted(p)) for p in _levels(found)]
     rows.append((f"worst of {found.trial.repeats:,}", float(found.errors.max()), None))
-    digits = wording.decimals(error for _, *errors in rows for error in errors if error is not None)
+    digits = amounts.decimals(error for _, *errors in rows for error in errors if error is not None)
     table = tables.new_table()
     table.add_column("largest error", style="bold", no_wrap=True)
     for name in ("simulated", "predicted"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, *errors in rows:
         table.add_row(
-            name, *("" if error is None else wording.points(error, digits) for error in errors)
+            name, *("" if error is None else amounts.points(error, digits) for error in errors)
         )
     return table
 
@@ -200,9 +195,9 @@ def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
     """Return the rows on the names that were read, where the domain is open."""
     from rich.text import Text
 
-    from fedtally.answer import wording
+    from fedtally.answer import amounts
 
-    recall, repeats = found.recall, wording.counted(found.trial.repeats, "repeat")
+    recall, repeats = found.recall, amounts.counted(found.trial.repeats, "repeat")
     if recall is None:
         return []
     target = found.trial.plan.target
@@ -227,9 +222,9 @@ def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
 
 def _shown(verdict: Verdict) -> str:
     """Return what so many repeats can show, in words."""
-    from fedtally.answer import wording
+    from fedtally.answer import amounts
 
-    repeats = wording.counted(verdict.repeats, "repeat")
+    repeats = amounts.counted(verdict.repeats, "repeat")
     if verdict.detectable is None:
         return f"{repeats} cannot show that the target is missed: take more"
     return (
@@ -262,7 +257,7 @@ def plot(found: TrialResult, path: str) -> None:
     """Draw the plan on the predicted errors of other widths, with a band up to its target."""
     import numpy as np
 
-    from fedtally.answer import charts, wording
+    from fedtally.answer import charts, sections
     from fedtally.privacy import NOT_PRIVATE
 
     plan = found.trial.plan
@@ -274,7 +269,7 @@ def plot(found: TrialResult, path: str) -> None:
         f"predicted, {_named(p)}": found.curve(p) for p in sorted({0.5, promised}, reverse=True)
     }
     title = (
-        f"{plan.num_clients:,} clients, {plan.schedule}, {wording.dimensions(plan)},"
+        f"{plan.num_clients:,} clients, {plan.schedule}, {sections.cost.dimensions(plan)},"
         f" {found.trial.decoder}"
     )
     charts.error_against_bytes(

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.answer.evaluation import Truth
-from fedtally.answer.files import physical_memory
+from fedtally.answer.exports import physical_memory
 from fedtally.answer.result import Progress, Result
 from fedtally.base.text import in_number
 from fedtally.campaign.books import LedgerBooks, MemoryBooks

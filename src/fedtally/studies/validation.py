@@ -29,7 +29,7 @@ import numpy.typing as npt
 from scipy.special import bdtr, bdtri, stdtrit
 
 from fedtally.answer.evaluation import NameEvaluation
-from fedtally.answer.files import check_export_path, write_table
+from fedtally.answer.exports import check_export_path, write_table
 from fedtally.answer.notes import RARE_ITEMS
 from fedtally.answer.result import Progress, Result
 from fedtally.base import validate

@@ -1,29 +1,26 @@
-"""Results in files: saved answers, exported tables, and the memory that a table takes."""
+"""Results in files: sums, plan and candidates, and what a file keeps of a fit."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtally import domain as domains
-from fedtally.answer import provenance as told
-from fedtally.answer.cells import as_text
+from fedtally.answer import provenance
 from fedtally.answer.evaluation import Evaluation, NameEvaluation
 from fedtally.base import archive, validate
-from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError, opt, reason
+from fedtally.errors import InvalidInputError, UnreadableFileError, reason
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import Decoding
 from fedtally.recovery.found import FoundFit
 from fedtally.sketch import CountSketch
 from fedtally.sketch.count_sketch import checked_number, noise_mark
 from fedtally.sketch.hashing import SEED_BYTES
-
-if TYPE_CHECKING:
-    from fedtally.answer.result import Result
 
 # Candidates from which decoding takes long enough for a file to keep the fit of joint recovery.
 _SLOW = 1 << 20
@@ -34,11 +31,31 @@ _FIT_ARRAYS = {
     "shrinkage": np.float64,
     "residual": np.float64,
 }
-# Of a table of all candidates: estimate, order, label and the row that is being written.
-_BYTES_PER_ROW = 112
 
 
-def save(result: Result, path: str | os.PathLike[str]) -> None:
+class SavedResult(NamedTuple):
+    """What a file keeps of a result.
+
+    Attributes:
+        plan: the campaign's plan.
+        domain: the candidate items.
+        sketches: the landed sums.
+        decoding: how the sums were decoded.
+        fit: the fit that joint recovery found; None: it has not decoded the sums.
+        evaluation: the errors against the truth; None: they are not known.
+        account: what the answer says of itself: keywords of `Result`.
+    """
+
+    plan: Plan
+    domain: domains.Domain
+    sketches: Sequence[CountSketch]
+    decoding: Decoding
+    fit: FoundFit | None
+    evaluation: Evaluation | NameEvaluation | None
+    account: Mapping[str, Any]
+
+
+def save(result: SavedResult, path: str | os.PathLike[str]) -> None:
     """Write sums, plan and candidates of a result to one file, whole or not at all.
 
     Estimates are not written: they are decoded from the sums again, in any way the reader asks for.
@@ -46,37 +63,30 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
     Names of an open domain that were read are kept, too.
     """
     kept, fitted = _fit_parts(result)
+    account = dict(result.account)
+    num_silos, names = account.pop("num_silos"), account.pop("known_names")
     meta = {
         "plan": result.plan.to_dict(),
         "domain": result.domain.describe(),
         "rounds": [sketch.round for sketch in result.sketches],
         "num_clients": [sketch.num_clients for sketch in result.sketches],
         "num_silos": [sketch.num_silos for sketch in result.sketches],
-        "silos": result.num_silos,
+        "silos": num_silos,
         "noise": [sketch.noise for sketch in result.sketches],
-        "recovery": result.recovery,
-        "objective": result.objective,
-        "confidence": result.confidence,
-        "intervals": result.interval_kind,
-        "command": result.command,
-        "warnings": list(result._warnings),
-        "missing": result.missing,
-        "secure_sum": result.secure_sum,
-        "sizing": result.sizing,
-        "timings": result.timings,
-        "attendance": result.attendance,
-        "draw": result.draw,
-        "columns": result.columns,
-        "words": list(result.words),
-        "names": None if result.known_names is None else list(result.known_names),
-        "evaluation": result.evaluation_fields,
+        "recovery": result.decoding.recovery,
+        "objective": result.decoding.objective,
+        "confidence": result.decoding.confidence,
+        "intervals": result.decoding.intervals,
+        **account,
+        "names": names,
+        "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
         "fit": kept,
     }
     arrays = {f"domain_{name}": values for name, values in result.domain.arrays().items()}
     # True counts are left out: a file may go to people that must not see them.
     archive.write(
         path,
-        told.SCHEMA,
+        provenance.SCHEMA,
         meta,
         {
             "counters": np.stack([s.counters for s in result.sketches]),
@@ -88,14 +98,27 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
     )
 
 
-def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
-    """Read a result of a kind that `save` wrote.
+@contextmanager
+def refused_as_damage(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what a constructor refuses into damage of a file, which is data of strangers.
+
+    Raises:
+        UnreadableFileError: the block raised an error of its arguments.
+    """
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UnreadableFileError(f"{os.fspath(path)} is damaged{reason(error)}") from error
+
+
+def load(path: str | os.PathLike[str]) -> SavedResult:
+    """Read what `save` wrote.
 
     Raises:
         UnreadableFileError: the file is missing, damaged, or of another kind.
     """
-    _, meta, arrays = archive.read(path, told.SCHEMA, _limits)
-    try:
+    _, meta, arrays = archive.read(path, provenance.SCHEMA, _limits)
+    with refused_as_damage(path):
         plan = Plan.from_dict(meta["plan"])
         parts = {
             name.removeprefix("domain_"): values
@@ -103,37 +126,43 @@ def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
             if name.startswith("domain_")
         }
         sketches = _sketches(plan, meta, arrays["counters"], arrays.get("spelled"))
-        command = meta["command"]
-        if not isinstance(command, str):
-            raise InvalidInputError(f"command must be text, got {command!r}")
-        result = kind(
+        account = _read_account(meta, plan)
+        evaluation = None
+        if meta["evaluation"] is not None:
+            kind = NameEvaluation if plan.is_open else Evaluation
+            evaluation = kind(**meta["evaluation"])
+        return SavedResult(
             plan,
             domains.load(meta["domain"], parts),
             sketches,
-            decoding=Decoding(
-                meta["recovery"], meta["objective"], meta["confidence"], meta["intervals"]
-            ),
-            warnings=told.texts("warnings", meta["warnings"]),
-            missing=meta["missing"],
-            secure_sum=told.secure_sum(meta["secure_sum"], plan),
-            sizing=told.sizing(meta["sizing"]),
-            timings=meta["timings"],
-            attendance=meta["attendance"],
-            num_silos=meta["silos"],
-            draw=told.draw(meta["draw"]),
-            columns=meta["columns"],
-            words=meta["words"],
-            known_names=_read_names(meta["names"]),
-            known_fit=_read_fit(meta["fit"], arrays),
-            command=command,
+            Decoding(meta["recovery"], meta["objective"], meta["confidence"], meta["intervals"]),
+            _read_fit(meta["fit"], arrays),
+            evaluation,
+            account,
         )
-        if meta["evaluation"] is not None:
-            kept = NameEvaluation if plan.is_open else Evaluation
-            result.evaluation = kept(**meta["evaluation"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # a file is data of strangers: anything in it that a constructor refuses is damage
-        raise UnreadableFileError(f"{os.fspath(path)} is damaged{reason(error)}") from error
-    return result
+
+
+def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    """Return what a file says of how its answer was made, as keywords of `Result`, checked."""
+    command, names = meta["command"], meta["names"]
+    if not isinstance(command, str):
+        raise InvalidInputError(f"command must be text, got {command!r}")
+    if names is not None:
+        names = provenance.texts("names of an open domain", names)
+    return {
+        "command": command,
+        "warnings": provenance.texts("warnings", meta["warnings"]),
+        "missing": meta["missing"],
+        "secure_sum": provenance.secure_sum(meta["secure_sum"], plan),
+        "sizing": provenance.sizing(meta["sizing"]),
+        "timings": meta["timings"],
+        "attendance": meta["attendance"],
+        "num_silos": meta["silos"],
+        "draw": provenance.draw(meta["draw"]),
+        "columns": meta["columns"],
+        "words": meta["words"],
+        "known_names": names,
+    }
 
 
 def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int | None]:
@@ -150,9 +179,9 @@ def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int 
     }
 
 
-def _fit_parts(result: Result) -> tuple[dict[str, Any] | None, dict[str, npt.NDArray[Any]]]:
+def _fit_parts(result: SavedResult) -> tuple[dict[str, Any] | None, dict[str, npt.NDArray[Any]]]:
     """Return what joint recovery found, for the header of a file and as arrays of it."""
-    found = result.known_fit
+    found = result.fit
     if found is None or result.domain.size < _SLOW:
         return None, {}
     fields = {name: getattr(found, name) for name in _FIT_FIELDS}
@@ -181,11 +210,6 @@ def _read_fit(
         None if kappa is None else (validate.real(kappa=kappa[0]), str(kappa[1])),
         None if largest is None else validate.real(largest_error=largest),
     )
-
-
-def _read_names(names: object) -> list[str] | None:
-    """Return the names of an open domain, as a file has them; None if the file has none of them."""
-    return None if names is None else told.texts("names of an open domain", names)
 
 
 def _spelled(sketches: Sequence[CountSketch]) -> dict[str, npt.NDArray[np.int64]]:
@@ -225,69 +249,3 @@ def _sketches(
         sketch.vector = np.concatenate([values.reshape(-1), letters])
         sketches.append(sketch)
     return sketches
-
-
-def check_export_path(path: str | os.PathLike[str]) -> None:
-    """Raise InvalidInputError unless `path` ends like a table that `Result.export` can write.
-
-    Commands call it before the work, and not when the answer is there.
-
-    >>> check_export_path("estimates.csv")
-    """
-    if not os.fspath(path).endswith((".csv", ".parquet")):
-        raise InvalidInputError(f"output must end in .csv or .parquet, got {os.fspath(path)}")
-
-
-def write_table(table: Any, path: str | os.PathLike[str]) -> int:
-    """Write a `pyarrow.Table` to a .csv or .parquet file, whole or not at all.
-
-    Returns:
-        How many cells of a .csv file are written so that no spreadsheet runs them (`as_text`).
-    """
-    changed = 0
-    with archive.replacing(path) as temporary:
-        if os.fspath(path).endswith(".csv"):
-            import pyarrow.csv
-
-            table, changed = as_text(table)
-            pyarrow.csv.write_csv(table, temporary)
-        else:
-            import pyarrow.parquet
-
-            pyarrow.parquet.write_table(table, temporary)
-    return changed
-
-
-def check_table_fits(size: int, memory: int | None, held: int = 0, lighter: str = "") -> None:
-    """Raise MemoryLimitError unless a table of `size` candidates fits into memory.
-
-    Args:
-        size: the number of candidates.
-        memory: the bytes that it may take; None: half of the machine's memory.
-        held: the bytes of the messages that decode it, which count, too.
-        lighter: the name of a decoder that sends none.
-
-    >>> check_table_fits(1000, memory=2**20)
-    """
-    limit = physical_memory() // 2 if memory is None else memory
-    needed = size * _BYTES_PER_ROW + held
-    if needed > limit:
-        messages = " with the messages that decode it" if held else ""
-        way = f"; decode it by {lighter} recovery ({opt.recovery(lighter)}), which sends none"
-        raise MemoryLimitError(
-            f"a table of {size:,} candidates{messages} needs about {_shown(needed)}, more than the"
-            f" {_shown(limit)} allowed; ask for the top items or named ones, or raise the limit"
-            f" ({opt.memory}){way if held else ''}"
-        )
-
-
-def _shown(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.3f} MB"
-
-
-def physical_memory() -> int:
-    """Return the bytes of memory of this machine; 4 GiB where it does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # no sysconf, or not these names of it
-        return 4 << 30

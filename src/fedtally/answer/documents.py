@@ -1,0 +1,99 @@
+"""The JSON document of an answer: the fields of all its sections.
+
+docs/output.md describes each field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from fedtally.answer import sections
+from fedtally.answer.estimates import Estimate
+from fedtally.answer.merged import Merged
+from fedtally.answer.noise_floor import doubted
+from fedtally.answer.result import Result
+from fedtally.plan import Target
+
+SCHEMA = "fedtally-result/2"
+
+
+def of_result(
+    result: Result, estimates: Sequence[Estimate], queried: Sequence[Estimate] = ()
+) -> dict[str, Any]:
+    """Return the JSON document of a result.
+
+    Args:
+        result: the whole answer.
+        estimates: the top items.
+        queried: estimates of items that were asked for by name; without any, the document has no
+            ``queries``.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea"] * 3 + ["milk"], seed=1)
+    >>> of_result(result, result.top(1))["estimates"][0]["frequency"]
+    0.75
+    """
+    filled: dict[str, Any] = {
+        "schema": SCHEMA,
+        "warnings": list(result.warnings),
+        "plan": sections.cost.fields(result.plan) | {"num_clients": result.num_clients},
+        **sections.counted.fields(result),
+        "privacy": sections.privacy.fields(result.plan, result.secure_sum),
+        "secure_sum": result.secure_sum,
+        "sizing": result.sizing,
+        "target": Target.fields_of(result.plan.target),
+        "recovery": result.recovery,
+        "objective": result.objective,
+        "intervals": sections.error.intervals_fields(result),
+        "error": sections.error.fields([*doubted(result, estimates), *queried]),
+        "estimates": sections.listed.fields(result, estimates),
+        "open": sections.counted.open_fields(result),
+        "evaluation": result.evaluation_fields,
+        "timings": result.timings,
+    }
+    return filled | (
+        {"queries": [sections.listed.estimate_fields(estimate) for estimate in queried]}
+        if queried
+        else {}
+    )
+
+
+def of_merged(
+    merged: Merged,
+    paths: Sequence[str],
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate],
+) -> dict[str, Any]:
+    """Return the JSON document of results together.
+
+    Args:
+        merged: the results together.
+        paths: the file of each result.
+        estimates: the top items.
+        queried: estimates of items that were asked for by name.
+    """
+    parts = [
+        {
+            "file": path,
+            "fingerprint": part.plan.fingerprint,
+            "num_clients": part.num_clients,
+            "privacy": sections.privacy.fields(part.plan, part.secure_sum),
+            "warnings": list(part.warnings),
+        }
+        for path, part in zip(paths, merged.results, strict=True)
+    ]
+    about = merged.about
+    fields = {
+        "schema": "fedtally-merged/2",
+        "num_clients": merged.num_clients,
+        "warnings": list(merged.warnings),
+        "intervals": about
+        and sections.error.limits_fields(merged.confidence, merged.interval_kind, about),
+        "error": sections.error.fields([*doubted(merged, estimates), *queried]),
+        "results": parts,
+        "together": merged.joint_guarantee.to_dict(),
+    }
+    named = {"queries": [asdict(estimate) for estimate in queried]} if queried else {}
+    return fields | {"estimates": sections.listed.fields(merged, estimates)} | named

@@ -1,0 +1,79 @@
+"""The one writer of tables, and the memory that a table of all candidates takes."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fedtally.answer.cells import as_text
+from fedtally.base import archive
+from fedtally.errors import InvalidInputError, MemoryLimitError, opt
+
+# Of a table of all candidates: estimate, order, label and the row that is being written.
+_BYTES_PER_ROW = 112
+
+
+def check_export_path(path: str | os.PathLike[str]) -> None:
+    """Raise InvalidInputError unless `path` ends like a table that `Result.export` can write.
+
+    Commands call it before the work, and not when the answer is there.
+
+    >>> check_export_path("estimates.csv")
+    """
+    if not os.fspath(path).endswith((".csv", ".parquet")):
+        raise InvalidInputError(f"output must end in .csv or .parquet, got {os.fspath(path)}")
+
+
+def write_table(table: Any, path: str | os.PathLike[str]) -> int:
+    """Write a `pyarrow.Table` to a .csv or .parquet file, whole or not at all.
+
+    Returns:
+        How many cells of a .csv file are written so that no spreadsheet runs them (`as_text`).
+    """
+    changed = 0
+    with archive.replacing(path) as temporary:
+        if os.fspath(path).endswith(".csv"):
+            import pyarrow.csv
+
+            table, changed = as_text(table)
+            pyarrow.csv.write_csv(table, temporary)
+        else:
+            import pyarrow.parquet
+
+            pyarrow.parquet.write_table(table, temporary)
+    return changed
+
+
+def check_table_fits(size: int, memory: int | None, held: int = 0, lighter: str = "") -> None:
+    """Raise MemoryLimitError unless a table of `size` candidates fits into memory.
+
+    Args:
+        size: the number of candidates.
+        memory: the bytes that it may take; None: half of the machine's memory.
+        held: the bytes of the messages that decode it, which count, too.
+        lighter: the name of a decoder that sends none.
+
+    >>> check_table_fits(1000, memory=2**20)
+    """
+    limit = physical_memory() // 2 if memory is None else memory
+    needed = size * _BYTES_PER_ROW + held
+    if needed > limit:
+        messages = " with the messages that decode it" if held else ""
+        way = f"; decode it by {lighter} recovery ({opt.recovery(lighter)}), which sends none"
+        raise MemoryLimitError(
+            f"a table of {size:,} candidates{messages} needs about {_shown(needed)}, more than the"
+            f" {_shown(limit)} allowed; ask for the top items or named ones, or raise the limit"
+            f" ({opt.memory}){way if held else ''}"
+        )
+
+
+def _shown(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.3f} MB"
+
+
+def physical_memory() -> int:
+    """Return the bytes of memory of this machine; 4 GiB where it does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # no sysconf, or not these names of it
+        return 4 << 30

@@ -1,0 +1,172 @@
+"""What a client sends, and the size of what it sends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fedtally.answer import amounts
+from fedtally.answer.sections import counted
+from fedtally.base.text import in_number
+from fedtally.plan import Plan
+
+if TYPE_CHECKING:
+    from fedtally.plan.bill import Bill
+    from fedtally.plan.proposal import Proposal
+
+
+def encoded(plan: Plan) -> tuple[str, str]:
+    """Return the heading and the words for what a client sends under a plan.
+
+    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...             max_round_clients=50, max_items=1, seed=bytes(32),
+    ...             domain={"kind": "range", "size": 8, "public": True, "first": 1, "last": 8})
+    >>> encoded(plan)
+    ('Sketch', '7 rows x 8 counters of 7 bits, shared schedule')
+    >>> from dataclasses import replace
+    >>> encoded(replace(plan, rows=1, encoding="histogram"))
+    ('Histogram', 'a counter of 6 bits for each of 8 candidates: no collisions')
+    """
+    bits = f"{plan.modulus_bits} bits"
+    if plan.is_histogram:
+        each = amounts.counted(plan.domain_size, "candidate")
+        return "Histogram", f"a counter of {bits} for each of {each}: no collisions"
+    return (
+        "Sketch",
+        f"{plan.rows} rows x {plan.width:,} counters of {bits}, {plan.schedule} schedule",
+    )
+
+
+def dimensions(plan: Plan) -> str:
+    """Return the size of a plan's sketch, or histogram, in few words.
+
+    >>> dimensions(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...                 max_round_clients=50, max_items=1, seed=bytes(32),
+    ...                 domain={"kind": "range", "size": 900, "public": True}))
+    '7 x 8'
+    """
+    return f"histogram of {plan.width:,}" if plan.is_histogram else f"{plan.rows} x {plan.width:,}"
+
+
+def upload(plan: Plan) -> str:
+    """Return what a client uploads, beside the cost of the two exact encodings, in words.
+
+    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
+    ...             max_items=1, seed=bytes(32))
+    >>> upload(plan).split("; ")[0]
+    '49 B per client (one-hot vector: 675 B'
+    >>> upload(plan).split("; ")[1]
+    'the item itself, binary: 2 B, but then the server would see it)'
+    """
+    sends = _sends(plan)
+    if plan.is_open:
+        return f"{sends}; {spelled(plan)}"
+    items = in_number(plan.most_items, "the item itself", "the items themselves")
+    seen = in_number(plan.most_items, "it", "them")
+    binary = f"{items}, binary: {amounts.size(plan.binary_bytes_per_client)}"
+    exact = f"one-hot vector: {amounts.size(plan.one_hot_bytes_per_client)}; {binary}"
+    if plan.is_histogram:  # which is one
+        exact = binary
+    return f"{sends} ({exact}, but then the server would see {seen})"
+
+
+def rows(plan: Plan) -> list[tuple[str, str]]:
+    """Return the row on what a client uploads under a plan."""
+    return [("Upload", upload(plan))]
+
+
+def _sends(plan: Plan) -> str:
+    """Return the bytes of one upload, and what it is the upload of."""
+    rounds = " and round" * (plan.num_rounds > 1)
+    return f"{amounts.size(plan.bytes_per_client)} per {counted.who(plan)}{rounds}"
+
+
+def line(plan: Plan) -> str:
+    """Return what a client uploads, beside a histogram, in words.
+
+    A histogram needs candidates that all clients know. Those of the input itself are none.
+
+    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
+    ...             max_items=1, seed=bytes(32))
+    >>> from dataclasses import replace
+    >>> line(plan)
+    '49 B per client; an exact histogram takes 675 B'
+    >>> line(replace(plan, domain=plan.domain | {"public": False}))
+    '49 B per client; over a declared list an exact histogram takes 675 B'
+    """
+    sends = _sends(plan)
+    if plan.is_open:
+        return sends
+    if plan.is_histogram:
+        return f"{sends}, a counter for each candidate"
+    exact = plan.one_hot_bytes_per_client
+    takes = "takes only" if exact <= plan.bytes_per_client else "takes"
+    over = "" if plan.domain["public"] else "over a declared list "
+    histogram = "an exact histogram" if plan.privacy is None else "a histogram"  # as noisy
+    return f"{sends}; {over}{histogram} {takes} {amounts.size(exact)}"
+
+
+def spelled(plan: Plan) -> str:
+    """Return what spells names under a plan with an open domain, in words.
+
+    >>> from fedtally.domain import OpenStrings
+    >>> from fedtally.sketch import Spelling
+    >>> spelled(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...              max_round_clients=50, domain=OpenStrings().describe(), max_items=1,
+    ...              seed=bytes(32), spelling=Spelling(4, 20, 64)))
+    '56 counters for hashes; 4 rows x 20 for each of 65 positions of names of up to 64 bytes'
+    """
+    spelling = plan.spelling
+    assert spelling is not None
+    batches = plan.spec.num_batches
+    blocks, positions = spelling.blocks(batches), spelling.positions(batches)
+    some = f"{blocks} of {positions}" if batches > 1 else f"each of {positions}"
+    return (
+        f"{plan.rows * plan.width:,} counters for hashes; {spelling.rows} rows x"
+        f" {spelling.width:,} for {some} positions of names of up to {spelling.max_length} bytes"
+    )
+
+
+def fields(plan: Plan) -> dict[str, Any]:
+    """Return the fields of a plan: its size, clients, domain, cost and fingerprint.
+
+    >>> plan = Plan(rows=7, width=200, schedule="shared", num_rounds=1, num_clients=50,
+    ...             max_round_clients=50, domain={"kind": "range", "size": 9, "public": True},
+    ...             max_items=1, seed=bytes(32))
+    >>> fields(plan)["bytes_per_client"]
+    1225
+    """
+    return {
+        "encoding": str(plan.encoding),
+        "rows": plan.rows,
+        "width": plan.width,
+        "num_rounds": plan.num_rounds,
+        "schedule": str(plan.schedule),
+        "num_clients": plan.num_clients,
+        "people": plan.people,
+        "domain_size": plan.domain_size,
+        "domain_public": bool(plan.domain["public"]),
+        "spelling": plan.to_dict().get("spelling"),
+        "modulus_bits": plan.modulus_bits,
+        "bytes_per_client": plan.bytes_per_client,
+        "one_hot_bytes_per_client": plan.one_hot_bytes_per_client,
+        "binary_bytes_per_client": plan.binary_bytes_per_client,
+        "fingerprint": plan.fingerprint,
+    }
+
+
+def effort(proposal: Proposal, bill: Bill) -> str:
+    """Return what a plan costs a client and the server beside the upload, in one line."""
+    down = f"{amounts.size(bill.download_bytes)} down, " if bill.download_bytes else ""
+    cpu = amounts.seconds(server_seconds(proposal, bill))
+    return (
+        f"a {counted.who(proposal.plan)}: {down}{amounts.seconds(bill.client_seconds)} CPU;"
+        f" the server: {amounts.size(bill.received_bytes)}, {cpu} CPU"
+    )
+
+
+def server_seconds(proposal: Proposal, bill: Bill) -> float:
+    """Return the CPU seconds of the servers, decoding and the names of strings included."""
+    names = 0.0 if proposal.names is None else proposal.names.seconds
+    return bill.server_seconds + bill.decoding_seconds + names

@@ -1,0 +1,250 @@
+"""What was counted, among whom, and what the count left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedtally.answer import amounts
+from fedtally.answer.estimates import (
+    Estimate,
+)
+from fedtally.base.text import escaped, in_number, one_of
+from fedtally.domain import Domain, Grid, OpenStrings
+from fedtally.plan import Plan
+
+if TYPE_CHECKING:
+    from fedtally.answer.result import Result
+
+
+_MOST_LOOKED = 1 << 16  # candidates that are decoded again to say how many a list left out
+
+
+def contributions(result: Result) -> str:
+    """Return what the frequencies of a result are shares of, in words.
+
+    >>> import fedtally
+    >>> contributions(fedtally.estimate(["tea", "milk"], seed=1))
+    '2 clients'
+    """
+    by = result.columns.get("round")
+    rounds = f" by {escaped(by[0])}" if by else ""
+    if result.plan.is_of_silos:
+        people = f"people in {amounts.counted(result.num_silos, 'silo')}"
+        if result.unit == "people":
+            return f"{result.num_clients:,} {people}"
+        number = "" if result.repeats_are_private else f"{result.num_clients:,} "
+        return f"{result.num_contributions:,} contributions of {number}{people}{rounds}"
+    named = result.columns.get("client")
+    clients = amounts.counted(result.num_clients, "client") + (
+        f" ({escaped(named[0])})" if named else ""
+    )
+    if result.unit == "clients":
+        return clients
+    return f"{result.num_contributions:,} contributions of {clients}{rounds}"
+
+
+def line(result: Result) -> str:
+    """Return what was counted, in words of the table where it named its columns.
+
+    >>> import fedtally
+    >>> line(fedtally.estimate(["tea", "milk"], seed=1))
+    'Share of each item among 2 clients; 2 candidates'
+    """
+    named = result.columns.get("item", [])
+    item = escaped(named[0]) if len(named) == 1 else "item"
+    # Under privacy nobody may know whether a client had more than were drawn.
+    is_hidden = result.plan.privacy is not None and "client" in result.columns
+    most, drawn = result.plan.max_items, "drawn " * bool(drawn_away(result.draw) or is_hidden)
+    number = amounts.counted(result.domain.size, "candidate")
+    if result.plan.is_open:
+        number = "no list of candidates"
+    if most == 1:
+        return f"Share of each {drawn}{item} among {contributions(result)}; {number}"
+    held = f"hold each {item} among at most {most:,} {drawn}items"
+    return f"Share of {contributions(result)} that {held}; {number}"
+
+
+def left_out(result: Result, listed: Sequence[Estimate]) -> str:
+    """Return how many candidates a list lacks since nothing is left of them; "" for none.
+
+    Args:
+        result: the whole answer.
+        listed: the top items.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea"] * 3, domain=["tea", "milk", "rice"], seed=1)
+    >>> left_out(result, result.top(20)), left_out(result, [])
+    ('2 more candidates have an estimate below half a client', '')
+    """
+    rest = 0 if result.plan.is_open else result.domain.size - len(listed)
+    if not listed or not 0 < rest < _MOST_LOOKED:
+        return ""
+    if len(result.top(len(listed) + 1)) > len(listed):  # it lacks others, too
+        return ""
+    have = in_number(rest, "has", "have")
+    unit = one_of(result.unit)
+    return f"{amounts.counted(rest, 'more candidate')} {have} an estimate below half a {unit}"
+
+
+def drawn_away(draw: Mapping[str, Any] | None) -> str:
+    """Return the share of the clients' items that the bound on them left out; "" for none.
+
+    Args:
+        draw: the field `draw` of a result.
+
+    >>> drawn_away({"max_items": 1, "pairs": 100, "drawn_away": 73, "share_with_several": 0.5,
+    ...             "max_items_for_all": 15})
+    "The draw left out 73 % of the clients' items: --max-items 15 counts all"
+    """
+    if draw is None or not draw["drawn_away"]:
+        return ""
+    # Rounded down below 100: not all of them can be left out. More than none are.
+    share = math.floor(100 * draw["drawn_away"] / draw["pairs"])
+    return (
+        f"The draw left out {share or 'under 1'} % of the clients' items: --max-items"
+        f" {draw['max_items_for_all']} counts all"
+    )
+
+
+def who(plan: Plan) -> str:
+    """Return what a client of a plan is called: a silo holds the items of many people."""
+    return plan.clients.senders[0]
+
+
+def plan_title(plan: Plan) -> str:
+    """Return for whom a plan is, in words.
+
+    >>> plan_title(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...                 max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
+    ...                 max_items=1, seed=bytes(32)))
+    'Plan for 50 clients and 900 candidates'
+    """
+    what = "all strings" if plan.is_open else amounts.counted(plan.domain_size, "candidate")
+    return f"Plan for {amounts.counted(plan.num_clients, who(plan))} and {what}"
+
+
+def candidates(domain: Domain) -> str:
+    """Return what the candidate items are, and whether they are public, in words.
+
+    >>> from fedtally.domain import Grid, IntegerRange, Strings
+    >>> candidates(IntegerRange(1, 9)), candidates(Strings(["tea"], bytes(32)))
+    ('9 integers, public', '1 string, not public: taken from the input itself')
+    >>> candidates(Grid(25, 50, -130, -60, 0.1))
+    '175,000 cells, public; each is 0.1 degrees wide, and named by its centre'
+    """
+    noun = {
+        "range": "integer",
+        "integers": "integer",
+        "dictionary": "item",
+        "strings": "string",
+        "grid": "cell",
+    }
+    if isinstance(domain, OpenStrings):
+        return f"any string, by a hash of {domain.bits} bits: nobody has the list"
+    known = "public" if domain.public else "not public: taken from the input itself"
+    if isinstance(domain, Grid):
+        known = f"{known}; each is {degrees(domain.step)} wide, and named by its centre"
+    return f"{amounts.counted(domain.size, noun.get(domain.kind, 'item'))}, {known}"
+
+
+def degrees(step: float) -> str:
+    """Return the width of a cell of a grid, in words.
+
+    >>> degrees(0.1), degrees(1.0)
+    ('0.1 degrees', '1 degree')
+    """
+    return f"{step:g} degree{'s' * (step != 1)}"
+
+
+def collisions(domain: Domain) -> str:
+    """Return the probability that two candidates share an id, in words.
+
+    It is empty where the ids are the items themselves.
+
+    >>> from fedtally.domain import IntegerRange, Strings
+    >>> collisions(IntegerRange(1, 9)), collisions(Strings(["tea", "milk"], bytes(32)))
+    ('', 'two candidates share a 61-bit id with probability at most 1e-18')
+    """
+    if not domain.collision_probability:
+        return ""
+    return (
+        "two candidates share a 61-bit id with probability at most"
+        f" {domain.collision_probability:.1g}"
+    )
+
+
+def candidates_row(domain: Domain) -> tuple[str, str]:
+    """Return the row on candidates, with the probability that two of them share an id."""
+    return "Candidates", "; ".join(filter(None, [candidates(domain), collisions(domain)]))
+
+
+def part_of_sum(result: Result) -> str:
+    """Return the noun for a part of a result's sums: a client, a contribution or a silo."""
+    if not result.plan.is_of_silos:
+        return result.unit.removesuffix("s")
+    parts = sum(sketch.num_silos for sketch in result.sketches)
+    return "silo" if parts == result.num_silos else "contribution"
+
+
+def those(number: int, unit: str) -> str:
+    """Return those that took part, as they are counted.
+
+    >>> those(3000, "clients"), those(1, "people")
+    ('these 3,000 clients', 'this one person')
+    """
+    return in_number(number, f"this one {one_of(unit)}", f"these {{}} {unit}")
+
+
+def open_fields(result: Result) -> dict[str, Any] | None:
+    """Return the fields of an open domain; None of others."""
+    domain = result.domain
+    if not isinstance(domain, OpenStrings):
+        return None
+    return {
+        "bits": domain.bits,
+        "max_length": domain.max_length,
+        "normalise": domain.normalise,
+        "found": result.num_found,
+        "named": len(result.names),
+        "collision_probability": domain.collides(result.num_found),
+    }
+
+
+def fields(result: Result) -> dict[str, Any]:
+    """Return the fields of what was counted, and of what the bound on items left out."""
+    return {
+        "num_contributions": result.num_contributions,
+        "num_silos": result.num_silos if result.plan.is_of_silos else None,
+        "columns": result.columns,
+        "draw": result.draw,
+    }
+
+
+def rows(result: Result) -> list[tuple[str, str]]:
+    """Return the rows on the candidates and on who took part."""
+    took_part = (result.plan.nouns[1].capitalize(), _attended(result))
+    return [("Candidates", candidates(result.domain)), took_part]
+
+
+def _attended(result: Result) -> str:
+    """Return how many took part, in which rounds, and with how many items each."""
+    most = in_number(result.plan.max_items, "one item each", "at most {} items each")
+    rounds = amounts.counted(result.plan.num_rounds, "round")
+    if result.plan.is_of_silos:
+        silos = f"{amounts.counted(result.num_silos, 'silo')} of at most {result.plan.people:,}"
+        return f"{result.num_clients:,} in {silos}{_each(result)}, {rounds}, {most}"
+    if result.unit == "clients":
+        return f"{result.num_clients:,} in {rounds}, {most}"
+    mean = result.num_contributions / result.num_clients
+    return f"{result.num_clients:,}, each in {mean:.3g} of {rounds} on average, {most} in a round"
+
+
+def _each(result: Result) -> str:
+    """Return how often a person of silos counts, where that may be more than once; else ""."""
+    if result.unit == "people":
+        return ""
+    if result.repeats_are_private:
+        return ", with those counted who come again"
+    return f", each counted {result.num_contributions / result.num_clients:.3g} times on average"

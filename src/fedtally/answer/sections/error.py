@@ -1,0 +1,385 @@
+"""How wrong an answer may be: its limits, what they cover, and the error that was planned for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedtally.answer import amounts
+from fedtally.answer.estimates import (
+    Estimate,
+    largest_uncertainty,
+    uncertainty_of,
+)
+from fedtally.answer.evaluation import Evaluation, NameEvaluation
+from fedtally.answer.sections import counted
+from fedtally.plan import Plan
+
+if TYPE_CHECKING:
+    from fedtally.answer.result import Result
+    from fedtally.plan.proposal import Proposal
+    from fedtally.recovery.limits import Intervals
+
+
+EXACT = "each count is exact"
+_NO_ERROR = 1e-9  # a share: the least target that a plan has
+_MOST_CAMPAIGNS = 1000  # that "9 of 10" is said with
+
+
+NOT_ESTIMATED = "not estimated: the confidence is 0"
+
+
+COVERS = "frequencies among those that took part"
+
+
+_ROUNDING = 1e-9  # of a share: a smaller error is none
+
+
+def covers(kind: str) -> str:
+    """Return the frequencies for which intervals of a kind hold, in words.
+
+    >>> covers("simultaneous").partition("; ")[2]
+    'of all candidates at once, so also of a list chosen by its estimates'
+    """
+    which = {
+        "selective": "of a list chosen by its estimates, on average over its items",
+        "simultaneous": "of all candidates at once, so also of a list chosen by its estimates",
+    }
+    return (
+        f"{COVERS};"
+        f" {which.get(kind, 'of items named beforehand, not of a list chosen by its estimates')}"
+    )
+
+
+def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the rows on the choice of a sketch's size; none where the size was given.
+
+    >>> sizing_rows({"sizing": "minimax", "tau": 0.001, "failure_probability": 0.1,
+    ...              "predicted_linf": None, "pilot": None, "message": ""})[0][1]
+    'by the formula minimax for a largest error of 0.10 points, which guarantees nothing'
+    """
+    if said is None:
+        return []
+    chance = f"exceeded in at most {100 * said['failure_probability']:.3g} % of campaigns"
+    tau = amounts.points(said["tau"])
+    if said["sizing"] == "model":
+        text = f"by the model for a largest error of {tau}, {chance}"
+    else:  # only the model comes with a probability of failure
+        formula = f"by the formula {said['sizing']}"
+        text = f"{formula} for a largest error of {tau}, which guarantees nothing"
+    rows = [("Sized", text)]
+    pilot = said["pilot"]
+    if pilot is not None:
+        sent = amounts.size(pilot["bytes_per_client"])
+        sketch = f"{pilot['rows']} x {pilot['width']:,} counters, {sent} each"
+        who = amounts.counted(pilot["num_clients"], "client")
+        noised = ""
+        if pilot.get("epsilon"):
+            noised = (
+                f" and noised for epsilon {pilot['epsilon']:g}; if many items are all a little"
+                " above that error, more campaigns may exceed it"
+            )
+        rows.append(("", f"from a pilot of {who} ({sketch}), who are not in the estimates{noised}"))
+    named = said.get("names")
+    if named is not None:
+        above = f"{100 * named['threshold']:.3g} %"
+        length = amounts.counted(named["name_length"], "byte")
+        assumed = f"if names have at most {length}, and frequencies fall like i^-1.1 (assumed)"
+        rows.append(("", f"so that strings above {above} are named, {assumed}"))
+    return [*rows, *([("", said["message"])] if said["message"] else [])]
+
+
+def target_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Return the row on the target of a plan; none where it does not say for which frequencies.
+
+    What is planned for is an assumption, unless it is any frequencies: then it is said to be one.
+    """
+    target = plan.target
+    if target is None or target.frequencies is None:
+        return []
+    chance = f"exceeded in at most {100 * target.failure_probability:.3g} % of campaigns"
+    promised = f"largest error of all frequencies {amounts.points(target.linf)}, {chance}"
+    if target.frequencies == "any":
+        return [("Target", f"{promised}, whatever the frequencies")]
+    assumed = f"if frequencies are like {target.frequencies}, which is an assumption"
+    return [("Target", f"{promised}, {assumed}")]
+
+
+def expected_error(intervals: Intervals) -> str:
+    """Return the predicted largest error: about how large it is, or between what it is.
+
+    >>> import fedtally
+    >>> asked = {"domain": "range:1..900", "rows": 6, "seed": 1}
+    >>> for width in (90, 300):
+    ...     result = fedtally.estimate("zipf:a=1.1,d=900,n=20000", width=width, **asked)
+    ...     print(expected_error(result.intervals))
+    0.039 to 0.111 points
+    0.066 points
+    """
+    between = intervals.predicted_range
+    if between is None:
+        return amounts.points(intervals.predicted_linf)
+    low, high = (amounts.points(error, amounts.decimals(between)) for error in between)
+    return f"{low.removesuffix(' points')} to {high}"
+
+
+def line(result: Result, shown: Sequence[Estimate]) -> str:
+    """Return how wrong an answer may be, with one number for each of its two readings.
+
+    Args:
+        result: the whole answer.
+        shown: the estimates that are shown, in a list or since they were asked for.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea", "milk"] * 500, seed=1)
+    >>> line(result, result.top(2))
+    '± 0.10 points among these 1,000 clients; ± 3.09 if they stand for more people'
+    """
+    if result.intervals is None and result.evaluation is None:
+        return NOT_ESTIMATED
+    found = None if result.evaluation is None else result.evaluation.linf
+    return doubt(shown, counted.those(result.num_contributions, result.unit), found)
+
+
+def doubt(shown: Sequence[Estimate], among: str, found: float | None = None) -> str:
+    """Return how far off estimates may be: among those that took part, and if they stand for more.
+
+    Args:
+        shown: the estimates. Those that cannot be told from 0 count only if none can.
+        among: the words for who took part, of `counted.those`.
+        found: the largest error of all candidates, where the truth is known.
+
+    >>> tea, rare = (Estimate("tea", f, low, f + 0.03, 9.0, 0.04, 0.0, f + 0.05)
+    ...              for f, low in ((0.5, 0.47), (0.01, 0.0)))
+    >>> doubt([tea, rare], "these 900 clients")
+    '± 3.00 points among these 900 clients; ± 5.00 if they stand for more people'
+    >>> doubt([rare], "these 900 clients").partition("; ")[0]
+    'each is at most 4.00 % among these 900 clients'
+    >>> doubt([tea], "these 900 clients", found=0.0123).partition("; ")[0]
+    'largest error found: 1.23 points among these 900 clients'
+    """
+    here, more = _readings(shown)
+    if found is not None:
+        here = (
+            f"largest error found: {amounts.points(found)}"
+            if found > _ROUNDING
+            else "no error found"
+        )
+    said = [f"{here} among {among}"] * bool(here)
+    said += [f"{more} if they stand for more people"] * bool(more)
+    return "; ".join(said) or "no item is shown"
+
+
+def _readings(shown: Sequence[Estimate]) -> tuple[str, str]:
+    """Return the uncertainty among the clients, and if they stand for more; "" where unknown."""
+    if (off := largest_uncertainty(shown)) is not None:
+        clients, wider = off
+        # limits of small noise have a width below rounding, which no reader can use
+        within = f"± {amounts.points(clients if clients > _ROUNDING else 0.0)}"
+        return within if clients else "exact", f"± {_bare(wider)}"
+    highest = [(e.high, e.population_high) for e in shown if e.high is not None]
+    if not highest:
+        return "", ""
+    clients, wider = (max(filter(None, each), default=0.0) for each in zip(*highest, strict=True))
+    return f"each is at most {amounts.percent(clients)}", f"at most {amounts.percent(wider)}"
+
+
+def _bare(error: float) -> str:
+    return amounts.points(error).removesuffix(" points")
+
+
+def none_expected(result: Result, estimates: Sequence[Estimate]) -> str:
+    """Return what is said of the error where recovery looks exact, and what the limits still allow.
+
+    Limits may be wider than the error that is expected: a reader would see a contradiction.
+
+    Args:
+        result: the whole answer, with intervals, whose predicted error is 0.
+        estimates: the estimates that are shown.
+
+    >>> import fedtally
+    >>> none_expected(fedtally.estimate(["tea"], seed=1), [])
+    'none beyond rounding: recovery looks exact'
+    """
+    half = max(
+        (
+            max(e.frequency - e.low, e.high - e.frequency)
+            for e in estimates
+            if e.low is not None and e.high is not None
+        ),
+        default=0.0,
+    )
+    most = round(half * result.num_contributions)
+    said = "none beyond rounding: recovery looks exact"
+    if result.plan.privacy is not None:  # no item's noise is likely to count, and some may
+        said = "most likely none: the plan's noise is small"
+    if not most:
+        return said
+    one = result.unit.removesuffix("s")
+    return f"{said}, though the limits allow {amounts.counted(most, one)} more or less"
+
+
+def evaluated_names(found: NameEvaluation) -> list[str]:
+    """Return in a few words how the names of an open domain compare with the true strings.
+
+    >>> found = NameEvaluation(0.02, 3, 1.0, 1.0, 5, 0, 0.001, 0.002, 1.0)
+    >>> evaluated_names(found)[1]
+    'all 3 strings above 2 % are named'
+    """
+    above = f"above {100 * found.threshold:.3g} %"
+    digits = amounts.decimals([found.linf, found.l2])
+    said = [f"largest {amounts.points(found.linf, digits)} of all strings that somebody holds"]
+    if found.recall is None:
+        said.append(f"no string is {above}")
+    elif found.strings == 1:
+        said.append(f"the only string {above} is {'named' if found.recall else 'not named'}")
+    elif found.recall == 1.0:
+        said.append(f"all {found.strings:,} strings {above} are named")
+    else:
+        number = round(found.recall * found.strings)
+        said.append(f"{number:,} of the {found.strings:,} strings {above} are named")
+    wrong = f"{found.wrong:,} wrong" if found.wrong else "none of them wrong"
+    said.append(f"{amounts.counted(found.named, 'name')}, {wrong}")
+    if found.precision is not None:
+        said.append(f"precision {found.precision:.0%}")
+    rest = [f"l2 {amounts.points(found.l2, digits)}"]
+    if found.coverage is not None:
+        rest.append(f"{found.coverage:.1%} of the intervals of named strings hold the truth")
+    return [*said, "; ".join(rest)]
+
+
+def covered(
+    confidence: float, asked: str, about: str, listed: Sequence[Estimate], named: Sequence[Estimate]
+) -> list[tuple[str, str]]:
+    """Return the rows on what intervals cover, on how they were made, and on what they leave out.
+
+    Args:
+        confidence: the confidence of the intervals.
+        asked: the kind of interval that was asked for.
+        about: how they were made, in words.
+        listed: estimates in a list that they chose themselves.
+        named: estimates of items named beforehand.
+    """
+    from fedtally.recovery.decoding import listed_kind, named_kind
+
+    kinds = [listed_kind(asked)] * bool(listed) + [named_kind(asked)] * bool(named)
+    said = []
+    for kind in dict.fromkeys(kinds or [named_kind(asked)]):
+        each = " each" if kind == "pointwise" else ""
+        said.append(f"{amounts.level(confidence)}{each}, for {covers(kind)}")
+    rows = [("Intervals", said[0]), *(("", more) for more in [*said[1:], about] if more)]
+    if off := uncertainty_of([*listed, *named]):
+        text = (
+            "not in the intervals: those that took part as a sample of a wider population, up"
+            f" to ± {amounts.points(off.sampling.max())} here"
+        )
+        rows.append(("Sampling", text))
+    return rows
+
+
+def fields(estimates: Sequence[Estimate]) -> dict[str, float] | None:
+    """Return how far off estimates may be at most, for both readings; None if nobody knows.
+
+    They are of all that can be told from 0, as the line of doubt on a screen is.
+
+    >>> fields([Estimate("tea", 0.5, 0.25, 0.75, 9.0, 0.0)])
+    {'clients': 0.25, 'population': 0.25}
+    """
+    off = largest_uncertainty(estimates)
+    return None if off is None else dict(zip(("clients", "population"), off, strict=True))
+
+
+def intervals_fields(result: Result) -> dict[str, Any] | None:
+    """Return the fields of a result's intervals; None where it has none.
+
+    >>> import fedtally
+    >>> fields = intervals_fields(fedtally.estimate(["tea", "milk"], seed=1))
+    >>> fields["kind"], fields["list"]["kind"], fields["named"]["kind"]
+    ('auto', 'selective', 'pointwise')
+    """
+    intervals = result.intervals
+    if intervals is None:
+        return None
+    said = limits_fields(result.confidence, result.interval_kind, intervals.about)
+    between = intervals.predicted_range
+    return said | {
+        "predicted_linf": intervals.predicted_linf,
+        "predicted_linf_range": None if between is None else list(between),
+    }
+
+
+def limits_fields(confidence: float, kind: str, about: str) -> dict[str, Any]:
+    """Return the fields of limits, of one result or of several merged ones.
+
+    Args:
+        confidence: the confidence of the limits.
+        kind: the kind of interval that was asked for.
+        about: how they were made, in words.
+    """
+    from fedtally.recovery.decoding import listed_kind, named_kind
+
+    return {
+        "confidence": confidence,
+        "kind": kind,
+        "list": {"kind": (listed := listed_kind(kind)), "covers": covers(listed)},
+        "named": {"kind": (named := named_kind(kind)), "covers": covers(named)},
+        "about": about,
+    }
+
+
+def rows(
+    result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]
+) -> list[tuple[str, str]]:
+    """Return the rows on what the intervals cover, and on the largest error to expect."""
+    intervals = result.intervals
+    if intervals is None:
+        return []
+    rows = covered(result.confidence, result.interval_kind, intervals.about, listed, named)
+    if result.is_exact:
+        return [("Intervals", EXACT), *(row for row in rows if row[0] == "Sampling")]
+    if not intervals.predicted_linf:
+        return [*rows, ("Expected", none_expected(result, [*listed, *named]))]
+    before = " before shrinkage" if result.objective == "l2" else ""
+    expected = f"largest error of all candidates{before} about ± {expected_error(intervals)}"
+    # no items share a counter of a histogram: its noise is all that may be wrong
+    source = "the sums" if result.plan.vector.shares_counters else "the plan's noise"
+    return [*rows, ("Expected", f"{expected}, predicted from {source}")]
+
+
+def evaluated(found: Evaluation | NameEvaluation) -> str:
+    """Return how the estimates of a result compare with the truth, in words."""
+    if isinstance(found, NameEvaluation):
+        return "; ".join(evaluated_names(found))
+    digits = amounts.decimals([found.linf, found.l2])
+    largest, l2 = (amounts.points(error, digits) for error in (found.linf, found.l2))
+    figures = f"largest {largest}, l2 {l2} over all candidates"
+    covered = (
+        "" if found.coverage is None else f"; {found.coverage:.1%} of the intervals hold the truth"
+    )
+    return (
+        f"{figures}; top {found.k}: precision {found.precision_at_k:.0%}, recall"
+        f" {found.recall_at_k:.0%}{covered}"
+    )
+
+
+def campaigns(failure_probability: float) -> str:
+    """Return in how many campaigns a plan keeps its error, in words.
+
+    >>> campaigns(0.1), campaigns(0.01), campaigns(0.15), campaigns(1e-6)
+    ('9 of 10 campaigns', '99 of 100 campaigns', '85 % of campaigns', '99.9999 % of campaigns')
+    """
+    number = round(1 / failure_probability)
+    if abs(number * failure_probability - 1) < 1e-9 and 2 <= number <= _MOST_CAMPAIGNS:
+        return f"{number - 1:,} of {number:,} campaigns"
+    return f"{amounts.level(1 - failure_probability)} of campaigns"
+
+
+def planned(proposal: Proposal) -> str:
+    """Return the largest error that a plan keeps, how often, and for which frequencies."""
+    target, plan = proposal.target, proposal.plan
+    if plan.is_histogram and plan.privacy is None:
+        return "none: each candidate has a counter of its own, and counts are exact"
+    often = campaigns(target.failure_probability)
+    most = "next to none" if target.linf <= _NO_ERROR else f"at most {amounts.points(target.linf)}"
+    whatever = ", whatever the frequencies" if proposal.is_for_any else ""
+    return f"{most} in {often}{whatever}"

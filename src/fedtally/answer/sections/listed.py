@@ -1,0 +1,246 @@
+"""The list of items: its fields, and its table on a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from fedtally.answer import amounts
+from fedtally.answer.estimates import (
+    Estimate,
+    is_told_from_zero,
+    uncertainty_of,
+)
+from fedtally.answer.sections import counted
+from fedtally.answer.tables import Column, FittedTable, printable
+from fedtally.base.text import escaped, in_number
+from fedtally.domain import Domain, Unread
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from fedtally.answer.merged import Merged
+    from fedtally.answer.result import Result
+
+
+MORE_PEOPLE = "± more\npeople"  # the heading of what is true if the clients stand for more
+
+
+def estimate_fields(estimate: Estimate) -> dict[str, Any]:
+    """Return the fields of an estimate. A hash without a name has no item, but a `hash`.
+
+    >>> from fedtally.domain import Unread
+    >>> fields = estimate_fields(Estimate(Unread.of(7), 0.25, None, None, 5.0))
+    >>> fields["item"], fields["hash"]
+    (None, '0000007')
+    """
+    fields = asdict(estimate)
+    if isinstance(estimate.item, Unread):
+        return fields | {"item": None, "hash": estimate.item.removeprefix("#")}
+    return fields
+
+
+def fields(answer: Result | Merged, estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
+    """Return the fields of the estimates of a list, and whether each surely stands above noise.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
+    >>> [one["above_noise"] for one in fields(result, result.estimates(["tea", "milk"]))]
+    [True, False]
+    """
+    found = answer.above_noise(estimates)
+    above: Sequence[bool | None] = [None] * len(estimates) if found is None else found
+    return [
+        estimate_fields(one) | {"above_noise": is_above}
+        for one, is_above in zip(estimates, above, strict=True)
+    ]
+
+
+def no_candidates(domain: Domain, queried: Sequence[Estimate]) -> Text | None:
+    """Return the line on items that were asked for and were no candidates: typing errors, often."""
+    from rich.text import Text
+
+    found = domain.contains([estimate.item for estimate in queried])
+    names = [printable(e.item).plain for e, there in zip(queried, found, strict=True) if not there]
+    if not names:
+        return None
+    verb = in_number(len(names), "was no candidate", "were no candidates")
+    return Text(f"{', '.join(names)} {verb}", style="yellow")
+
+
+def like_hashes(result: Result, queried: Sequence[Estimate]) -> list[RenderableType]:
+    """Return the line on strings that were asked for and look like hashes of the list, if any."""
+    from rich.text import Text
+
+    asked = [e.item for e in queried if result.plan.is_open and not isinstance(e.item, Unread)]
+    names = [str(item) for item in asked if Unread.is_like(str(item))]
+    if not names:
+        return []
+    said = f"{', '.join(names)}: asked for as text that clients hold, not as a hash of the list"
+    return [Text(said, style="yellow")]
+
+
+def described(result: Result) -> dict[str, Any]:
+    """Return what a table of estimates says of their result."""
+    names = result.columns.get("item", [])
+    return {
+        "unit": result.unit,
+        "item": escaped(names[0]) if len(names) == 1 else "item",
+        "shares_counters": result.plan.vector.shares_counters,
+    }
+
+
+def top_table(result: Result, estimates: Sequence[Estimate]) -> RenderableType:
+    """Return the table of the top items of a result, and what it leaves out."""
+    from rich.console import Group
+    from rich.text import Text
+
+    if not estimates:
+        return none_listed()
+    truth = result.true_frequencies([estimate.item for estimate in estimates])
+    items = table(estimates, truth, **described(result))
+    rest = counted.left_out(result, estimates)
+    return Group(items, Text(rest, style="dim")) if rest else items
+
+
+def none_listed() -> Text:
+    """Return what stands in place of a list without items.
+
+    >>> none_listed().plain
+    'none is shown: no estimate is large enough, or none was asked for'
+    """
+    from rich.text import Text
+
+    return Text("none is shown: no estimate is large enough, or none was asked for")
+
+
+def has_widths(estimates: Sequence[Estimate]) -> bool:
+    """Return whether some estimate has limits to show; those of exact counts have no width.
+
+    >>> has_widths([Estimate("tea", 0.1, 0.1, 0.1, 10.0)])
+    False
+    """
+    return any(e.low is not None and (e.low, e.high) != (e.frequency,) * 2 for e in estimates)
+
+
+def digits_of(estimates: Sequence[Estimate]) -> int:
+    """Return the decimals of a percentage that all frequencies and limits of a list have.
+
+    Half-widths count too: an interval must not look as if it had no width. Below 1e-9 they are
+    rounding.
+
+    >>> digits_of([Estimate("tea", 0.5, 0.499998, 0.500002, 5e5)])
+    5
+    """
+    halves = [(e.high - e.low) / 2 for e in estimates if e.low is not None and e.high is not None]
+    return amounts.decimals(
+        [*(e.frequency for e in estimates), *(half for half in halves if half > 1e-9)]
+    )
+
+
+def table(
+    estimates: Sequence[Estimate],
+    truth: Sequence[float] | None = None,
+    ranked: bool = True,
+    unit: str = "clients",
+    item: str = "item",
+    shares_counters: bool = True,
+) -> FittedTable:
+    """Return a table of estimates, with limits, true frequencies and errors where they are known.
+
+    Beside each share stands how far off it may be among these clients, and then if they stand for
+    more people. An item that cannot be told from 0 is dim, has no bar, and of its intervals only
+    the upper limits are shown.
+
+    Args:
+        estimates: the estimates, in the order of the rows.
+        truth: the true frequency of each; None: unknown.
+        ranked: number the rows.
+        unit: the noun for the things that are counted.
+        item: the heading of the items.
+        shares_counters: whether items share counters; in a histogram none does.
+
+    >>> from fedtally.answer.screen import plain
+    >>> items = table([Estimate("tea", 0.25, None, None, 500.0)], truth=[0.24])
+    >>> [line.split() for line in plain(items).splitlines()[:2]]
+    [['error,'], ['#', 'item', 'share', 'true', 'points', 'clients']]
+    """
+    digits = digits_of(estimates)
+    shares = [amounts.percent(estimate.frequency, digits) for estimate in estimates]
+    after = [Column("share", shares), *_uncertainties(estimates, digits, unit)]
+    if truth is not None:
+        errors = [e.frequency - true for e, true in zip(estimates, truth, strict=True)]
+        error_digits = amounts.decimals([max(map(abs, errors), default=0.0)])
+        signed = [amounts.points(error, error_digits, signed=True) for error in errors]
+        after += [
+            Column(
+                "true", [amounts.percent(share, digits) for share in truth], rank=2, wishes=True
+            ),
+            Column("error,\npoints", [text.removesuffix(" points") for text in signed], rank=4),
+        ]
+    after.append(Column(unit, [f"{e.count:z,.0f}" for e in estimates], rank=1, wishes=True))
+    numbers = [str(place + 1) for place in range(len(estimates))]
+    doubtful = [not is_told_from_zero(estimate) for estimate in estimates]
+    line, note = _doubts(doubtful, shares_counters)
+    return FittedTable(
+        heading=item,
+        names=[printable(estimate.item) for estimate in estimates],
+        before=[Column("#", numbers, rank=3)] if ranked else [],
+        after=after,
+        # what may be nothing has no bar
+        shares=[e.frequency if is_told_from_zero(e) else 0.0 for e in estimates],
+        styles=["dim" if is_doubtful else "" for is_doubtful in doubtful],
+        line=line,
+        note=note,
+    )
+
+
+def _doubts(
+    doubtful: Sequence[bool], shares_counters: bool
+) -> tuple[tuple[int, Text] | None, Text | None]:
+    """Return what a table says of rows that cannot be told from 0: between its rows, or below."""
+    from rich.text import Text
+
+    number, rows = sum(doubtful), len(doubtful)
+    if not number:
+        return None, None
+    if number == rows:
+        return None, Text("none of these can be told from 0", style="dim")
+    if all(doubtful[rows - number :]):
+        below = in_number(number, "the one below", "the {} below")
+        return (
+            (rows - number, Text(f"── {below} cannot be told from 0", style="dim")),
+            None,
+        )
+    # Without the reason a reader would ask why a larger share can be less certain.
+    why = ": an item's margin depends on the items in its counters" * shares_counters
+    text = f"{number:,} of these {rows:,} cannot be told from 0 (at most){why}"
+    return None, Text(text, style="dim")
+
+
+def _uncertainties(estimates: Sequence[Estimate], digits: int, unit: str) -> list[Column]:
+    """Return how far off each estimate may be: among the clients, then if they stand for more.
+
+    An item that cannot be told from 0 has its upper limits. Both columns have the same decimals, so
+    that rounding makes no wider limit look narrower.
+    """
+    off = uncertainty_of(estimates)
+    if off is None:
+        return []
+    digits = max(digits, amounts.decimals(off.population.tolist()))
+    readings = [(f"± these\n{unit}", off.clients, [e.high for e in estimates], 5)]
+    readings *= has_widths(estimates)
+    more = (MORE_PEOPLE, off.population, [e.population_high for e in estimates], 6)
+    return [
+        Column(name, [_off(*of, digits) for of in zip(estimates, half, ends, strict=True)], rank)
+        for name, half, ends, rank in [*readings, more]
+    ]
+
+
+def _off(estimate: Estimate, half: float, high: float | None, digits: int) -> str:
+    """Return how far off an estimate may be; its upper limit where it cannot be told from 0."""
+    if is_told_from_zero(estimate) or high is None:
+        return amounts.points(half, digits).removesuffix(" points")
+    return f"at most {amounts.percent(high, digits)}"

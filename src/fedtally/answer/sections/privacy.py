@@ -1,0 +1,182 @@
+"""What differential privacy guarantees, and what it protects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedtally.answer.sections import trust
+from fedtally.plan import Plan
+from fedtally.privacy.config import PrivacyConfig
+
+NO_PRIVACY = "no differential privacy: the sums of each round are exact"
+
+
+def guarantee(fields: Mapping[str, Any]) -> str:
+    """Return the guarantee that `privacy_fields` hold, in one line.
+
+    >>> guarantee({"epsilon": 1.00491, "delta": 1e-6, "neighbours": "zero-out", "trust": "central",
+    ...            "not_private": True, "mechanism": "rounded-gaussian"})
+    'not private: epsilon 1.005, delta 1e-06 (zero-out, central trust, rounded-gaussian noise)'
+    """
+    from fedtally.privacy import NOT_PRIVATE
+    from fedtally.privacy.accounting import numbers
+
+    how = f"{fields['neighbours']}, {fields['trust']} trust, {fields['mechanism']} noise"
+    said = numbers(fields["epsilon"], fields["delta"])
+    return f"{f'{NOT_PRIVATE}: ' if fields['not_private'] else ''}{said} ({how})"
+
+
+def line(plan: Plan) -> str:
+    """Return in one sentence what a plan protects: how often a guess is right, and epsilon.
+
+    >>> domain = {"kind": "range", "size": 900, "public": True}
+    >>> line(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...                       max_round_clients=50, domain=domain, max_items=1, seed=bytes(32)))
+    'no differential privacy: the sums of each round are exact, and may show rare items'
+    """
+    if plan.privacy is None:
+        return f"{NO_PRIVACY}, and may show rare items"
+    from fedtally.privacy import NOT_PRIVATE
+    from fedtally.privacy.accounting import numbers
+
+    terms = plan.privacy
+    said_numbers = numbers(terms.guarantee.epsilon, terms.guarantee.delta)
+    if terms.not_private:
+        return f"{NOT_PRIVATE}: nothing is guaranteed; the noise is that of {said_numbers}"
+    return f"{guesses(terms, plan.nouns[0])} ({said_numbers})"
+
+
+def guesses(terms: PrivacyConfig, whom: str) -> str:
+    """Return how often a guess about one person is right, for each guess that may be meant.
+
+    Args:
+        terms: the privacy of the plan.
+        whom: the noun of who is guessed about.
+
+    >>> from fedtally.privacy.config import propose
+    >>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000, relation="replace-one")
+    >>> print(guesses(terms, "client").partition(" (")[2])
+    which of two sets of items does a client have?); 50 % is chance
+    """
+    from fedtally.privacy.events import Relation
+    from fedtally.privacy.guarantee_text import right_guesses
+
+    question = {
+        Relation.ZERO_OUT: f"does a {whom} have its items or none?",
+        Relation.REPLACE_ONE: f"which of two sets of items does a {whom} have?",
+        Relation.ADD_REMOVE: f"does a {whom} take part?",
+    }[terms.event.relation]
+    right = right_guesses(terms.guarantee)
+    said = f"a guess is right in at most {right} % of cases ({question})"
+    if terms.event.relation is not Relation.REPLACE_ONE:
+        replaced = right_guesses(terms.replace_one)
+        said += f", or {replaced} % (which of two sets of items does it have?)"
+    return f"{said}; 50 % is chance"
+
+
+def rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str, str]]:
+    """Return the rows on a plan's privacy and on the parties that see the sums.
+
+    Args:
+        plan: the plan.
+        traffic: the traffic of the secure sum, where it has happened.
+
+    >>> domain = {"kind": "range", "size": 900, "public": True}
+    >>> rows(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...                   max_round_clients=50, domain=domain, max_items=1, seed=bytes(32)))
+    [('Privacy', 'no differential privacy: the sums of each round are exact')]
+    """
+    seen = "" if traffic is None else f" ({trust.seen(traffic)})"
+    if plan.privacy is None:
+        return [("Privacy", f"{NO_PRIVACY}{seen}")]
+    from fedtally.privacy import guarantee_text
+
+    # Where clients add the noise, each cohort's sum holds noise of its own and is a release.
+    split = 0 if plan.protection.of_client() is None else (traffic or {}).get("cohorts", 0)
+    said = guarantee_text.sentences(
+        plan.privacy,
+        num_releases=split or len(plan.releases),
+        is_two_server=plan.is_two_server,
+        is_of_silos=plan.is_of_silos,
+    )
+    rows = [("Privacy", said[0]), *(("", line) for line in said[1:])]
+    # Under central trust the server sees sums without noise, and the sentences above say so.
+    is_seen = traffic is not None and plan.protection.of_release() is None
+    return [*rows, ("", trust.seen(traffic or {}))] if is_seen else rows
+
+
+def banner(plan: Plan) -> str:
+    """Return what stands first in a report without privacy, or marked so; else "".
+
+    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
+    ...             max_items=1, seed=bytes(32))
+    >>> banner(plan)
+    'No differential privacy: the sums of each round are exact'
+    """
+    if plan.privacy is None:
+        return f"{NO_PRIVACY[0].upper()}{NO_PRIVACY[1:]}"
+    return "Not private: nothing is guaranteed" if plan.privacy.not_private else ""
+
+
+def protects(plan: Plan) -> list[str]:
+    """Return what a plan protects, in sentences without formulas."""
+    one, _ = plan.nouns
+    if plan.privacy is None:
+        return [
+            (
+                f"Nothing hides what one {one} contributed from somebody who sees exact sums and"
+                " knows what the others contributed."
+            )
+        ]
+    from fedtally.privacy.guarantee_text import changed, period, right_guesses, unit
+
+    terms, of_silos = plan.privacy, plan.is_of_silos
+    if terms.not_private:
+        return ["This run is marked not private: nobody may rely on any protection."]
+    return [
+        f"What is published changes little {changed(terms.event.relation, of_silos)}.",
+        (
+            "Somebody who holds the two cases equally likely, and guesses from all that was"
+            f" published, is right in at most {right_guesses(terms.guarantee)} % of cases, whatever"
+            " else that person knows; 50 % is chance."
+        ),
+        f"This protects {unit(terms.event, of_silos)}, over {period(terms.event, of_silos)}.",
+    ]
+
+
+def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """Return the fields of a plan's privacy; None where it has none.
+
+    Args:
+        plan: the plan.
+        traffic: the traffic of the secure sum, where it has happened.
+    """
+    if plan.privacy is None:
+        return None
+    from fedtally.privacy import guarantee_text
+
+    seen = traffic or {}
+    return guarantee_text.fields(
+        plan.privacy,
+        seen.get("fewest_survivors"),
+        seen.get("corrupt", 0),
+        is_of_silos=plan.is_of_silos,
+    )
+
+
+def planned(plan: Plan) -> str:
+    """Return the epsilon of a plan with its meaning, or that it has none."""
+    if plan.privacy is None:
+        return NO_PRIVACY
+    from fedtally.privacy.accounting import rounded_up
+    from fedtally.privacy.guarantee_text import right_guesses
+
+    found = plan.privacy.guarantee
+    epsilon = f"epsilon {rounded_up(found.epsilon):g}"
+    if plan.privacy.not_private:
+        return f"not private: nothing is guaranteed; the noise is for {epsilon}"
+    if right_guesses(found) == "100":
+        return f"{epsilon} hides next to nothing: a guess may be right in nearly all cases"
+    return f"{epsilon}: {guesses(plan.privacy, plan.nouns[0])}"

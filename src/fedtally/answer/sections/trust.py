@@ -1,0 +1,318 @@
+"""How sums were made, who saw them, and who could learn what on which conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedtally.answer import amounts
+from fedtally.answer.sections import counted
+from fedtally.base.text import in_number, in_range
+from fedtally.plan import Plan, Sums
+
+
+def seen(traffic: Mapping[str, Any]) -> str:
+    """Return which party sees which sums, in words."""
+    if traffic["method"] == "ideal":
+        return "ideal secure summation: the server would see only these sums"
+    if traffic["method"] == "two-server":
+        return "the servers, unless they collude, see only these sums"
+    # A result made by hand of landed sums has what the plan says, which knows no number of cohorts.
+    if "cohorts" not in traffic:
+        return "the server sees only these sums, or those of the cohorts that add up to them"
+    sums = in_number(traffic["cohorts"], "these sums", "the sum of each cohort")
+    return f"the server sees only {sums}"
+
+
+def rows(plan: Plan, traffic: Mapping[str, Any], part: str = "client") -> list[tuple[str, str]]:
+    """Return the rows on the secure sum; none where it was ideal.
+
+    Args:
+        plan: the plan of the campaign.
+        traffic: the traffic of its secure sum; fields that only a run knows may be missing.
+        part: the noun for a part of a sum, "client", "contribution" or "silo".
+
+    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
+    ...             max_items=1, seed=bytes(32))
+    >>> rows(plan, {"method": "ideal"})
+    []
+    """
+    if traffic["method"] == "ideal":
+        return []
+    noun = counted.who(plan)
+    bits = f"{traffic['bits']}-bit counters"
+    if "cohorts" not in traffic:
+        corrupt = f"up to {traffic['corrupt']:,} {noun}s of a sum corrupt"
+        return [
+            ("Secure sum", _trust(traffic, noun)),
+            *_validity(traffic),
+            ("", f"{corrupt}; {bits}; summed elsewhere, by the plan"),
+        ]
+    rows = [
+        ("Secure sum", _trust(traffic, noun)),
+        *_validity(traffic),
+        ("", f"{_cohorts(traffic, noun)}, up to {traffic['corrupt']:,} of each corrupt; {bits}"),
+        ("", _attendance(traffic, part)),
+        *([("Screening", screened(traffic["screening"]))] if "screening" in traffic else []),
+    ]
+    # Real clients count their own bytes and seconds; a simulation counts those of all.
+    if "engine" in traffic:
+        return rows
+    return [
+        *rows,
+        ("Messages", _traffic(traffic, "up", noun)),
+        ("", _traffic(traffic, "down", noun)),
+        *_cpu(traffic, noun),
+    ]
+
+
+def _validity(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
+    said = validity(traffic.get("validity"))
+    return [("", said)] if said else []
+
+
+def validity(name: str | None) -> str:
+    """Return what two servers know of the reports that they add up; "" if nothing is said of it.
+
+    >>> validity(None), validity("none")
+    ('', 'reports have no proofs: a client that lies is not found out')
+    """
+    if name is None:
+        return ""
+    if name == "none":
+        return "reports have no proofs: a client that lies is not found out"
+    return "each report has a proof that it has the form of one item; any other is refused"
+
+
+def line(traffic: Mapping[str, Any], part: str) -> str:
+    """Return who saw the secure sums, and how many parts they have; "" where they were ideal.
+
+    Args:
+        traffic: the traffic of the secure sum.
+        part: the noun for a part of a sum.
+
+    >>> line({"method": "ideal"}, "client")
+    ''
+    """
+    if traffic["method"] == "ideal":
+        return ""
+    said = f"{traffic['method']}: {seen(traffic)}"
+    # What the plan says of a sum that was made elsewhere has no numbers.
+    said = f"{said}; {_attendance(traffic, part)}" if "cohorts" in traffic else said
+    # where there are proofs, the list is as it should be, and needs no word
+    return f"{said}; {validity('none')}" if traffic.get("validity") == "none" else said
+
+
+def _cpu(traffic: Mapping[str, Any], noun: str) -> list[tuple[str, str]]:
+    # A private run has no seconds: they could tell how much a client holds.
+    if traffic["client_seconds"] is None:
+        return []
+    text = (
+        f"{1e3 * traffic['client_seconds']:.2g} ms a {noun}, {traffic['server_seconds']:.2g} s at"
+        " the server"
+    )
+    return [("CPU", text)]
+
+
+def _trust(traffic: Mapping[str, Any], noun: str) -> str:
+    if traffic["method"] == "two-server":
+        return (
+            f"two servers that do not collude; at least {traffic['min_survivors']:,} clients in"
+            " a sum"
+        )
+    server = (
+        "that follows the protocol" if traffic["adversary"] == "semi-honest" else "that may lie"
+    )
+    return (
+        f"secagg against a server {server}: {traffic['neighbours']} neighbours, any"
+        f" {traffic['threshold']} of {traffic['neighbours'] + 1} shares open a mask, at least"
+        f" {traffic['min_survivors']:,} {noun}s in a sum"
+    )
+
+
+def honesty(least: int) -> str:
+    """Return what owners of agents must have written to take a plan.
+
+    Args:
+        least: the fewest honest clients of a sum.
+
+    >>> honesty(3)
+    'owners need min_honest = 3 or less in agent.toml'
+    """
+    return f"owners need min_honest = {least} or less in agent.toml"
+
+
+def _cohorts(traffic: Mapping[str, Any], noun: str) -> str:
+    least, most = traffic["smallest_cohort"], traffic["largest_cohort"]
+    return f"{amounts.counted(traffic['cohorts'], 'cohort')} of {in_range(least, most)} {noun}s"
+
+
+def _attendance(traffic: Mapping[str, Any], part: str) -> str:
+    counted_in = f"{traffic['survivors']:,} of {amounts.counted(traffic['clients'], part)}"
+    left_out = traffic.get("screening", {}).get("clients_left_out", 0)
+    screened_out = f" ({left_out:,} of them in cohorts that are left out)" if left_out else ""
+    if traffic.get("engine") == "agents":
+        counted_in += " that were asked are in the sums"
+        return f"{counted_in}{screened_out}; an agent answered for each"
+    if refused := traffic.get("refused", 0):
+        counted_in += f" in the sums, {amounts.counted(refused, 'report')} refused"
+    else:
+        counted_in += f" in the sums{screened_out}"
+    if "engine" in traffic:  # real servers: nobody knows who would have reported
+        return counted_in
+    gone = f"{traffic['dropouts']:,} dropped out" if traffic["dropouts"] else "nobody dropped out"
+    # Some leave after their part is in the sum. Without them the numbers would not add up.
+    if (late := traffic["survivors"] + traffic["dropouts"] - traffic["clients"]) > 0:
+        gone += f", {late:,} of them after their part was in"
+    equal = (
+        "the sums equal the plain sums exactly"
+        if traffic["equals_plain_sum"]
+        else "not compared with plain sums"
+    )
+    return f"{counted_in}, {gone}; {equal}"
+
+
+def screened(told: Mapping[str, Any]) -> str:
+    """Return what screening says of the sums of cohorts.
+
+    Args:
+        told: the field `screening` of a secure sum.
+
+    >>> screened({"screen": "off", "why": "", "rounds": []})
+    'off'
+    >>> found = {"round": 0, "cohorts": 20, "verdict": "consistent", "stand_out": 0,
+    ...          "votes": 1.002, "votes_limit": 1.08, "mean_square": 0.99,
+    ...          "mean_square_limit": 1.41}
+    >>> screened({"screen": "warn", "why": "", "rounds": [found]})
+    '20 cohorts fit honest clients: votes 1.00 (limit 1.08), mean square 0.99 (limit 1.41)'
+    """
+    if told["screen"] == "off":
+        return f"off: {told['why']}" if told["why"] else "off"
+    looked = [found for found in told["rounds"] if "votes" in found]
+    missed = [found for found in told["rounds"] if "votes" not in found]
+    if not looked:
+        return f"off: {missed[0]['why']}" if missed else "off: no cohort landed"
+    # the round that is nearest to a limit, or furthest beyond one
+    worst = max(
+        looked,
+        key=lambda found: max(
+            (found["votes"] - 1) / (found["votes_limit"] - 1),
+            (found["mean_square"] - 1) / (found["mean_square_limit"] - 1),
+        ),
+    )
+    fits = sum(found["verdict"] == "consistent" for found in looked)
+    if len(looked) > 1:
+        who = f"{fits:,} of {len(looked):,} rounds fit honest clients; at worst"
+    elif worst["verdict"] == "poisoned":
+        who = f"{worst['cohorts']:,} cohorts do not fit honest clients:"
+    else:
+        of = f"{worst['cohorts'] - worst['stand_out']:,} of " * (not fits)
+        who = f"{of}{worst['cohorts']:,} cohorts fit honest clients:"
+    figures = (
+        f"votes {worst['votes']:.2f} (limit {worst['votes_limit']:.2f}), mean square"
+        f" {worst['mean_square']:.2f} (limit {worst['mean_square_limit']:.2f})"
+    )
+    rest = (
+        f"; {amounts.counted(len(missed), 'round')} not screened: {missed[0]['why']}"
+        if missed
+        else ""
+    )
+    return f"{who} {figures}{rest}"
+
+
+def _traffic(traffic: Mapping[str, Any], way: str, noun: str) -> str:
+    name = f"{way}load_bytes"
+    parts = [
+        f"{stage['stage']} {amounts.size(stage[name])}"
+        for stage in traffic["stages"]
+        if stage[name]
+    ]
+    return f"{way} {amounts.size(traffic[name])} a {noun}{': ' if parts else ''}{', '.join(parts)}"
+
+
+def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows on who could learn what, and on which conditions.
+
+    Args:
+        plan: the plan of the campaign.
+        traffic: the traffic of its secure sum; fields that only a run knows may be missing.
+
+    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
+    ...             max_items=1, seed=bytes(32))
+    >>> learned(plan, {"method": "ideal"})[1]
+    ('Whoever made the sums', 'all that each client holds, for no secure sum was run')
+    """
+    method, noun = traffic["method"], counted.who(plan)
+    central = plan.protection.of_release() is not None
+    adds = ", and added the noise" * central
+    reader = "what noised sums show: what it protects is above"
+    if plan.privacy is None:
+        reader = f"what exact sums show, also of what few {noun}s hold"
+    elif plan.privacy.not_private:
+        reader = "whatever the sums show: nothing is guaranteed"
+    rows = [("Readers of this page", reader)]
+    if method == "ideal":
+        everything = f"all that each {noun} holds, for no secure sum was run{adds}"
+        return [*rows, ("Whoever made the sums", everything)]
+    exact = "noised" if plan.protection.sums is Sums.NOISED else "exact"
+    sums = f"{exact} sums over at least {traffic['min_survivors']:,} {noun}s{adds}"
+    if method == "two-server":
+        proven = "; it is trusted to refuse wrong reports" * (traffic.get("validity") == "proofs")
+        rows += [
+            ("The two servers", "who took part"),
+            ("", f"no {noun}'s part, as long as they do not work together"),
+            ("The leading server", f"{sums}{proven}"),
+            (f"Other {noun}s", "nothing"),
+        ]
+    else:
+        is_curious = traffic["adversary"] == "semi-honest"
+        follows = "it follows the protocol and " * is_curious
+        corrupt = f"at most {amounts.counted(traffic['corrupt'], noun)} of a sum work with it"
+        rows += [
+            ("The server", f"who took part, and {sums}"),
+            ("", f"no {noun}'s part, as long as {follows}{corrupt}"),
+            (f"Other {noun}s", "how many took part" if is_curious else "who took part"),
+        ]
+    if "cohorts" in traffic and "engine" not in traffic:
+        everything = f"all that each {noun} holds: the {noun}s were simulated"
+        rows.append(("Whoever ran this", everything))
+    return rows
+
+
+def planned_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Return the rows on how a plan will sum, and what it takes of the clients."""
+    from fedtally.secagg.config import SecAggConfig
+
+    agreed = plan.secure_sum
+    if agreed is None:
+        return [("Secure sum", "ideal: of a trusted server (--secure-sum names a protocol)")]
+    if not isinstance(agreed, SecAggConfig):
+        return [
+            (
+                "Secure sum",
+                f"two servers that do not collude; at least {agreed.min_batch:,} clients in a sum",
+            ),
+            ("", validity(agreed.validity)),
+        ]
+    p = agreed.parameters
+    graph, whom = p.graph(p.n_max), counted.who(plan)
+    sizes = in_range(p.n_min, p.n_max)
+    text = (
+        f"secagg, {p.adversary}: cohorts of {sizes} {whom}s,"
+        f" {graph.neighbours} neighbours, up to {p.corrupt:,} corrupt, up to"
+        f" {p.max_dropout_ppm / 1e4:g} % may drop out"
+    )
+    return [("Secure sum", text), ("", honesty(p.honest_survivors))]
+
+
+def proof_fields(plan: Plan) -> dict[str, Any]:
+    """Return whether reports to two servers have proofs, and why they have none."""
+    has_proofs = plan.report_proof is not None
+    return {"proofs": has_proofs, "reason": "" if has_proofs else why_no_proofs(plan)}
+
+
+def why_no_proofs(plan: Plan) -> str:
+    """Return why reports to two servers have no proofs under a plan, or what asks for them."""
+    return plan.why_no_proofs or "--validity proofs asks for them"
