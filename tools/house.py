@@ -813,7 +813,7 @@ CAMPAIGN = frozenset(
         ("plan/secure_sum.py", "resolve"),
         ("privacy/config.py", "propose"),
         ("privacy/guarantee_text.py", "Dict"),
-        ("result/files.py", "Dict"),
+        ("answer/files.py", "Dict"),
     }
 )
 

@@ -20,6 +20,9 @@ from clip_norms import squared_norm
 from secagg_cohort import land_done
 
 import fedtally
+from fedtally.answer.fields import document
+from fedtally.answer.result import Result
+from fedtally.answer.screen import answer, plain
 from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer
@@ -31,8 +34,6 @@ from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.privacy import honest_clients
 from fedtally.plan.secure_sum import Summation
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
-from fedtally.report import answer, document, plain
-from fedtally.result import Result
 from fedtally.simulation import cohorts
 from fedtally.simulation import run as engine
 from fedtally.simulation.clipping import clip_rounds

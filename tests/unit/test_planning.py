@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally import report
+from fedtally.answer import wording
+from fedtally.answer.merged import Merged
 from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.merged import Merged
 from fedtally.plan import Plan
 from fedtally.plan.campaign import predict_linf
 from fedtally.plan.design import Design
@@ -443,7 +443,7 @@ def test_clients_of_several_items_have_a_pilot():
     assert private.sizing["pilot"]["epsilon"] == 4.0 and result.sizing["pilot"]["epsilon"] is None
     assert (
         "not in the estimates and noised for epsilon 4"
-        in dict(report.sizing_rows(private.sizing))[""]
+        in dict(wording.sizing_rows(private.sizing))[""]
     )
 
 

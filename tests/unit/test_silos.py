@@ -17,6 +17,9 @@ from scipy.optimize import brentq
 from scipy.special import erfinv, i0e, ive, ndtr
 from secagg_cohort import NOW, stream
 
+from fedtally.answer import wording
+from fedtally.answer.result import Result
+from fedtally.answer.wording import who
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
@@ -41,8 +44,6 @@ from fedtally.privacy.config import check_event
 from fedtally.privacy.config import propose as propose_privacy
 from fedtally.privacy.events import Event
 from fedtally.privacy.policy import PrivacyPolicy
-from fedtally.report import who, wording
-from fedtally.result import Result
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.params import ClientPolicy

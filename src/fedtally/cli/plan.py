@@ -398,8 +398,8 @@ def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]
     """
     import numpy as np
 
+    from fedtally.answer.result import Result
     from fedtally.plan.frequencies.distribution import Frequencies
-    from fedtally.result import Result
 
     result = Result.load(path)
     if result.plan.is_open:

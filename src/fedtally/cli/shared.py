@@ -119,19 +119,19 @@ def check_outputs(options: dict[str, Any], *names: str) -> None:
 
 
 def _check_table(path: str) -> None:
-    from fedtally.result import check_export_path
+    from fedtally.answer.files import check_export_path
 
     check_export_path(path)
 
 
 def _check_chart(path: str) -> None:
-    from fedtally import charts
+    from fedtally.answer import charts
 
     charts.check(path)
 
 
 def _check_page(path: str) -> None:
-    from fedtally.report import check_report_path
+    from fedtally.answer.page import check_report_path
 
     check_report_path(path)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.answer.result import Result
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, carry, drive
@@ -22,7 +23,6 @@ from fedtally.plan.design import Design
 from fedtally.plan.search import for_bytes
 from fedtally.plan.secure_sum import Keys
 from fedtally.privacy.accounting import most_detected, privacy_loss
-from fedtally.result import Result
 from fedtally.secagg import wire
 from fedtally.secagg.client import Client, MemoryJournal
 from fedtally.secagg.messages import Kind

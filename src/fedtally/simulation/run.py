@@ -16,6 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.answer.evaluation import Truth
+from fedtally.answer.files import physical_memory
+from fedtally.answer.result import Progress, Result
 from fedtally.base.text import in_number
 from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.screening import Screen
@@ -32,7 +35,6 @@ from fedtally.plan.secure_sum import Keys
 from fedtally.plan.seeds import with_even_seed
 from fedtally.plan.ways import smallest_or_ways
 from fedtally.privacy.events import Relation
-from fedtally.result import Progress, Result, Truth, physical_memory
 from fedtally.simulation import counted_unit, run_notes
 from fedtally.simulation.clipping import clip_rounds
 from fedtally.simulation.cohorts import joined, sum_rounds

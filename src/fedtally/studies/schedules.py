@@ -19,6 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import kernels
+from fedtally.answer.evaluation import Truth
+from fedtally.answer.files import check_export_path, write_table
+from fedtally.answer.result import Progress
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.books import MemoryBooks
@@ -34,7 +37,6 @@ from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.decoders import SIMPLEST
 from fedtally.recovery.decoding import Decoding, check_enumerable
 from fedtally.recovery.linear_system import BLOCK, Summed, ask, ids_between
-from fedtally.result import Progress, Truth, check_export_path, write_table
 from fedtally.secagg.config import SecureSum
 from fedtally.simulation.randomness import campaign_seed, key_bytes
 from fedtally.simulation.rows import RoundTally, split

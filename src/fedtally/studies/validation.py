@@ -28,6 +28,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr, bdtri, stdtrit
 
+from fedtally.answer.evaluation import NameEvaluation
+from fedtally.answer.files import check_export_path, write_table
+from fedtally.answer.notes import RARE_ITEMS
+from fedtally.answer.result import Progress, Result
 from fedtally.base import validate
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.server import FrequencyServer
@@ -44,14 +48,6 @@ from fedtally.plan.names import NAME_LENGTH, NAMED_SHARE
 from fedtally.plan.privacy import Random
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding, kind_of, recovery_of
-from fedtally.result import (
-    RARE_ITEMS,
-    NameEvaluation,
-    Progress,
-    Result,
-    check_export_path,
-    write_table,
-)
 from fedtally.simulation.clipping import clip_rounds
 from fedtally.simulation.item_ids import Encoder, Spelled
 from fedtally.simulation.randomness import campaign_seed, key_bytes

@@ -13,6 +13,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.answer import files, notes
+from fedtally.answer import provenance as told
+from fedtally.answer.estimates import (
+    Estimate,
+    Uncertainty,
+    clip_limits,
+    is_told_from_zero,
+    uncertainty,
+    with_doubts,
+)
+from fedtally.answer.evaluation import Evaluation, NameEvaluation, Truth, evaluate
+from fedtally.answer.files import check_table_fits
+from fedtally.answer.frames import NOTEBOOK_ROWS, Tabular, notebook_table
 from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings, Unread
 from fedtally.domain.columns import as_text
@@ -36,21 +49,17 @@ from fedtally.recovery.intervals import (
     make_intervals,
     sampling_error,
 )
-from fedtally.recovery.linear_system import BLOCK, Decoder, Ids, ask, check_landed, ids_between
+from fedtally.recovery.linear_system import (
+    BLOCK,
+    Decoder,
+    Ids,
+    ask,
+    check_landed,
+    ids_between,
+    landed_batches,
+)
 from fedtally.recovery.names import read_names
 from fedtally.recovery.shrinkage import ShrunkDecoder
-from fedtally.result import files, notes, told
-from fedtally.result.estimates import (
-    Estimate,
-    Uncertainty,
-    clip_limits,
-    is_told_from_zero,
-    uncertainty,
-    with_doubts,
-)
-from fedtally.result.evaluation import Evaluation, NameEvaluation, Truth, evaluate
-from fedtally.result.files import check_table_fits
-from fedtally.result.frames import NOTEBOOK_ROWS, Tabular, notebook_table
 from fedtally.sketch import CountSketch, check_compatible
 
 # Candidates up to which a notebook lists the largest by itself: a second or two of decoding.
@@ -165,7 +174,7 @@ class Result(Tabular):
             domain.size,
             plan.rows,
             plan.encoding,
-            batches=plan.schedule.num_batches(plan.num_rounds),
+            batches=len(landed_batches(plan.spec, self.sketches)),
             planned=plan.is_open,
         )
         self.objective = self.decoding.objective
@@ -667,7 +676,7 @@ class Result(Tabular):
     def _check_table_fits(self, memory: int | None) -> None:
         """Raise MemoryLimitError unless a table of all candidates fits, beside the decoder."""
         plan = self.plan
-        batches = plan.schedule.num_batches(plan.num_rounds)
+        batches = len(landed_batches(plan.spec, self.sketches))
         kind = kind_of(self.recovery)
         held = kind.held_bytes(self.domain.size, plan.rows, batches)
         check_table_fits(self.domain.size, memory, held, kind.rests_on)
@@ -824,7 +833,7 @@ class Result(Tabular):
             MissingExtraError: matplotlib is not installed.
             InvalidInputError: another suffix, or a folder that cannot be written.
         """
-        from fedtally import charts
+        from fedtally.answer import charts
 
         drawn = self.top(k) if estimates is None else estimates
         drawn = with_doubts(drawn, self.above_noise(drawn))

@@ -10,20 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import domain as domains
+from fedtally.answer import provenance as told
+from fedtally.answer.cells import as_text
+from fedtally.answer.evaluation import Evaluation, NameEvaluation
 from fedtally.base import archive, validate
 from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError, opt, reason
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import Decoding
 from fedtally.recovery.found import FoundFit
-from fedtally.result import told
-from fedtally.result.cells import as_text
-from fedtally.result.evaluation import Evaluation, NameEvaluation
 from fedtally.sketch import CountSketch
 from fedtally.sketch.count_sketch import checked_number, noise_mark
 from fedtally.sketch.hashing import SEED_BYTES
 
 if TYPE_CHECKING:
-    from fedtally.result.result import Result
+    from fedtally.answer.result import Result
 
 # Candidates from which decoding takes long enough for a file to keep the fit of joint recovery.
 _SLOW = 1 << 20

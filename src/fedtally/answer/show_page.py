@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.answer.page import policy
 from fedtally.errors import InvalidInputError
-from fedtally.report.page import policy
 
 _MOST_BITS = 16  # the page adds in 16-bit integers
 
@@ -36,9 +36,9 @@ def show_page(shown: Mapping[str, Any]) -> str:
     """
     if shown["bits"] > _MOST_BITS:
         raise InvalidInputError(f"bits must be at most {_MOST_BITS}, got {shown['bits']}")
-    folder = files("fedtally.report")
+    folder = files("fedtally.answer")
     template, style, script = (
-        (folder / f"show.{kind}").read_text("utf-8") for kind in ("html", "css", "js")
+        (folder / f"show_page.{kind}").read_text("utf-8") for kind in ("html", "css", "js")
     )
     phones, counters = shown["sketches"].shape
     texts = {

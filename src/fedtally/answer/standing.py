@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedtally.result import Estimate, with_doubts
+from fedtally.answer.estimates import Estimate, with_doubts
 
 if TYPE_CHECKING:  # who shows a plan needs no decoder
-    from fedtally.merged import Merged
+    from fedtally.answer.merged import Merged
+    from fedtally.answer.result import Result
     from fedtally.recovery.linear_system import F64
-    from fedtally.result import Result
 
 MOST = 1 << 20  # candidates that are looked at once more: seconds
 

@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedtally.report import page, plan_words, wording
+from fedtally.answer import page, plan_words, wording
 
 if TYPE_CHECKING:
     from fedtally.plan.bill import Bill
@@ -89,7 +89,7 @@ def _rendered(content: dict[str, Any]) -> str:
     import jinja2
     from markupsafe import Markup
 
-    folder = files("fedtally.report")
+    folder = files("fedtally.answer")
     template, style, script = (
         (folder / name).read_text("utf-8") for name in ("plan_page.html.j2", "page.css", "page.js")
     )
@@ -164,7 +164,7 @@ def _named(epsilon: float | None) -> str:
 
 def _figure(proposal: Proposal, curves: Sequence[Curve]) -> dict[str, str]:
     """Return the chart twice, for a screen and for a phone, with its finding."""
-    from fedtally import charts
+    from fedtally.answer import charts
     from fedtally.plan import tradeoff
 
     plan, own = proposal.plan, tradeoff.epsilon_of(proposal)

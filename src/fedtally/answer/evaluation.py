@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.answer.estimates import clip_limits
 from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError, opt
-from fedtally.result.estimates import clip_limits
 
 if TYPE_CHECKING:
-    from fedtally.result.result import Result
+    from fedtally.answer.result import Result
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]

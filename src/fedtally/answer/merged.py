@@ -17,6 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from fedtally.answer.estimates import Estimate, clip_limits, uncertainty
+from fedtally.answer.files import check_table_fits
+from fedtally.answer.frames import NOTEBOOK_ROWS, Tabular, notebook_table
+from fedtally.answer.result import Result
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError, opt
 from fedtally.privacy.guarantee_text import JointGuarantee, add_up_guarantees
@@ -24,16 +28,6 @@ from fedtally.recovery.decoding import named_kind
 from fedtally.recovery.intervals import Intervals, Limits, merged_intervals
 from fedtally.recovery.limits import ROUNDING
 from fedtally.recovery.linear_system import F64, U64, Ids, ids_between
-from fedtally.result import (
-    NOTEBOOK_ROWS,
-    Estimate,
-    Result,
-    Tabular,
-    check_table_fits,
-    clip_limits,
-    notebook_table,
-    uncertainty,
-)
 
 _NOBODY = np.empty(0, np.uint64)
 _LEAST = 0.5  # of a client: what rounds to none is no item to list

@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from fedtally.answer.estimates import Estimate, largest_uncertainty
+from fedtally.answer.standing import doubted
+from fedtally.answer.wording import covers
 from fedtally.domain import OpenStrings, Unread
 from fedtally.plan import Plan, Target
-from fedtally.report.standing import doubted
-from fedtally.report.wording import covers
-from fedtally.result import Estimate, largest_uncertainty
 
 if TYPE_CHECKING:
-    from fedtally.merged import Merged
-    from fedtally.result import Result
+    from fedtally.answer.merged import Merged
+    from fedtally.answer.result import Result
 
 SCHEMA = "fedtally-result/2"
 _NAMES = {  # of fields, in words

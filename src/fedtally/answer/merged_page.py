@@ -9,12 +9,10 @@ from datetime import date
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedtally.base.text import escaped, in_number
-from fedtally.report import page, summary, wording
-from fedtally.report.fields import error_fields, limits_fields, listed_fields, privacy_fields
-from fedtally.report.standing import doubted, standing
-from fedtally.report.tables import facts, heading
-from fedtally.report.terminal import (
+from fedtally.answer import page, summary, wording
+from fedtally.answer.estimates import is_told_from_zero
+from fedtally.answer.fields import error_fields, limits_fields, listed_fields, privacy_fields
+from fedtally.answer.screen import (
     Screen,
     estimates_table,
     more_lines,
@@ -22,13 +20,15 @@ from fedtally.report.terminal import (
     none_listed,
     noted,
 )
-from fedtally.result import is_told_from_zero
+from fedtally.answer.standing import doubted, standing
+from fedtally.answer.tables import facts, heading
+from fedtally.base.text import escaped, in_number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from fedtally.merged import Merged
-    from fedtally.result import Estimate
+    from fedtally.answer.estimates import Estimate
+    from fedtally.answer.merged import Merged
 
 T = TypeVar("T")
 _NAMED = 3  # results that one screen names, each by itself
@@ -139,7 +139,7 @@ def write_merged_page(
         MissingExtraError: Jinja2 or matplotlib is not installed.
         InvalidInputError: the name does not end in .html.
     """
-    from fedtally import charts
+    from fedtally.answer import charts
 
     page.check_report_path(path)
     results, estimates = merged.results, doubted(merged, estimates)

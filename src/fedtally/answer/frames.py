@@ -8,10 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fedtally.answer.estimates import Estimate, Uncertainty, uncertainty_of
+from fedtally.answer.files import check_export_path, write_table
 from fedtally.base.text import escaped, shortened
 from fedtally.errors import MissingExtraError, Note, render
-from fedtally.result.estimates import Estimate, Uncertainty, uncertainty_of
-from fedtally.result.files import check_export_path, write_table
 
 NOTEBOOK_ROWS = 10  # of a notebook's table
 _LONGEST_SHOWN = 60  # columns of an item in a notebook's table

@@ -258,7 +258,7 @@ def _last_padding(console: Console) -> int:
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
     r"""Return a listing of names and texts in two columns, whose control characters are escaped.
 
-    >>> from fedtally.report.terminal import plain
+    >>> from fedtally.answer.screen import plain
     >>> print(plain(facts([("Upload", "32.0 kB\x1b[2K")])).strip())
     Upload  32.0 kB\x1b[2K
     """

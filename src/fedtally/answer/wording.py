@@ -11,15 +11,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedtally.answer.estimates import Estimate, largest_uncertainty, uncertainty_of
+from fedtally.answer.evaluation import NameEvaluation
 from fedtally.base.text import escaped, in_number, in_range, one_of
 from fedtally.domain import Domain, Grid, OpenStrings
 from fedtally.plan import Plan, Sums
-from fedtally.result import Estimate, NameEvaluation, largest_uncertainty, uncertainty_of
 
 if TYPE_CHECKING:  # loaded on first use: who shows a plan alone needs none of them
+    from fedtally.answer.result import Result
     from fedtally.privacy.config import PrivacyConfig
     from fedtally.recovery.limits import Intervals
-    from fedtally.result import Result
 
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
 EXACT = "each count is exact"

@@ -9,8 +9,9 @@ from datetime import date
 
 import numpy as np
 
-from fedtally.base.text import escaped, in_number, shortened
-from fedtally.report.wording import (
+from fedtally.answer.estimates import Estimate, is_told_from_zero, largest_uncertainty
+from fedtally.answer.result import Result
+from fedtally.answer.wording import (
     NOT_ESTIMATED,
     counted,
     decimals,
@@ -20,7 +21,7 @@ from fedtally.report.wording import (
     points,
     those,
 )
-from fedtally.result import Estimate, Result, is_told_from_zero, largest_uncertainty
+from fedtally.base.text import escaped, in_number, shortened
 
 _LONGEST = 40  # columns of a name within a sentence
 _MOST_NAMED = 2  # sources that a title names

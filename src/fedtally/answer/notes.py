@@ -12,7 +12,7 @@ from fedtally.recovery.decoders.kind import CampaignDecoder
 from fedtally.recovery.decoding import kind_of, notes_on_choice
 
 if TYPE_CHECKING:
-    from fedtally.result.result import Result
+    from fedtally.answer.result import Result
 
 RARE_ITEMS = (
     "this decoder finds rare items too: without differential privacy, secure summation does not"

@@ -19,16 +19,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedtally.answer import summary, wording
+from fedtally.answer.estimates import Estimate, is_told_from_zero
+from fedtally.answer.fields import field_name, plan_fields, privacy_fields, told
+from fedtally.answer.result import Result
+from fedtally.answer.screen import certainty, digits_of, has_widths
+from fedtally.answer.standing import Standing, doubted, standing
+from fedtally.answer.tables import printable
 from fedtally.base.text import escaped, in_number
 from fedtally.domain import Domain, Grid, Unread
 from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
-from fedtally.report import summary, wording
-from fedtally.report.fields import field_name, plan_fields, privacy_fields, told
-from fedtally.report.standing import Standing, doubted, standing
-from fedtally.report.tables import printable
-from fedtally.report.terminal import certainty, digits_of, has_widths
-from fedtally.result import Estimate, Result, is_told_from_zero
 
 LIST, ASKED = "Most frequent items", "Items asked for"
 _FEWEST_OF_CURVE = 10  # items above noise that a curve has more to say of than a list
@@ -49,7 +50,7 @@ def check_report_path(path: str | os.PathLike[str]) -> None:
     """
     if Path(path).suffix.lower() != ".html":
         raise InvalidInputError(f"a report must end in .html, got {os.fspath(path)!r}")
-    from fedtally import charts
+    from fedtally.answer import charts
 
     try:
         import jinja2  # noqa: F401
@@ -194,7 +195,7 @@ def _rendered(content: Content) -> str:
     import jinja2
     from markupsafe import Markup
 
-    folder = files("fedtally.report")
+    folder = files("fedtally.answer")
     template, style, script = (
         (folder / f"page.{kind}").read_text("utf-8") for kind in ("html.j2", "css", "js")
     )
@@ -406,7 +407,7 @@ def figures(of: Listed, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
         return []
     bars = Figure(of.draw, "", summary.bars_said(estimates))  # its title says the rest
     drawn = [*_map(of, estimates), bars, *_curve(of)]
-    from fedtally import charts
+    from fedtally.answer import charts
 
     return [
         {
@@ -429,7 +430,7 @@ class Figure(NamedTuple):
 
 def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
     """Return the map of a grid: of all cells above noise, or of the listed ones."""
-    from fedtally import charts
+    from fedtally.answer import charts
 
     grid = of.domain
     if not isinstance(grid, Grid):
@@ -464,7 +465,7 @@ def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
 
 def _curve(of: Listed) -> list[Figure]:
     """Return the curve of all estimates by rank; none where it would say little."""
-    from fedtally import charts
+    from fedtally.answer import charts
 
     found = of.standing
     if found is None or not found.floor or len(found.above) < _FEWEST_OF_CURVE:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedtally.base.text import escaped, in_number
-from fedtally.domain import Domain, Unread
-from fedtally.report.standing import doubted
-from fedtally.report.tables import Column, FittedTable, facts, heading, printable
-from fedtally.report.wording import (
+from fedtally.answer.estimates import Estimate, is_told_from_zero, uncertainty_of
+from fedtally.answer.evaluation import Evaluation, NameEvaluation
+from fedtally.answer.standing import doubted
+from fedtally.answer.tables import Column, FittedTable, facts, heading, printable
+from fedtally.answer.wording import (
     EXACT,
     attendance,
     candidates,
@@ -42,19 +42,14 @@ from fedtally.report.wording import (
     target_rows,
     who,
 )
-from fedtally.result import (
-    Estimate,
-    Evaluation,
-    NameEvaluation,
-    is_told_from_zero,
-    uncertainty_of,
-)
+from fedtally.base.text import escaped, in_number
+from fedtally.domain import Domain, Unread
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.text import Text
 
-    from fedtally.result import Result
+    from fedtally.answer.result import Result
 
 LINES = 35  # of an answer of 20 items or fewer in 80 columns
 _LINES_IF_NARROW = 50  # of an answer with notes in fewer columns

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fedtally.answer import wording
 from fedtally.plan import Plan
-from fedtally.report import wording
 
 if TYPE_CHECKING:
     from fedtally.plan.bill import Bill
