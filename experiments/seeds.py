@@ -24,6 +24,7 @@ from experiments import options, study
 from fedtally.domain import IntegerRange
 from fedtally.plan.design import Design
 from fedtally.plan.request import Request
+from fedtally.plan.search import for_bytes
 from fedtally.plan.seeds import with_even_seed
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.sketch import CountSketch
@@ -75,7 +76,7 @@ def measure(task: Task) -> list[study.Row]:
     domain = IntegerRange(1, cell.items)
     asked = Request(rows=cell.rows, width=cell.width, epsilon=1.0, delta=1e-6).resolve()
     first = rng.bytes(32)
-    design = Design.fit(asked, domain, [cell.clients], seed=first).for_bytes()
+    design = for_bytes(Design.fit(asked, domain, [cell.clients], seed=first))
     plan = with_even_seed(design).plan()
     assert plan.privacy is not None
     start = time.process_time()

@@ -17,7 +17,7 @@ import pytest
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.plan.proposal import make_draft
+from fedtally.plan.fleet import for_fleet
 from fedtally.plan.request import Request
 from fedtally.plan.silos import Silos
 from fedtally.privacy.config import PrivacyConfig
@@ -42,7 +42,7 @@ def planned(name: str) -> Plan:
     spec = Request(**{"epsilon": 2.0, "secure_sum": "ideal", **asked}).resolve(
         silos=Silos(2000, each)
     )
-    draft = make_draft(spec, IntegerRange(1, 50), silos, bytes(32))
+    draft = for_fleet(spec, IntegerRange(1, 50), silos, bytes(32))
     return draft.with_size(draft.example, 3, 320).plan()
 
 
@@ -69,7 +69,7 @@ def test_what_silos_release_has_the_noise_of_their_plan(name: str) -> None:
 
 def test_silos_that_drop_out_take_their_people_along() -> None:
     spec = Request(epsilon=2.0, secure_sum="secagg", max_dropout=0.2).resolve(silos=Silos(2000))
-    draft = make_draft(spec, IntegerRange(1, 50), 10, bytes(32))
+    draft = for_fleet(spec, IntegerRange(1, 50), 10, bytes(32))
     found = run(Audit(draft.with_size(draft.example, 3, 320).plan(), dropout=0.1, campaigns=10))
     assert found.passed, found.failures
 
@@ -145,6 +145,6 @@ def test_people_in_too_many_silos_are_seen(name: str, monkeypatch: pytest.Monkey
 
 def test_silos_that_no_audit_can_fill() -> None:
     spec = Request(epsilon=0.1).resolve(silos=Silos(5))
-    draft = make_draft(spec, IntegerRange(1, 50), 6, bytes(32))
+    draft = for_fleet(spec, IntegerRange(1, 50), 6, bytes(32))
     with pytest.raises(InvalidInputError, match="silos of 5 people are too small for an audit"):
         run(Audit(draft.with_size(draft.example, 3, 320).plan()))

@@ -21,7 +21,7 @@ from fedtally.cli.app import cli
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan.campaign import Campaign
-from fedtally.plan.choice import schedules
+from fedtally.plan.rounds import possible_schedules
 from fedtally.recovery import decoding
 from fedtally.recovery.decoders import Recovery, median
 from fedtally.recovery.decoders.joint.joint_intervals import JointIntervals
@@ -163,9 +163,9 @@ def test_a_planner_searches_the_rows_of_the_entry(monkeypatch: pytest.MonkeyPatc
     other = replace(kind_of("median"), planned_rows=range(4, 6), schedules=("fresh",))
     monkeypatch.setattr(median, "KIND", other)
     assert sorted(Campaign(1000, recovery="median").searched_rows(None)) == [4, 5]
-    assert [str(one) for one in schedules("auto", 10, "median", noised_by_release=False)] == [
-        "fresh"
-    ]
+    assert [
+        str(one) for one in possible_schedules("auto", 10, "median", noised_by_release=False)
+    ] == ["fresh"]
 
 
 def test_a_domain_that_a_decoder_must_enumerate_is_refused_if_it_is_too_large() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fedtally.domain import IntegerRange
-from fedtally.plan.campaign import Campaign
+from fedtally.plan.campaign import Campaign, predict_linf
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
-from fedtally.plan.proposal import Proposal, predict_linf, propose
+from fedtally.plan.proposal import Proposal, propose
 from fedtally.plan.request import Request
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.sketch import CountSketch, SketchSpec

@@ -28,11 +28,13 @@ from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, OpenStrings
 from fedtally.errors import IncompatibleError, InvalidInputError
 from fedtally.plan import Plan, Target, encodings
 from fedtally.plan.design import DEFAULT_MAX_BYTES, Design
-from fedtally.plan.encodings import Histogram
+from fedtally.plan.fleet import for_fleet
 from fedtally.plan.frequencies.distribution import Frequencies
-from fedtally.plan.proposal import Proposal, chosen_for, make_draft, neighbours_of, propose, reaches
+from fedtally.plan.proposal import Proposal, neighbours_of, propose
 from fedtally.plan.request import Request
+from fedtally.plan.search import for_bytes, reaches
 from fedtally.plan.silos import Silos
+from fedtally.plan.ways import smallest_or_ways
 from fedtally.privacy import accounting, guarantee_text
 from fedtally.privacy.config import NoiseBy
 from fedtally.privacy.config import propose as propose_privacy
@@ -371,7 +373,7 @@ def test_terms_leave_room_to_fold_exact_sums_and_for_sums_of_their_sign() -> Non
 
 def test_a_histogram_of_one_client_has_a_bit_a_counter() -> None:
     found = encodings.histogram(draft_of(80, 1), 10)
-    assert found is not None and found.plan.bytes_per_client == 10
+    assert found is not None and found.bytes_per_client == 10
     assert encodings.histogram(draft_of(81, 1), 10) is None
 
 
@@ -392,8 +394,8 @@ def test_a_lie_below_0_is_no_count() -> None:
 def test_a_secure_sum_of_histograms_takes_no_byte_for_a_sign(clients: int) -> None:
     def bits_of(**asked: Any) -> int:
         spec = Request(secure_sum="secagg", **asked).resolve()
-        draft = make_draft(spec, IntegerRange(1, 14), clients, SEED)
-        return draft.for_bytes().plan().modulus_bits
+        draft = for_fleet(spec, IntegerRange(1, 14), clients, SEED)
+        return for_bytes(draft).plan().modulus_bits
 
     # a cohort of secagg: no round is larger
     assert bits_of(encoding="sketch") == 16
@@ -576,7 +578,7 @@ def test_sketches_beside_a_histogram_are_for_any_frequencies_as_it_is() -> None:
     hardest = propose(Request(num_rounds=1).resolve(), IntegerRange(1, 200), 100_000, seed=SEED)
     assert [error for _, error in found.neighbours] == [error for _, error in hardest.neighbours]
     # frequencies that are easier would say less
-    easier = neighbours_of(found.draft, found.plan, Frequencies.assumed(200))
+    easier = neighbours_of(found.design, found.plan, Frequencies.assumed(200))
     assert all(ours[1] > theirs[1] for ours, theirs in zip(found.neighbours, easier, strict=True))
 
 
@@ -604,16 +606,14 @@ def test_a_histogram_that_is_worth_its_bytes_is_taken() -> None:
 
 
 def draft_of(size: int, clients: int = 100_000, **asked: Any) -> Design:
-    return make_draft(
-        Request(num_rounds=1, **asked).resolve(), IntegerRange(1, size), clients, SEED
-    )
+    return for_fleet(Request(num_rounds=1, **asked).resolve(), IntegerRange(1, size), clients, SEED)
 
 
 def test_a_target_gets_the_cheaper_of_the_two() -> None:
     found = {}
     for size in (14, 3000):
         draft = draft_of(size, tau=0.05)
-        design, _ = chosen_for(draft, Frequencies.assumed(size), with_linf=False)
+        design = smallest_or_ways(draft, Frequencies.assumed(size), with_linf=False)
         found[size] = design.chosen.encoding
     assert found == {14: "histogram", 3000: "sketch"}
 
@@ -623,7 +623,7 @@ def test_a_histogram_by_name_that_cannot_be_is_refused() -> None:
         proposal_of(3000, encoding="histogram", max_bytes=100)
     draft = draft_of(14, 1000, encoding="histogram", tau=1e-3, max_bytes=10)
     with pytest.raises(InvalidInputError, match="cannot be met with 1,000 clients within"):
-        chosen_for(draft, Frequencies.assumed(14))
+        smallest_or_ways(draft, Frequencies.assumed(14))
     with pytest.raises(InvalidInputError, match="candidates of kind strings"):
         fedtally.estimate(["tea", "milk"], encoding="histogram")
 
@@ -641,8 +641,8 @@ def test_an_epsilon_at_which_a_histogram_meets_a_target_is_enough(encoding: str)
 
 def test_two_servers_take_a_histogram_where_they_can() -> None:
     spec = Request(num_rounds=2, secure_sum="two-server", epsilon=1.0).resolve()
-    draft = make_draft(spec, IntegerRange(1, 14), 2000, SEED)
-    plan = draft.for_bytes().plan()
+    draft = for_fleet(spec, IntegerRange(1, 14), 2000, SEED)
+    plan = for_bytes(draft).plan()
     assert plan.is_histogram and len(plan.releases) == 1
 
 
@@ -753,14 +753,14 @@ def test_a_target_that_a_histogram_meets_needs_no_pilot() -> None:
 def test_the_noise_with_the_smaller_error_is_taken(asked: dict[str, Any], expected: str) -> None:
     clients = 100 if asked.get("delta") == 0.009 else 2000
 
-    def histogram(**changed: Any) -> Histogram:
+    def histogram(**changed: Any) -> Design:
         given: dict[str, Any] = {"epsilon": 1.0, "encoding": "histogram"}
         found = encodings.histogram(draft_of(50, clients, **(given | asked | changed)))
         assert found is not None
         return found
 
     found = histogram()
-    terms = found.plan.privacy
+    terms = found.plan().privacy
     assert terms is not None and str(terms.event.mechanism) == expected
     assert (terms.delta == 0) == (expected == "geometric")
     if terms.noised_by is NoiseBy.AGGREGATOR and asked.get("mechanism", "auto") == "auto":
@@ -774,8 +774,10 @@ def test_the_noise_with_the_smaller_error_is_taken(asked: dict[str, Any], expect
 def test_the_predicted_error_is_that_of_the_tails() -> None:
     """Exceeded as often as is said: in 2,000 campaigns of 50 counters, 5 standard errors."""
     found = encodings.histogram(draft_of(50, 2000, epsilon=1.0))
-    assert found is not None and found.plan.privacy is not None
-    noise = found.plan.privacy.noise().draw(Secret(bytes(range(32))), 2000 * 50)
+    assert found is not None
+    terms = found.plan().privacy
+    assert terms is not None
+    noise = terms.noise().draw(Secret(bytes(range(32))), 2000 * 50)
     largest = np.abs(noise).reshape(2000, 50).max(axis=1)
     size, chance = round(found.linf * 2000), 0.05
     error = 5 * math.sqrt(chance * (1 - chance) / 2000)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from fedtally.domain import Dictionary, Grid, IntegerRange, IntegerSet, OpenStrings, Strings
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Target, modulus_bits
-from fedtally.plan.design import find_widest
+from fedtally.plan.design import Design
+from fedtally.plan.request import Request
 from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Event
 from fedtally.secagg.config import SecAggConfig, TwoServerConfig
@@ -37,6 +38,10 @@ PLAN = Plan(
     max_items=3,
     seed=bytes(range(32)),
 )
+
+
+def design_of(clients: int) -> Design:
+    return Design.fit(Request().resolve(), IntegerRange(1, 1000), [clients], seed=bytes(32))
 
 
 def changed(**values):
@@ -233,10 +238,11 @@ def test_modulus_holds_every_sum_and_no_bit_more(max_round_clients, max_items):
     max_round_clients=st.integers(1, 10**6),
 )
 def test_width_is_the_largest_that_fits(max_bytes, rows, max_round_clients):
-    least = Plan(rows, 1, "shared", 1, max_round_clients, max_round_clients, DOMAIN, 1, bytes(32))
-    plan = find_widest(lambda width: dataclasses.replace(least, width=width), max_bytes)
-    assert plan.bytes_per_client <= max_bytes
-    assert dataclasses.replace(plan, width=plan.width + 1).bytes_per_client > max_bytes
+    design, schedule = design_of(max_round_clients), Schedule.parse("shared")
+    widest = design.widest(schedule, rows, max_bytes)
+    assert widest.bytes_per_client <= max_bytes
+    wider = design.with_size(schedule, rows, widest.chosen.width + 1)
+    assert wider.bytes_per_client > max_bytes
 
 
 @pytest.mark.parametrize(
@@ -275,11 +281,10 @@ def test_hostile_files(tmp_path, name, text):
 
 
 def test_too_few_bytes():
-    plan = Plan(7, 1, "shared", 1, 15_000, 15_000, DOMAIN, 1, bytes(32))
     with pytest.raises(
         InvalidInputError, match="at least 14 for one counter of 15 bits in each of 7 rows, got 5"
     ):
-        find_widest(lambda width: dataclasses.replace(plan, width=width), 5)
+        design_of(15_000).widest(Schedule.parse("shared"), 7, 5)
 
 
 def test_a_plan_in_a_document_is_a_table_with_a_table():

@@ -16,13 +16,18 @@ from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.plan.design import Design, round_size_bounds
+from fedtally.plan.campaign import predict_linf
+from fedtally.plan.design import Design
+from fedtally.plan.fleet import for_fleet
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
-from fedtally.plan.proposal import Proposal, chosen_for, make_draft, predict_linf, propose
+from fedtally.plan.proposal import Proposal, propose
 from fedtally.plan.request import Request
+from fedtally.plan.rounds import round_size_bounds
+from fedtally.plan.search import usual_schedule
 from fedtally.plan.secure_sum import Summation
 from fedtally.plan.sizes import TOO_UNCERTAIN
+from fedtally.plan.ways import smallest_or_ways
 from fedtally.privacy.budget import OverspentError
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding
@@ -78,15 +83,15 @@ def test_a_plan_knows_what_belief_propagation_would_take() -> None:
     assert belief.plan.bytes_per_client < 0.9 * auto.plan.bytes_per_client
     assert replace(auto, plan=belief.plan).relying_on(Recovery.BELIEF) is None
     assert replace(auto, distribution=hardest.plateau(50, 5000)).relying_on(Recovery.BELIEF) is None
-    draft, spec = auto.draft, auto.draft.spec
+    design, spec = auto.design, auto.design.spec
     for other in (
-        replace(draft, spec=replace(spec, tau=None)),
-        replace(draft, spec=replace(spec, decoding=Decoding("joint"))),
-        replace(draft, spec=replace(spec, rows=4)),
-        replace(draft, spec=replace(spec, max_bytes=belief.plan.bytes_per_client // 2)),
-        replace(draft, domain=IntegerRange(1, 1 << 18)),
+        replace(design, spec=replace(spec, tau=None)),
+        replace(design, spec=replace(spec, decoding=Decoding("joint"))),
+        replace(design, spec=replace(spec, rows=4)),
+        replace(design, spec=replace(spec, max_bytes=belief.plan.bytes_per_client // 2)),
+        replace(design, domain=IntegerRange(1, 1 << 18)),
     ):
-        assert replace(auto, draft=other).relying_on(Recovery.BELIEF) is None
+        assert replace(auto, design=other).relying_on(Recovery.BELIEF) is None
 
 
 @pytest.mark.parametrize(
@@ -219,7 +224,7 @@ def test_planned_rounds_have_room():
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 7, 10])
 def test_expected_sizes_are_all_clients(rounds):
-    sizes = make_draft(Request(num_rounds=rounds).resolve(), DOMAIN, 70_001, bytes(32)).sizes
+    sizes = for_fleet(Request(num_rounds=rounds).resolve(), DOMAIN, 70_001, bytes(32)).sizes
     assert (len(sizes), sum(sizes)) == (rounds, 70_001)
     if rounds > 1:
         least, most = round_size_bounds(70_001 / rounds)
@@ -445,14 +450,15 @@ def test_clients_of_several_items_have_a_pilot():
 def test_a_pilot_that_tells_nothing_leaves_the_plan_for_any_frequencies():
     """The worst case of the median decoder has ten times the bytes."""
     spec = Request(rows=8, num_rounds=5, tau=0.01, epsilon=0.5, delta=1e-6).resolve()
-    draft = make_draft(spec, DOMAIN, 20_000, bytes(32))
+    draft = for_fleet(spec, DOMAIN, 20_000, bytes(32))
     sketch = CountSketch(SketchSpec(3, 4, "shared", 1, bytes(32)), 0)
     sketch.add_range(1, np.ones(DOMAIN.size, np.int64))
     told = Frequencies.from_pilot([sketch], DOMAIN)
     assert told.uncertainty(0.01) > TOO_UNCERTAIN
-    design, size = chosen_for(draft, told)
+    design = smallest_or_ways(draft, told)
+    size = design.sizing
     plan = propose(spec, DOMAIN, 20_000, None, seed=bytes(32)).plan
-    assert design == draft.like(plan)
+    assert design.chosen == draft.like(plan).chosen
     assert (size.rows, size.width) == (plan.rows, plan.width)
     assert "the hardest frequencies are assumed, as without a pilot" in size.message
 
@@ -549,11 +555,11 @@ def test_a_draft_knows_its_bytes():
         {"epsilon": 0.5, "trust": "distributed"},
     ):
         spec = Request(num_rounds=3, **options).resolve()  # type: ignore[arg-type]
-        draft: Design = make_draft(spec, DOMAIN, CLIENTS, bytes(32))
-        schedule = draft.usual_schedule
+        draft: Design = for_fleet(spec, DOMAIN, CLIENTS, bytes(32))
+        schedule = usual_schedule(draft)
         for rows, width in ((3, 700), (16, 90)):
             exact = draft.with_size(schedule, rows, width).plan().bytes_per_client
-            assert draft.bytes_of()(rows, width, schedule) == pytest.approx(exact, rel=0.13, abs=20)
+            assert draft.bytes_of(rows, width, schedule) == pytest.approx(exact, rel=0.13, abs=20)
 
 
 def test_pilot_and_campaign_are_both_charged(tmp_path):

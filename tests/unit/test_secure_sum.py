@@ -19,8 +19,9 @@ from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
+from fedtally.plan.fleet import for_fleet
 from fedtally.plan.frequencies.distribution import Frequencies
-from fedtally.plan.proposal import Proposal, make_draft, propose
+from fedtally.plan.proposal import Proposal, propose
 from fedtally.plan.request import Request
 from fedtally.plan.secure_sum import Summation, terms
 from fedtally.secagg import proposal
@@ -133,7 +134,7 @@ def test_a_size_between_may_be_the_one_that_is_stopped() -> None:
 
 def test_noise_counts_on_the_smallest_cohort_without_its_dropouts() -> None:
     full, room = (
-        make_draft(
+        for_fleet(
             Request(secure_sum="secagg", cohort=40, cohort_min=least, epsilon=4.0).resolve(),
             DOMAIN,
             200,

@@ -13,6 +13,7 @@ from fedtally.domain import Dictionary, IntegerRange
 from fedtally.plan import Plan
 from fedtally.plan.design import Design
 from fedtally.plan.request import Request
+from fedtally.plan.search import for_bytes
 from fedtally.plan.seeds import DRAWS, draws, unevenness, with_even_seed
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.simulation.randomness import campaign_seed
@@ -26,7 +27,7 @@ def even(domain=DOMAIN, seed=FIRST, clients=(4000,), **asked):
     """Return the seed of a draft of 60 counters, unless other ones are asked."""
     asked = {"rows": 5, "width": 12, "schedule": "shared"} | asked
     draft = Design.fit(Request(**asked).resolve(), domain, list(clients), seed=seed)
-    return with_even_seed(draft.for_bytes()).seed
+    return with_even_seed(for_bytes(draft)).seed
 
 
 def spec(seed, rows=5, width=12, rounds=1):

@@ -21,6 +21,7 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Target
 from fedtally.plan.design import Design
 from fedtally.plan.request import Request
+from fedtally.plan.search import for_bytes
 from fedtally.privacy.accounting import calibrate
 from fedtally.privacy.config import propose
 from fedtally.privacy.events import Event
@@ -274,7 +275,7 @@ def noised_plan(secure_sum: str, clients: int, epsilon: float = 1.0, **more: Any
     )
     domain, sizes, keys = IntegerRange(0, 199), [clients // 4] * 4, key_bytes(1, b"keys")
     draft = Design.fit(request.resolve(not_private=True), domain, sizes, seed=bytes(32))
-    return draft.for_bytes().finish(keys, lambda *_: None)[0]
+    return for_bytes(draft).finish(keys, lambda *_: None)[0]
 
 
 def test_a_target_that_is_met_and_one_that_is_missed() -> None:
@@ -424,7 +425,7 @@ def test_neighbouring_widths_cost_what_such_plans_cost(
             [90],
             seed=bytes(32),
         )
-        return draft.for_bytes().finish(key_bytes(1, b"keys"), lambda *_: None)[0]
+        return for_bytes(draft).finish(key_bytes(1, b"keys"), lambda *_: None)[0]
 
     for width in (100, 120, 300):
         assert validation._bytes(fit(100), width) == pytest.approx(
@@ -518,7 +519,7 @@ def test_rounds_that_a_plan_does_not_allow_are_counted() -> None:
 def test_a_table_is_read_with_the_candidates_of_a_histogram_plan() -> None:
     """Numbers in a text table are texts, which have no places in a histogram."""
     request = Request(epsilon=1.0, encoding="histogram").resolve(not_private=True)
-    design = Design.fit(request, IntegerRange(1, 40), [300], seed=bytes(32)).for_bytes()
+    design = for_bytes(Design.fit(request, IntegerRange(1, 40), [300], seed=bytes(32)))
     assert design.chosen.encoding is Encoding.HISTOGRAM
     plan = design.finish(key_bytes(1, b"keys"), lambda *_: None)[0]
     found = tried(plan, from_items(["7", "9", "7"], counts=[100, 150, 50]), repeats=1)

@@ -21,6 +21,7 @@ from fedtally.errors import InvalidInputError, arg
 from fedtally.kernels import MAX_ROWS
 from fedtally.plan import Plan
 from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.silos import error_of_number
 from fedtally.plan.trials import MOST_CELLS, Trials
 from fedtally.privacy.events import Mechanism
 from fedtally.recovery.decoders import USUAL, Recovery
@@ -312,6 +313,43 @@ class Campaign:
             raise InvalidInputError(f"{arg.rows} must be at least one number, got none")
         middle = searched[len(searched) // 2]
         return sorted(searched, key=lambda one: abs(one - middle))
+
+
+def predict_linf(
+    plan: Plan,
+    frequencies: Frequencies,
+    recovery: str,
+    probability: float,
+    repeats: int = Campaign.repeats,
+    tau: float | None = None,
+    expected: int | None = None,
+) -> float:
+    """Return the largest error that a plan is predicted to exceed with a probability.
+
+    Args:
+        plan: the plan.
+        frequencies: the known frequencies.
+        recovery: the name of a decoder.
+        probability: in (0, 1).
+        repeats: the most campaigns that are tried, as for `Campaign`.
+        tau: an error to be kept, as for `Campaign.linf`.
+        expected: the number that frequencies are shares of; None: the clients of the plan.
+    """
+    campaign = replace(
+        Campaign.from_plan(plan, recovery),
+        num_clients=expected or plan.num_clients,
+        repeats=repeats,
+    )
+    if plan.is_open:  # a campaign that is tried would look at all hashes, a hundred times
+        linf = campaign.modelled_linf(frequencies, probability, plan.rows, plan.width)
+    else:
+        linf = campaign.linf(frequencies, probability, plan.rows, plan.width, tau)
+    if not plan.is_of_silos:
+        return linf
+    stddev = campaign.noise_of(plan.rows) * math.sqrt(plan.num_rounds)
+    return math.hypot(
+        linf, error_of_number(frequencies, stddev / campaign.num_clients, probability)
+    )
 
 
 def _rounded_up(noise: float) -> float:

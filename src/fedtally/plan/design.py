@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from functools import cache, cached_property
+from typing import Any, NamedTuple, Self
 
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.kernels import MAX_WIDTH
-from fedtally.plan import Plan, Protection, Target, Vector, encodings
+from fedtally.plan import Plan, Protection, Target, Vector
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.paper import Size
 from fedtally.plan.privacy import check_certificate, honest_clients, noise_of_release, worst_pair
 from fedtally.plan.request import CampaignSpec
+from fedtally.plan.rounds import possible_schedules, round_size_bounds
 from fedtally.plan.secure_sum import (
     Keys,
     check_cohorts,
@@ -27,22 +30,16 @@ from fedtally.plan.secure_sum import (
     with_validity,
 )
 from fedtally.plan.silos import error_of_number
-from fedtally.plan.sizes import RISK
+from fedtally.plan.sizes import RISK, UnreachableError
 from fedtally.privacy.config import NoiseBy, default_delta
 from fedtally.privacy.events import Event, Mechanism, Relation, default_clip_norm
-from fedtally.recovery.decoding import kind_of
 from fedtally.secagg import params
 from fedtally.secagg.config import Terms, TwoServerConfig
 from fedtally.sketch import Schedule, SketchSpec, Spelling
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
-if TYPE_CHECKING:
-    from fedtally.plan.choice import Question
-    from fedtally.plan.frequencies.distribution import Frequencies
-
 DEFAULT_ROWS = 7  # of joint recovery: more rows of the same bytes change its error little
 DEFAULT_MAX_BYTES = 32_000
-_MARGIN = 6  # standard deviations of the size of a round
 # for which a clip's norm is taken while the width is still searched: it hardly depends on it
 _USUAL_WIDTH = 1000
 
@@ -70,15 +67,16 @@ class Design:
     """A plan to be, without its keys: with a size, or before there is one.
 
     Args:
-        spec: what is asked.
+        spec: the resolved request.
         domain: the candidates.
-        sizes: clients of each round.
-        seed: of the hashes.
-        clients: of all rounds, and the most of one; public.
+        sizes: the clients of each round.
+        seed: the 32 bytes that the hashes come from.
+        clients: the clients of all rounds, and the most of one round; both are public.
         participations: the most rounds of one client.
         has_room: whether rounds may be of other sizes, as many clients being drawn at random, than
             those in `sizes`.
-        size: what was chosen; None: nothing yet.
+        size: the chosen size; None: nothing is chosen yet.
+        origin: how rows and width came about, and what is predicted of them; None: they were named.
     """
 
     spec: CampaignSpec
@@ -89,6 +87,7 @@ class Design:
     participations: int = 1
     has_room: bool = False
     size: Chosen | None = None
+    origin: Size | None = None
 
     @classmethod
     def fit(
@@ -103,10 +102,10 @@ class Design:
         """Return what is known of a plan for the clients that came.
 
         Args:
-            spec: what is asked.
+            spec: the resolved request.
             domain: the candidates.
-            sizes: clients of each round.
-            seed: of the hashes.
+            sizes: the clients of each round.
+            seed: the 32 bytes that the hashes come from.
             by_client: whether a client may be in several natural rounds.
         """
         check_rounds(spec.summation, sizes)
@@ -131,7 +130,11 @@ class Design:
         encoding: Encoding = Encoding.SKETCH,
     ) -> Design:
         """Return this design with a size: the arguments are those of `Chosen`."""
-        return replace(self, size=Chosen(schedule, rows, width, spelling, encoding))
+        return replace(self, size=Chosen(schedule, rows, width, spelling, encoding), origin=None)
+
+    def sized_by(self, origin: Size) -> Design:
+        """Return this design, which says how its rows and width came about."""
+        return replace(self, origin=origin)
 
     def like(self, plan: Plan) -> Design:
         """Return this design with the size of a plan."""
@@ -142,6 +145,46 @@ class Design:
         """The size, which there must be."""
         assert self.size is not None
         return self.size
+
+    def widest(self, schedule: Schedule, rows: int, max_bytes: int) -> Design:
+        """Return this design with the widest sketch, up to 2^24, whose uploads keep a budget.
+
+        Args:
+            schedule: the hashes of each round.
+            rows: the rows of the sketch.
+            max_bytes: the bytes of a client in a round, all messages together.
+
+        Raises:
+            InvalidInputError: not even one counter per row fits.
+        """
+        least = self.with_size(schedule, rows, 1).plan()
+        if least.bytes_per_client > max_bytes:
+            protocol = "" if least.secure_sum is None else "this secure sum and "
+            raise InvalidInputError(
+                f"{arg.max_bytes} must be at least {least.bytes_per_client} for {protocol}one"
+                f" counter of {least.modulus_bits} bits in each of {least.rows} rows, got"
+                f" {max_bytes}; give more bytes, fewer rows or smaller cohorts"
+            )
+        counters = least.spec.vector_length  # for each unit of the width
+        left = 8 * (max_bytes - least.bytes_per_client + 1)
+        width = min(MAX_WIDTH, 2 + left // (counters * least.modulus_bits))
+        design = self.with_size(schedule, rows, width)
+        while (bytes_per_client := design.bytes_per_client) > max_bytes:
+            excess = 8 * (bytes_per_client - max_bytes - 1)
+            width -= max(1, excess // (counters * design.plan().modulus_bits))
+            design = self.with_size(schedule, rows, width)
+        return design
+
+    @property
+    def sizing(self) -> Size:
+        """How rows and width came about, which must be known."""
+        assert self.origin is not None
+        return self.origin
+
+    @property
+    def linf(self) -> float:
+        """The predicted largest error of the size; 0 where nothing is predicted."""
+        return self.sizing.linf or 0.0
 
     @property
     def bytes_per_client(self) -> int:
@@ -191,9 +234,9 @@ class Design:
         """How many rounds there are."""
         return len(self.sizes)
 
-    @property
+    @cached_property
     def recovery(self) -> str:
-        """How the sums are to be decoded."""
+        """The decoder whose error is planned with."""
         return self.spec.recovery_of(self.domain.size)
 
     @property
@@ -245,10 +288,14 @@ class Design:
         return max(1, least), min(total, most)
 
     def plan(self) -> Plan:
-        """Return the plan of a design with a size.
+        """Return the plan of a design with a size, made once.
 
         It has no keys of a secure sum: its sizes do not depend on them.
         """
+        return self._plan
+
+    @cached_property
+    def _plan(self) -> Plan:
         schedule, rows, width, spelling, encoding = self.chosen
         asked, summation = self.spec.privacy, self.spec.summation
         first_id = Vector(encoding).first_id(self.domain)
@@ -329,57 +376,53 @@ class Design:
 
     # ---- sizes ----
 
-    def question(self, distribution: Frequencies, rows: int | None = None) -> Question:
-        """Return what the planner is asked, where so much is known of the frequencies."""
-        from fedtally.plan.choice import Question, schedules
+    @cached_property
+    def schedules(self) -> list[Schedule]:
+        """The schedules to choose from, the preferred one first.
 
-        return Question(
-            distribution=distribution,
-            num_clients=self.expected,
-            num_rounds=self.num_rounds,
-            schedules=self._possible(
-                schedules(
-                    self.spec.schedule,
-                    self.num_rounds,
-                    self.recovery,
-                    noised_by_release=self.is_noised_once,
-                )
-            ),
-            bytes_of=self.bytes_of(),
-            recovery=self.recovery,
-            rows=rows,
-            failure_probability=self.spec.failure_probability,
-            noise=self.noise(),
-            round_sizes=None if self.has_room or not self._are_told else tuple(self.sizes),
+        Two servers sum a release at once. Where that is too much under all schedules, all are
+        listed.
+        """
+        listed = possible_schedules(
+            self.spec.schedule,
+            self.num_rounds,
+            self.recovery,
+            noised_by_release=self.is_noised_once,
+        )
+        if not self.spec.summation.is_two_server or len(listed) == 1:
+            return listed
+        return [one for one in listed if max(self.sums(one)) <= params.MAX_CLIENTS] or listed
+
+    def campaign(self, schedule: Schedule) -> Campaign:
+        """Return what errors are predicted from, under a schedule and whatever the size."""
+        return Campaign(
+            self.expected,
+            schedule,
+            self.num_rounds,
+            self.recovery,
+            lambda rows: self.noise(rows, schedule),
+            None if self.has_room or not self._are_told else tuple(self.sizes),
         )
 
-    def tau_of_sketch(self, distribution: Frequencies) -> float:
+    def tau_of_sketch(self, frequencies: Frequencies) -> float:
         """Return tau, less what the noise on the number of people takes of it.
 
         Raises:
             UnreachableError: nothing is left.
         """
-        from fedtally.plan.sizes import UnreachableError
-
         tau = self.spec.tau
         assert tau is not None
         if self.spec.silos is None:
             return tau
         stddev = self.largest_noise(self.example) * math.sqrt(self.num_rounds)
         taken = error_of_number(
-            distribution, stddev / self.expected, self.spec.failure_probability * RISK
+            frequencies, stddev / self.expected, self.spec.failure_probability * RISK
         )
         if taken >= tau:
             raise UnreachableError(
                 f"tau {tau:g} is below what noise on the number of people leaves"
             )
         return math.sqrt(tau**2 - taken**2)
-
-    def _possible(self, listed: list[Schedule]) -> list[Schedule]:
-        """Return the schedules whose releases two servers can sum at once; all, if none is."""
-        if not self.spec.summation.is_two_server or len(listed) == 1:
-            return listed
-        return [one for one in listed if max(self.sums(one)) <= params.MAX_CLIENTS] or listed
 
     @property
     def _are_told(self) -> bool:
@@ -390,44 +433,42 @@ class Design:
         is_public = self.spec.silos is None and self.spec.relation is not Relation.ADD_REMOVE
         return is_public and min(self.sizes) > 0
 
-    def bytes_of(self) -> Callable[[int, int, Schedule], int]:
-        """Return a function of rows, width and schedule: the bytes of a client in its round.
+    def bytes_of(self, rows: int, width: int, schedule: Schedule) -> int:
+        """Return the bytes of a client in its round, for a sketch: right to a few bytes."""
+        return self.bytes_of_counters(rows, rows * width, schedule)
 
-        They are right to a few bytes.
-        """
-        sent = self.bytes_of_counters()
-        return lambda rows, width, schedule: sent(rows, rows * width, schedule)
+    def bytes_of_counters(self, rows: int, counters: int, schedule: Schedule) -> int:
+        """Return the same for all rows and all counters: the rows need not be of one width."""
+        _, bits = self._terms_and_bits(schedule)
+        return self._bytes_besides(rows, schedule) + -(-counters * bits // 8)
 
-    def bytes_of_counters(self) -> Callable[[int, int, Schedule], int]:
-        """Return the same as a function of all rows, all counters and schedule.
-
-        The rows need not be of one width.
-        """
+    @cached_property
+    def _terms_and_bits(self) -> Callable[[Schedule], tuple[Terms | None, int]]:
+        """The terms of a usual sketch under a schedule, and the bits of a counter."""
 
         @cache
-        def agreed_and_bits(schedule: Schedule) -> tuple[Terms | None, int]:
+        def terms_and_bits(schedule: Schedule) -> tuple[Terms | None, int]:
             summation, counters = self.spec.summation, DEFAULT_ROWS * _USUAL_WIDTH
-            noise = (
-                params.noise_bound(self.largest_noise(schedule), counters)
-                if self.noises_sums
-                else 0
-            )
+            largest, noise = self._largest_entry, 0
+            if self.noises_sums:
+                noise = params.noise_bound(self.largest_noise(schedule), counters)
             if summation.is_ideal:
-                most, largest = self.clients[1], self._largest_entry
-                return None, params.modulus_bits(most, largest, noise, multiple=1)
-            largest = self._largest_entry
+                return None, params.modulus_bits(self.clients[1], largest, noise, multiple=1)
             agreed = terms(summation, self.sums(schedule), largest, counters, signed=True)
-            folds = self.folds_sums
+            folds, items = self.folds_sums, self.spec.clients.most_items
             agreed = with_noise(agreed, largest, noise, folds=folds, signed=True)
-            agreed = with_validity(
-                agreed, summation, self.spec.clients.most_items, folds=folds, signed=True
-            )
+            agreed = with_validity(agreed, summation, items, folds=folds, signed=True)
             return agreed, agreed.bits
 
+        return terms_and_bits
+
+    @cached_property
+    def _bytes_besides(self) -> Callable[[int, Schedule], int]:
+        """The bytes besides the counters; the size of a proof follows from the rows."""
+
         @cache
-        def rest(rows: int, schedule: Schedule) -> int:
-            """Return the bytes besides the counters; those of a proof follow from the rows."""
-            agreed, bits = agreed_and_bits(schedule)
+        def bytes_besides(rows: int, schedule: Schedule) -> int:
+            agreed, bits = self._terms_and_bits(schedule)
             if agreed is None:
                 return 0
             bytes_of_counters = -(-agreed.length * bits // 8)
@@ -438,11 +479,7 @@ class Design:
             proof = agreed.proof(agreed.sizing, widths, abstain=abstain)
             return agreed.upload_bytes + proof.added_bytes - -(-agreed.length * bits // 8)
 
-        def sent(rows: int, counters: int, schedule: Schedule) -> int:
-            _, bits = agreed_and_bits(schedule)
-            return rest(rows, schedule) + -(-counters * bits // 8)
-
-        return sent
+        return bytes_besides
 
     @property
     def example(self) -> Schedule:
@@ -450,130 +487,64 @@ class Design:
         name = self.spec.schedule
         return Schedule.parse("hybrid" if name in (AUTO, BATCHED_AUTO) else name)
 
-    def noise(self) -> Callable[[int, Schedule], float]:
-        """Return a function of rows and schedule: the noise of a round's sum.
+    def noise(self, rows: int, schedule: Schedule) -> float:
+        """Return the standard deviation of the noise in a counter of a round's sum.
 
         It is that of Gaussian accounting.
         """
         asked = self.spec.privacy
         if asked is None:
-            return lambda *_: 0.0
-        (total, _), rounds = self.clients, self.num_rounds
-        honest, provision = None, 1.0
-        if asked.noise_by is NoiseBy.CLIENTS:
-            honest = self._honest()
-            provision = max(1.0, total / rounds / honest)
-        mechanism = Mechanism.ROUNDED_GAUSSIAN if honest is None else Mechanism.SKELLAM
+            return 0.0
+        (total, _), rounds, honest = self.clients, self.num_rounds, self.honest_clients
+        max_items = self.spec.max_items
+        # clients add noise to each round, others once to rounds that are added up
+        releases = schedule.num_batches(rounds) if honest is None else rounds
+        event = Event(
+            Mechanism.ROUNDED_GAUSSIAN if honest is None else Mechanism.SKELLAM,
+            rows=rows,
+            relation=Relation.parse(asked.relation),
+            max_items=max_items,
+            clip_norm=default_clip_norm(rows, _USUAL_WIDTH, max_items) if max_items > 1 else None,
+            participations=self.participations,
+            per_release=min(self.participations, -(-rounds // releases)),
+            honest_survivors=honest,
+            trust=asked.trust,
+            silos_per_person=1 if asked.silos is None else asked.silos.silos_per_person,
+        )
         delta = default_delta(total * self.spec.people) if asked.delta is None else asked.delta
-        each = 1 if asked.silos is None else asked.silos.silos_per_person
-
-        def noise(rows: int, schedule: Schedule) -> float:
-            # clients add noise to each round, others once to rounds that are added up
-            releases = schedule.num_batches(rounds) if honest is None else rounds
-            event = Event(
-                mechanism,
-                rows=rows,
-                relation=Relation.parse(asked.relation),
-                max_items=self.spec.max_items,
-                clip_norm=(
-                    default_clip_norm(rows, _USUAL_WIDTH, self.spec.max_items)
-                    if self.spec.max_items > 1
-                    else None
-                ),
-                participations=self.participations,
-                per_release=min(self.participations, -(-rounds // releases)),
-                honest_survivors=honest,
-                trust=asked.trust,
-                silos_per_person=each,
-            )
-            of_release = noise_of_release(event, asked.epsilon, delta, provision)
-            return of_release * math.sqrt(releases / rounds)
-
-        return noise
+        provision = 1.0 if honest is None else max(1.0, total / rounds / honest)
+        of_release = noise_of_release(event, asked.epsilon, delta, provision)
+        return of_release * math.sqrt(releases / rounds)
 
     def largest_noise(self, schedule: Schedule) -> float:
         """Return about the largest standard deviation of the noise in a counter of a sum."""
         releases = schedule.num_batches(self.num_rounds) if self.is_noised_once else self.num_rounds
-        return self.noise()(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / releases)
+        return self.noise(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / releases)
 
-    def _honest(self) -> int:
-        """Return the fewest clients that count on each other's noise."""
+    @cached_property
+    def honest_clients(self) -> int | None:
+        """The fewest clients that count on each other's noise, for a usual sketch.
+
+        None unless clients add the noise.
+        """
         summation = self.spec.summation
+        if self.spec.noise_by is not NoiseBy.CLIENTS:
+            return None
         if summation.is_ideal:
             return honest_clients(summation, self.sizes)
         sums, largest = self.sums(self.example), self._largest_entry
         agreed = terms(summation, sums, largest, DEFAULT_ROWS, signed=True)
         return agreed.honest_survivors
 
-    def for_bytes(self) -> Design:
-        """Return this design with the size that was given, or that a budget of bytes buys.
-
-        It is a histogram, or a sketch.
-
-        Nothing is known of the frequencies: where a schedule, or the median's rows, are to be
-        chosen, they are for `Frequencies.assumed`. Of an open domain
-        `fedtally.plan.open_domain.Search` says it.
-        """
-
-        def sketch() -> tuple[Design, Size]:
-            design = self._sketch_for_bytes()
-            return design, Size("budget", design.chosen.rows, design.chosen.width)
-
-        return encodings.for_bytes(self, DEFAULT_MAX_BYTES, sketch, self._assumed)[0]
-
-    def _assumed(self) -> Frequencies:
-        from fedtally.plan.frequencies.distribution import Frequencies
-
-        return Frequencies.assumed(self.domain.size, max_items=self.spec.max_items)
-
-    def _sketch_for_bytes(self) -> Design:
-        asked = self.spec
-        rows = asked.rows or (
-            DEFAULT_ROWS if asked.width or kind_of(self.recovery).fits_items else None
-        )
-        schedule = self._only_schedule
-        budget = asked.max_bytes or DEFAULT_MAX_BYTES
-        if rows is None or schedule is None:
-            from fedtally.plan.choice import best, best_schedule
-
-            question = self.question(self._assumed(), rows)
-            if asked.width and rows is not None:
-                schedule = best_schedule(question, rows, asked.width)
-            else:
-                schedule, size = best(question, budget)
-                rows = size.rows
-        if asked.width:
-            return self.with_size(schedule, rows, asked.width)
-        return self.like(
-            find_widest(lambda width: self.with_size(schedule, rows, width).plan(), budget)
-        )
-
     @property
-    def usual_schedule(self) -> Schedule:
-        """The schedule where nothing is known of the frequencies, and no width is given."""
-        return self._only_schedule or self._sketch_for_bytes().chosen.schedule
-
-    @property
-    def _only_schedule(self) -> Schedule | None:
-        """The schedule, if it is named, or if there is nothing to choose."""
+    def only_schedule(self) -> Schedule | None:
+        """The schedule, if it is named or there is nothing to choose; None: it is chosen."""
         name = self.spec.schedule
         if name not in (AUTO, BATCHED_AUTO):
             return Schedule.parse(name)
         if self.num_rounds == 1:
             return Schedule.parse("shared")
         return Schedule.parse("hybrid") if name == AUTO and not self.is_noised_once else None
-
-
-def round_size_bounds(expected: float) -> tuple[int, int]:
-    """Return the fewest and the most clients of a round that is drawn at random.
-
-    A round is outside with a chance of about 1e-9.
-
-    >>> round_size_bounds(10_000.0)
-    (9400, 10600)
-    """
-    room = _MARGIN * math.sqrt(expected)
-    return math.floor(expected - room), math.ceil(expected + room)
 
 
 def _public_sizes(sizes: Sequence[int], natural: bool) -> tuple[int, int]:
@@ -585,37 +556,6 @@ def _public_sizes(sizes: Sequence[int], natural: bool) -> tuple[int, int]:
     if not natural and len(sizes) > 1:
         largest = min(total, max(largest, round_size_bounds(total / len(sizes))[1]))
     return total, largest
-
-
-def find_widest(planned: Callable[[int], Plan], max_bytes: int) -> Plan:
-    """Return the plan of the largest width, up to 2^24, whose uploads keep a budget.
-
-    Args:
-        planned: returns the plan for a width.
-        max_bytes: upload per client and round, all messages together.
-
-    Raises:
-        InvalidInputError: not even one counter per row fits.
-    """
-    least = planned(1)
-    if least.bytes_per_client > max_bytes:
-        protocol = "" if least.secure_sum is None else "this secure sum and "
-        raise InvalidInputError(
-            f"{arg.max_bytes} must be at least {least.bytes_per_client} for {protocol}one counter"
-            f" of {least.modulus_bits} bits in each of {least.rows} rows, got {max_bytes}; give"
-            " more bytes, fewer rows or smaller cohorts"
-        )
-    counters = least.spec.vector_length  # for each unit of the width
-    plan = planned(
-        min(
-            MAX_WIDTH,
-            2 + 8 * (max_bytes - least.bytes_per_client + 1) // (counters * least.modulus_bits),
-        )
-    )
-    while plan.bytes_per_client > max_bytes:
-        excess = 8 * (plan.bytes_per_client - max_bytes - 1) // (counters * plan.modulus_bits)
-        plan = planned(plan.width - max(1, excess))
-    return plan
 
 
 def fit_existing(

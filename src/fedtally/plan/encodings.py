@@ -10,20 +10,21 @@ more than the root of what it costs. Under a target the cheaper of those that me
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from fedtally.base.encoding import Encoding
 from fedtally.errors import InvalidInputError, arg
 from fedtally.kernels import MAX_WIDTH
-from fedtally.plan import Plan, check_histogram_domain
+from fedtally.plan import check_histogram_domain
 from fedtally.plan.campaign import Campaign
+from fedtally.plan.design import DEFAULT_MAX_BYTES, Design
 from fedtally.plan.paper import Size
 from fedtally.plan.sizes import RISK
+from fedtally.plan.sketches import Sketches
 from fedtally.recovery.decoders import SIMPLEST
 from fedtally.sketch import Schedule
 
 if TYPE_CHECKING:
-    from fedtally.plan.design import Design
     from fedtally.plan.frequencies.distribution import Frequencies
 
 # Where no bytes were asked for: how many times the usual ones a histogram may cost.
@@ -31,48 +32,30 @@ _MORE = 2
 _ROUNDING = 1e-9  # an error of exactly the target keeps it
 
 
-class Histogram(NamedTuple):
-    """A histogram that a request may get.
+def histogram(design: Design, most: float = float("inf")) -> Design | None:
+    """Return the histogram of a design; None where request, candidates or bytes rule it out.
 
-    Attributes:
-        design: the design with its size.
-        plan: the plan with it.
-        linf: its largest error, exceeded with the share of the failure probability that is planned
-            for.
-    """
-
-    design: Design
-    plan: Plan
-    linf: float
-
-    @property
-    def size(self) -> Size:
-        """The size, with its prediction."""
-        return Size("histogram", 1, self.plan.width, self.linf)
-
-
-def histogram(draft: Design, most: float = float("inf")) -> Histogram | None:
-    """Return the histogram of a draft; None where request, candidates or bytes rule it out.
+    Its predicted error is exceeded with the share of the failure probability that is planned for.
 
     Args:
-        draft: the plan to be.
-        most: bytes of a client that it may cost; where a histogram is asked for by name, it
+        design: the plan to be.
+        most: the bytes of a client that it may cost; where a histogram is asked for by name, it
             may cost more.
 
     Raises:
         InvalidInputError: a histogram is asked for by name, and it cannot be.
     """
-    asked = draft.spec.encoding
+    asked = design.spec.encoding
     if asked is Encoding.SKETCH:
         return None
-    size, is_named = draft.domain.size, asked is Encoding.HISTOGRAM
+    size, is_named = design.domain.size, asked is Encoding.HISTOGRAM
     # no sum needs less than a bit a counter: most domains are too large at a glance
     if not is_named and size > min(MAX_WIDTH, 8 * most):
         return None
     try:
-        check_histogram_domain(draft.domain.describe())
-        design = draft.with_size(Schedule.parse("shared"), 1, size, encoding=Encoding.HISTOGRAM)
-        plan = design.plan()
+        check_histogram_domain(design.domain.describe())
+        whole = design.with_size(Schedule.parse("shared"), 1, size, encoding=Encoding.HISTOGRAM)
+        plan = whole.plan()
     except InvalidInputError:
         if is_named:
             raise
@@ -81,58 +64,54 @@ def histogram(draft: Design, most: float = float("inf")) -> Histogram | None:
         return None
     # what the noise does needs no frequencies
     campaign = Campaign.from_plan(plan, SIMPLEST[Encoding.HISTOGRAM])
-    probability = draft.spec.failure_probability * RISK
-    return Histogram(design, plan, campaign.error_of_noise(size, probability, draft.expected))
+    probability = design.spec.failure_probability * RISK
+    linf = campaign.error_of_noise(size, probability, design.expected)
+    return whole.sized_by(Size("histogram", 1, plan.width, linf))
 
 
 def for_bytes(
-    draft: Design,
-    usual: int,
-    sketch: Callable[[], tuple[Design, Size]],
-    distribution: Callable[[], Frequencies],
-) -> tuple[Design, Size]:
+    design: Design, sketch: Callable[[], Design], frequencies: Callable[[], Frequencies]
+) -> Design:
     """Return what has the smaller error within the bytes that are asked for, or the usual ones.
 
     Args:
-        draft: the plan to be.
-        usual: bytes of a client where none are asked for.
-        sketch: returns the sketch for the same bytes.
-        distribution: returns what is known of the frequencies.
+        design: the plan to be.
+        sketch: returns the design with the sketch for the same bytes.
+        frequencies: returns the known frequencies.
 
     Raises:
         InvalidInputError: a histogram is asked for by name, and takes more bytes than are given.
     """
-    given = draft.spec.max_bytes
-    budget = given or usual
-    found = histogram(draft, budget if given else _MORE * budget)
-    if found is None:
+    given, is_named = design.spec.max_bytes, design.spec.encoding is Encoding.HISTOGRAM
+    budget = given or DEFAULT_MAX_BYTES
+    whole = histogram(design, budget if given else _MORE * budget)
+    if whole is None:
         return sketch()
-    cost = found.plan.bytes_per_client
-    if cost <= budget or (draft.spec.encoding is Encoding.HISTOGRAM and given is None):
-        return found.design, found.size
-    if draft.spec.encoding is Encoding.HISTOGRAM:
+    cost = whole.bytes_per_client
+    if cost <= budget or (is_named and given is None):
+        return whole
+    if is_named:
         raise InvalidInputError(
-            f"{arg.max_bytes} must be at least {cost:,} for a histogram of {draft.domain.size:,}"
+            f"{arg.max_bytes} must be at least {cost:,} for a histogram of {design.domain.size:,}"
             f" candidates, got {given:,}: give more bytes, or take the encoding sketch"
         )
-    design, size = sketch()
-    schedule, rows, width, *_ = design.chosen
-    error = draft.question(distribution(), rows).linf(schedule, rows, width)
-    if found.linf**2 * cost < error**2 * design.bytes_per_client:
-        return found.design, found.size
-    return design, size
+    other = sketch()
+    schedule, rows, width, *_ = other.chosen
+    error = Sketches.of(design, frequencies(), rows).linf(schedule, rows, width)
+    return whole if whole.linf**2 * cost < error**2 * other.bytes_per_client else other
 
 
-def meets_target(draft: Design, most: float = float("inf")) -> Histogram | None:
-    """Return the histogram, if it keeps the draft's tau within its bytes; None: none does.
+def meets_target(design: Design, most: float = float("inf")) -> Design | None:
+    """Return the histogram, if it keeps the design's tau within its bytes; None: none does.
 
     Args:
-        draft: the plan to be; it has a tau.
-        most: bytes that it may cost, where no others are asked for.
+        design: the plan to be; it has a tau.
+        most: the bytes that it may cost, where no others are asked for.
     """
-    limit = most if draft.spec.max_bytes is None else min(most, draft.spec.max_bytes)
-    found = histogram(draft, limit)
-    if found is None or found.plan.bytes_per_client > limit:
+    asked = design.spec.max_bytes
+    limit = most if asked is None else min(most, asked)
+    whole = histogram(design, limit)
+    if whole is None or whole.bytes_per_client > limit:
         return None
-    assert draft.spec.tau is not None
-    return found if found.linf <= draft.spec.tau * (1 + _ROUNDING) else None
+    assert design.spec.tau is not None
+    return whole if whole.linf <= design.spec.tau * (1 + _ROUNDING) else None

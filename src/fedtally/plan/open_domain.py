@@ -24,25 +24,19 @@ from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import MAX_CLIENTS, Plan
-from fedtally.plan.campaign import Campaign
-from fedtally.plan.choice import least, numbers_of_batches
+from fedtally.plan.campaign import Campaign, predict_linf
 from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design
+from fedtally.plan.fleet import check_even_rounds, for_fleet
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.names import NAME_LENGTH, SPARE, Names, Speller, predict
-from fedtally.plan.proposal import (
-    Proposal,
-    check_even_rounds,
-    check_learns,
-    make_draft,
-    make_target,
-    predict_linf,
-    rounded_up,
-    ways_out,
-    why_unreachable,
-)
+from fedtally.plan.paper import Size
+from fedtally.plan.proposal import Proposal
 from fedtally.plan.rare_names import WARNED, RareNames, of_plan
 from fedtally.plan.request import CampaignSpec
-from fedtally.plan.sizes import MARGIN, RISK, Size, UnreachableError
+from fedtally.plan.rounds import numbers_of_batches
+from fedtally.plan.search import check_learns, least, make_target, rounded_up
+from fedtally.plan.sizes import MARGIN, RISK, UnreachableError
+from fedtally.plan.ways import ways_out, why_unreachable
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery.decoders import OPEN
 from fedtally.secagg.config import SecureSum
@@ -174,7 +168,7 @@ class Search:
                 f" {self.spec.max_bytes:,} bytes at any epsilon up to {MAX_EPSILON:g}: give more"
                 " bytes, a larger tau or more clients"
             )
-        return self._with_epsilon(epsilon)
+        return self._with("epsilon", epsilon)
 
     def _found(self, tries: int = _REFINED) -> Design | None:
         """Return what `smallest` does, of so many guesses; None: nothing meets the target."""
@@ -267,7 +261,7 @@ class Search:
         """Return the error for bytes that buy no name, not even one that all clients hold."""
         free = self._with("tau", _LARGEST_TAU)
         draft = free._drafts[0]
-        draft.bytes_of()(1, 1, draft.example)  # that no sum is safe says its own error
+        draft.bytes_of(1, 1, draft.example)  # that no sum is safe says its own error
         sizes = [guess.size for guess in free._guesses if guess.risk <= self._most_risk]
         length = min(self.name_length, self.domain.max_length)
         nothing = f"no name of up to {length} bytes can be read, however many clients hold it"
@@ -314,7 +308,7 @@ class Search:
             InvalidInputError: cohorts that were asked for do not fit so many rounds.
         """
         spec = replace(self.spec, num_rounds=num_rounds)
-        made = make_draft(spec, self.domain, self.num_clients, self.seed)
+        made = for_fleet(spec, self.domain, self.num_clients, self.seed)
         check_even_rounds(made)
         return made
 
@@ -333,7 +327,10 @@ class Search:
             tau = draft.tau_of_sketch(self.law)
         except UnreachableError:
             return
-        clients, sent, noise = draft.expected, draft.bytes_of_counters(), draft.noise()
+        clients, _ = (
+            draft.expected,
+            draft.honest_clients,
+        )  # that no noise is sure says its own error
         length, longest = min(self.name_length, self.domain.max_length), self.domain.max_length
         rows_of_finder = _FINDER_ROWS if self.spec.rows is None else (self.spec.rows,)
         for schedule in self._schedules(draft):
@@ -342,7 +339,7 @@ class Search:
                 shape.check_batches(batches)
                 blocks, positions = shape.blocks(batches), shape.positions(batches)
                 # in proportion to the rows
-                each = noise(1, schedule) ** 2 * draft.num_rounds
+                each = draft.noise(1, schedule) ** 2 * draft.num_rounds
                 for rows in rows_of_finder:
                     for spelled in _SPELLING_ROWS:
                         touched = rows + blocks * spelled
@@ -356,7 +353,7 @@ class Search:
                         counters = rows * width + blocks * spelled * columns
                         yield _Guess(
                             self._risk(draft, counters),
-                            sent(touched, counters, schedule),
+                            draft.bytes_of_counters(touched, counters, schedule),
                             draft.with_size(
                                 schedule, rows, width, Spelling(spelled, columns, longest)
                             ),
@@ -529,28 +526,14 @@ class Search:
         if name == "tau":
             return replace(self, spec=replace(self.spec, tau=value))
         if name == "epsilon":
-            return self._with_epsilon(value)
+            return replace(self, spec=self.spec.with_epsilon(value))
         if name == "max_cohort":
-            larger = replace(self.spec.summation, max_cohort=math.ceil(value))
-            return replace(self, spec=replace(self.spec, summation=larger))
+            return replace(self, spec=self.spec.with_cohorts(math.ceil(value)))
         if name == "max_length":
             domain = OpenStrings(int(value), self.domain.bits, None, self.domain.normalise)
             return replace(self, domain=domain)
-        return self._of_clients(math.ceil(value))
-
-    def _with_epsilon(self, epsilon: float) -> Search:
-        assert self.spec.privacy is not None
-        privacy = replace(self.spec.privacy, epsilon=epsilon)
-        return replace(self, spec=replace(self.spec, privacy=privacy))
-
-    def _of_clients(self, number: int) -> Search:
-        """Return the search for so many clients, or silos of as many people each."""
-        spec = self.spec
-        if spec.silos is not None and spec.silos.expected is not None:
-            expected = -(-spec.silos.expected * number // self.num_clients)
-            spec = replace(spec, silos=replace(spec.silos, expected=expected))
-        if spec.privacy is not None and spec.privacy.max_clients is not None:
-            spec = replace(spec, privacy=replace(spec.privacy, max_clients=number))
+        number = math.ceil(value)
+        spec = self.spec.for_clients(number, self.num_clients)
         return replace(self, spec=spec, num_clients=number)
 
 

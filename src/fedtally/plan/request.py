@@ -364,6 +364,30 @@ class CampaignSpec:
             return self
         return replace(self, privacy=replace(asked, delta=default_delta(max(1, num_clients))))
 
+    def with_epsilon(self, epsilon: float) -> CampaignSpec:
+        """Return the spec with another epsilon; privacy must have been asked for."""
+        assert self.privacy is not None
+        return replace(self, privacy=replace(self.privacy, epsilon=epsilon))
+
+    def with_cohorts(self, most: int) -> CampaignSpec:
+        """Return the spec with cohorts of at most that number of clients."""
+        return replace(self, summation=replace(self.summation, max_cohort=most))
+
+    def for_clients(self, number: int, before: int) -> CampaignSpec:
+        """Return the spec for another number of clients, or of silos of as many people each.
+
+        Args:
+            number: the number of clients.
+            before: the number that the spec was for.
+        """
+        spec = self
+        if spec.silos is not None and spec.silos.expected is not None:
+            expected = -(-spec.silos.expected * number // before)
+            spec = replace(spec, silos=replace(spec.silos, expected=expected))
+        if spec.privacy is not None and spec.privacy.max_clients is not None:
+            spec = replace(spec, privacy=replace(spec.privacy, max_clients=number))
+        return spec
+
     def for_ledger(self) -> CampaignSpec:
         """Return the spec with the usual noise, where no mechanism is asked for.
 

@@ -37,8 +37,9 @@ def with_even_seed(design: Design) -> Design:
 
     >>> from fedtally.domain import IntegerRange
     >>> from fedtally.plan.request import Request
+    >>> from fedtally.plan.search import for_bytes
     >>> spec, domain = Request(rows=5, width=12).resolve(), IntegerRange(1, 500)
-    >>> design = Design.fit(spec, domain, [4000], seed=bytes(32)).for_bytes()
+    >>> design = for_bytes(Design.fit(spec, domain, [4000], seed=bytes(32)))
     >>> draws(bytes(32)).index(with_even_seed(design).seed)
     7
     """

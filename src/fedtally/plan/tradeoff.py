@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fedtally.errors import InvalidInputError
 from fedtally.plan.encodings import histogram
+from fedtally.plan.fleet import with_clients, with_cohorts, with_epsilon
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.privacy import resolve_privacy
-from fedtally.plan.proposal import asking, attempt, of_clients, of_cohort, propose, ways_to_meet
+from fedtally.plan.proposal import attempt, propose
+from fedtally.plan.ways import ways_to_meet
 from fedtally.privacy.events import Relation
 from fedtally.secagg.config import SecureSum
 
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
     from fedtally.plan import Plan
     from fedtally.plan.design import Design
     from fedtally.plan.frequencies.distribution import Frequencies
-    from fedtally.plan.proposal import Proposal, Way
+    from fedtally.plan.proposal import Proposal
     from fedtally.plan.request import CampaignSpec
+    from fedtally.plan.ways import Way
 
 EPSILONS = (None, 4.0, 2.0, 1.0, 0.5)  # beside that of the plan
 _COUNTERS = (0.25, 0.5, 1.0, 2.0, 4.0)  # times those of the plan
@@ -55,7 +58,7 @@ class Halved(NamedTuple):
 
 def epsilon_of(proposal: Proposal) -> float | None:
     """Return the epsilon that a plan was asked for; None: it has no differential privacy."""
-    asked = proposal.draft.spec.privacy
+    asked = proposal.design.spec.privacy
     return None if asked is None else asked.epsilon
 
 
@@ -96,12 +99,12 @@ def histogram_within(proposal: Proposal) -> Proposal | None:
     Args:
         proposal: a sketch over a list of candidates.
     """
-    draft = proposal.draft
-    found = histogram(draft, _sketches(proposal.plan)[-1])
+    design = proposal.design
+    found = histogram(design, _sketches(proposal.plan)[-1])
     if found is None:
         return None
-    spec = replace(draft.spec, tau=None, max_bytes=found.plan.bytes_per_client)
-    return propose(spec, draft.domain, draft.clients[0], seed=draft.seed)
+    spec = replace(design.spec, tau=None, max_bytes=found.bytes_per_client)
+    return propose(spec, design.domain, design.clients[0], seed=design.seed)
 
 
 def _budgets(proposal: Proposal) -> list[int]:
@@ -119,25 +122,25 @@ def _sketches(plan: Plan) -> list[int]:
 
 def _of_bytes(proposal: Proposal, epsilon: float | None, max_bytes: int) -> Proposal:
     """Return the plan with the smallest error for so many bytes and an epsilon."""
-    draft, plan = proposal.draft, proposal.plan
-    asked = replace(with_epsilon(draft.spec, epsilon), tau=None, max_bytes=max_bytes)
+    design, plan = proposal.design, proposal.plan
+    asked = replace(private_at(design.spec, epsilon), tau=None, max_bytes=max_bytes)
     spec = replace(asked, encoding=plan.encoding, rows=plan.rows, schedule=plan.schedule)
     known = None if proposal.is_for_any else proposal.distribution
-    return propose(spec, draft.domain, draft.clients[0], known, seed=draft.seed)
+    return propose(spec, design.domain, design.clients[0], known, seed=design.seed)
 
 
-def with_epsilon(spec: CampaignSpec, epsilon: float | None) -> CampaignSpec:
+def private_at(spec: CampaignSpec, epsilon: float | None) -> CampaignSpec:
     """Return what is asked with another epsilon, or with the usual privacy where none was asked.
 
     >>> from fedtally.plan.request import Request
-    >>> spec = with_epsilon(Request(secure_sum="secagg").resolve(), 2.0)
+    >>> spec = private_at(Request(secure_sum="secagg").resolve(), 2.0)
     >>> spec == Request(secure_sum="secagg", epsilon=2.0).resolve()
     True
     """
     if epsilon is None:
         return replace(spec, privacy=None, relation=None, max_rounds=None)
     if spec.privacy is not None:
-        return replace(spec, privacy=replace(spec.privacy, epsilon=epsilon))
+        return spec.with_epsilon(epsilon)
     method = SecureSum.parse(spec.summation.method)
     privacy = resolve_privacy(method, epsilon=epsilon, silos=spec.silos, population=spec.population)
     return replace(spec, privacy=privacy, relation=Relation.parse(privacy.relation))
@@ -152,15 +155,15 @@ def halvings(proposal: Proposal) -> Iterator[Halved]:
     Args:
         proposal: a plan over a list of candidates, with an error.
     """
-    draft, target = proposal.draft, proposal.target
+    design, target = proposal.design, proposal.target
     half = target.linf / 2
-    halved = replace(draft, spec=replace(draft.spec, tau=half, max_bytes=None))
+    halved = replace(design, spec=replace(design.spec, tau=half, max_bytes=None))
     known = None if proposal.is_for_any else proposal.distribution
-    law = known or hardest.usual_plateau(half, draft.domain.size, max_items=draft.spec.max_items)
+    law = known or hardest.usual_plateau(half, design.domain.size, max_items=design.spec.max_items)
     more = _plan_of(halved, known)
     if more is not None:
         yield Halved(None, more)
-    wanted = {"clients", "epsilon"} if draft.spec.is_private else {"clients"}
+    wanted = {"clients", "epsilon"} if design.spec.is_private else {"clients"}
     seen = {"tau", "bytes"}
     for times in _BUDGETS:
         budget = times * proposal.plan.bytes_per_client
@@ -176,17 +179,17 @@ def halvings(proposal: Proposal) -> Iterator[Halved]:
                 yield Halved(way, plan)
 
 
-def _with(draft: Design, way: Way) -> Design | None:
-    """Return the draft with one thing changed; None where another error or bytes are named."""
+def _with(design: Design, way: Way) -> Design | None:
+    """Return the design with one thing changed; None where another error or bytes are named."""
     if way.what == "epsilon":
-        return asking(draft, epsilon=way.value)
+        return with_epsilon(design, way.value)
     if way.what == "clients":
-        return of_clients(draft, int(way.value))
-    return of_cohort(draft, int(way.value)) if way.what == "cohort" else None
+        return with_clients(design, int(way.value))
+    return with_cohorts(design, int(way.value)) if way.what == "cohort" else None
 
 
-def _plan_of(draft: Design, known: Frequencies | None) -> Plan | None:
-    """Return the plan that meets a draft's tau; None: none does."""
+def _plan_of(design: Design, known: Frequencies | None) -> Plan | None:
+    """Return the plan that meets a design's tau; None: none does."""
     with suppress(InvalidInputError):
-        return attempt(draft, known).plan
+        return attempt(design, known).plan
     return None

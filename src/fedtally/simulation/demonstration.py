@@ -20,6 +20,7 @@ from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Dictionary
 from fedtally.plan import Plan
 from fedtally.plan.design import Design
+from fedtally.plan.search import for_bytes
 from fedtally.plan.secure_sum import Keys
 from fedtally.privacy.accounting import most_detected, privacy_loss
 from fedtally.secagg import wire
@@ -171,7 +172,7 @@ def _planned(
         seed=seed,
         **asked,
     )
-    design = Design.fit(simulation.spec, domain, [PHONES], seed=hashes).for_bytes()
+    design = for_bytes(Design.fit(simulation.spec, domain, [PHONES], seed=hashes))
     return design.finish(key_bytes(seed, b"show keys"), lambda *_: None)
 
 

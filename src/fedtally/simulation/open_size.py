@@ -13,9 +13,9 @@ import numpy as np
 
 from fedtally.domain import OpenStrings
 from fedtally.plan import names
+from fedtally.plan.campaign import predict_linf
 from fedtally.plan.open_domain import Search
 from fedtally.plan.paper import Size
-from fedtally.plan.proposal import predict_linf
 from fedtally.plan.request import CampaignSpec
 from fedtally.plan.sizes import RISK
 from fedtally.simulation.rows import RoundTally, split_clients

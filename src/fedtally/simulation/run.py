@@ -28,11 +28,12 @@ from fedtally.domain.columns import as_text
 from fedtally.errors import InvalidInputError, MemoryLimitError, opt
 from fedtally.plan import Plan, rare_names
 from fedtally.plan.design import Design, fit_existing
-from fedtally.plan.proposal import chosen_for
 from fedtally.plan.request import CampaignSpec
 from fedtally.plan.rules import check, given, unmet
+from fedtally.plan.search import for_bytes
 from fedtally.plan.secure_sum import Keys
 from fedtally.plan.seeds import with_even_seed
+from fedtally.plan.ways import smallest_or_ways
 from fedtally.privacy.events import Relation
 from fedtally.simulation import counted_unit, run_notes
 from fedtally.simulation.clipping import clip_rounds
@@ -144,7 +145,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
             draft = Design.fit(spec, domain, sizes, seed=seed, by_client=tally.is_bounded_by_client)
             if spec.tau is not None and sized is None:
                 sized = _choose_size(draft, simulation, pilot_site, pilot, rounds)
-            design = draft.for_bytes() if sized is None else draft.with_size(*sized.chosen)
+            design = for_bytes(draft) if sized is None else draft.with_size(*sized.chosen)
             if simulation.seed is None:
                 design = with_even_seed(design)
             plan, keys = design.finish(site.keys, report)
@@ -347,7 +348,7 @@ def _choose_size(
     if plan is not None and sizing is Sizing.MODEL:
         distribution = frequencies_of(plan, sketches, draft.domain)
         try:
-            design, size = chosen_for(draft, distribution)
+            design = smallest_or_ways(draft, distribution)
         except InvalidInputError as error:
             # There is no campaign, and yet the budget is smaller than before: the reader must know.
             spent = (
@@ -357,10 +358,8 @@ def _choose_size(
             )
             raise InvalidInputError(f"{error.marked}{spent}") from None
     else:
-        design, size = paper_size(
-            draft, sizing, sketches, lambda: _frequencies(draft.domain, rounds)
-        )
-    return Sized(design.chosen, size, plan, sketches)
+        design = paper_size(draft, sizing, sketches, lambda: _frequencies(draft.domain, rounds))
+    return Sized(design.chosen, design.sizing, plan, sketches)
 
 
 def _run_pilot(
@@ -383,8 +382,8 @@ def _run_pilot(
         rows = of_pilot.spec.rows
         assert rows is not None
         # without counters: what the protocol sends beside them
-        of_pilot = planned(of_pilot.bytes_of_counters()(rows, 0, of_pilot.example))
-    plan, keys = of_pilot.for_bytes().finish(site.keys, site.report)
+        of_pilot = planned(of_pilot.bytes_of_counters(rows, 0, of_pilot.example))
+    plan, keys = for_bytes(of_pilot).finish(site.keys, site.report)
     if simulation.ledger is not None:  # before anything of the pilot is released
         site.books.check_pilot(plan, possible_events(draft))
     return plan, site.land(plan, keys, pilot, {}).sketches

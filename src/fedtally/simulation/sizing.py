@@ -198,7 +198,7 @@ def without_pilot(draft: Design, max_bytes: int | None) -> Sized | None:
         InvalidInputError: a histogram is asked for by name, and does not meet the target.
     """
     from fedtally.plan.frequencies.distribution import Frequencies
-    from fedtally.plan.proposal import unreachable
+    from fedtally.plan.ways import unreachable
 
     tau = draft.spec.tau
     assert tau is not None
@@ -208,7 +208,7 @@ def without_pilot(draft: Design, max_bytes: int | None) -> Sized | None:
         found = encodings.meets_target(draft)
         if found is None:
             raise unreachable(draft, Frequencies.assumed(draft.domain.size))
-    return None if found is None else Sized(found.design.chosen, found.size, None, [])
+    return None if found is None else Sized(found.chosen, found.sizing, None, [])
 
 
 def possible_events(draft: Design) -> list[Event]:
@@ -226,7 +226,7 @@ def possible_events(draft: Design) -> list[Event]:
         for each in sorted({min(rows), max(rows)})
     ]
     if (whole := encodings.meets_target(draft)) is not None:
-        plans.append(whole.plan)
+        plans.append(whole.plan())
     return [plan.privacy.event for plan in plans if plan.privacy is not None]
 
 
@@ -248,7 +248,7 @@ def frequencies_of(plan: Plan, sketches: Sequence[CountSketch], domain: Domain) 
 
 def paper_size(
     draft: Design, sizing: Sizing, sketches: Sequence[CountSketch], frequencies: Callable[[], F64]
-) -> tuple[Design, Size]:
+) -> Design:
     """Return the design with the size of the sketch by one of the paper's ways.
 
     Args:
@@ -261,6 +261,7 @@ def paper_size(
         InvalidInputError: the sketch takes more bytes than are given.
     """
     from fedtally.plan.paper import linear, minimax, oracle, two_phase
+    from fedtally.plan.search import usual_schedule
 
     spec, tau = draft.spec, draft.spec.tau
     assert tau is not None
@@ -279,7 +280,7 @@ def paper_size(
         size = minimax(tau, domain_size=domain.size, **given)
     else:
         size = linear(domain_size=domain.size, **given)
-    design = draft.with_size(draft.usual_schedule, size.rows, size.width)
+    design = draft.with_size(usual_schedule(draft), size.rows, size.width).sized_by(size)
     needed = design.bytes_per_client
     if spec.max_bytes is not None and needed > spec.max_bytes:
         raise InvalidInputError(
@@ -287,7 +288,7 @@ def paper_size(
             f" {opt.max_bytes} is {spec.max_bytes:,}: give more bytes, a larger tau, or the sizing"
             " model"
         )
-    return design, size
+    return design
 
 
 class Sized(NamedTuple):

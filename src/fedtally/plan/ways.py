@@ -1,0 +1,258 @@
+"""Ways out where no plan meets a target: the smallest changes with which one does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fedtally.base.encoding import Encoding
+from fedtally.errors import InvalidInputError, opt
+from fedtally.plan import MAX_CLIENTS
+from fedtally.plan.design import Design
+from fedtally.plan.fleet import with_bytes, with_clients, with_cohorts, with_epsilon, with_tau
+from fedtally.plan.frequencies import hardest
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.search import (
+    PRECISION,
+    OutOfReachError,
+    is_made,
+    least,
+    reaches,
+    rounded_up,
+    smallest,
+)
+from fedtally.plan.sizes import UnreachableError
+from fedtally.plan.sketches import Sketches
+from fedtally.privacy.config import MAX_EPSILON
+from fedtally.secagg.config import SecureSum
+
+_MORE_CLIENTS = (100, 10, 3)  # times as many, that may do
+_TRIES, _ENOUGH = 5, 1.1  # how often a value that falls short is raised, and how far first
+
+
+class Way(NamedTuple):
+    """One change with which a target is met.
+
+    Attributes:
+        what: "tau", "epsilon", "clients", "cohort" or "bytes".
+        value: the value that it would have to have, rounded up to two digits.
+        text: the same in words.
+    """
+
+    what: str
+    value: float
+    text: str
+
+    @classmethod
+    def of(cls, what: str, value: float, text: str) -> Way:
+        """Return a way whose value is rounded up, and written where the text has braces."""
+        rounded = rounded_up(value)
+        is_whole = "," in text
+        return cls(what, float(rounded), text.format(int(float(rounded)) if is_whole else rounded))
+
+
+def smallest_or_ways(design: Design, frequencies: Frequencies, *, with_linf: bool = True) -> Design:
+    """Return what `fedtally.plan.search.smallest` returns.
+
+    Raises:
+        InvalidInputError: nothing meets the target; what would is named.
+    """
+
+    def keeps(other: Design) -> bool:
+        return is_made(lambda: smallest(other, frequencies, with_linf=False))
+
+    try:
+        return smallest(design, frequencies, with_linf=with_linf)
+    except OutOfReachError as error:
+        raise unreachable(error.design, error.frequencies, keeps) from None
+
+
+def unreachable(
+    design: Design, frequencies: Frequencies, keeps: Callable[[Design], bool] = lambda _: True
+) -> InvalidInputError:
+    """Return the error for a target out of reach, with the smallest changes that help.
+
+    Args:
+        design: the plan that was to be.
+        frequencies: the frequencies for which it cannot be.
+        keeps: whether a plan can be made of another design; without it, what looks enough is named.
+    """
+    ways = ways_out([way.text for way in ways_to_meet(design, frequencies, keeps)])
+    return InvalidInputError(f"tau {design.spec.tau:g} {why_unreachable(design)}; {ways}")
+
+
+def ways_out(ways: Sequence[str]) -> str:
+    """Return which changes would do, each by itself, in words.
+
+    >>> ways_out(["tau 0.1"]), ways_out(["tau 0.1", "900 bytes"])
+    ('this would do: tau 0.1', 'any of these would do: tau 0.1; 900 bytes')
+    """
+    if not ways:
+        return "no single change of it would do"
+    return f"{'any of these' if len(ways) > 1 else 'this'} would do: {'; '.join(ways)}"
+
+
+def why_unreachable(design: Design) -> str:
+    """Return with what a target cannot be met, in words."""
+    spec, clients = design.spec, f"{design.clients[0]:,} clients"
+    if spec.silos is not None:
+        clients = f"{design.clients[0]:,} silos and {design.expected:,} people"
+    within = "" if spec.max_bytes is None else f" within {spec.max_bytes:,} bytes"
+    if spec.privacy is None:
+        return f"cannot be met with {clients}{within}"
+    epsilon = spec.privacy.epsilon
+    at = f"any epsilon up to {MAX_EPSILON:g}" if epsilon == MAX_EPSILON else f"epsilon {epsilon:g}"
+    return f"cannot be met at {at} with {clients}{within}"
+
+
+def ways_to_meet(
+    design: Design, frequencies: Frequencies, keeps: Callable[[Design], bool] = lambda _: True
+) -> Iterator[Way]:
+    """Yield the smallest changes, one at a time, with which a design's target is met.
+
+    Only the usual rows are tried, as by `reaches`, and what looks enough is then asked for.
+
+    Args:
+        design: the plan that was to be.
+        frequencies: the frequencies for which it cannot be.
+        keeps: whether a plan can be made of another design; by default what looks enough is one.
+    """
+    looked = _Looked(design, frequencies, keeps)
+    for found in (looked.tau, looked.epsilon, looked.clients, looked.cohort, looked.bytes):
+        way = found()
+        if way is not None:
+            yield way
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """A target out of reach, and the least changes that would do; None: none would.
+
+    The arguments are those of `ways_to_meet`.
+    """
+
+    design: Design
+    frequencies: Frequencies
+    keeps: Callable[[Design], bool]
+
+    def tau(self) -> Way | None:
+        """Return the least tau that is met."""
+        spec, size = self.design.spec, self.design.domain.size
+        assert spec.tau is not None
+
+        def known(tau: float) -> Frequencies:  # of another error, others are the hardest
+            if not self.frequencies.is_hardest:
+                return self.frequencies
+            return hardest.usual_plateau(tau, size, max_items=spec.max_items)
+
+        value = self._least(lambda tau: with_tau(self.design, tau), spec.tau, 0.5, known)
+        return None if value is None else Way.of("tau", value, "tau {}")
+
+    def epsilon(self) -> Way | None:
+        """Return the least epsilon."""
+        asked = self.design.spec.privacy
+        if asked is None:
+            return None
+        value = self._least(
+            lambda epsilon: with_epsilon(self.design, epsilon), asked.epsilon, MAX_EPSILON
+        )
+        return None if value is None else Way.of("epsilon", value, "epsilon {}")
+
+    def clients(self) -> Way | None:
+        """Return the fewest clients."""
+        few = self.design.clients[0]
+        for times in _MORE_CLIENTS:
+            most = min(MAX_CLIENTS, times * few)
+            value = self._least(
+                lambda number: with_clients(self.design, math.ceil(number)), few, most
+            )
+            if value is not None:
+                is_of_silos = self.design.spec.silos is not None
+                unit = "silos of as many people each" if is_of_silos else "clients"
+                return Way.of("clients", value, f"{{:,}} {unit}")
+        return None
+
+    def cohort(self) -> Way | None:
+        """Return the smallest cohorts.
+
+        Of secagg each cohort is opened, and each with the noise of a whole: fewer and larger ones
+        have less.
+        """
+        spec, summation, whole = (
+            self.design.spec,
+            self.design.spec.summation,
+            self.design.clients[1],
+        )
+        most = summation.most_clients
+        is_split = summation.method is SecureSum.SECAGG and whole > most
+        if not is_split or not spec.is_private or summation.min_cohort is not None:
+            return None
+        value = self._least(
+            lambda number: with_cohorts(self.design, math.ceil(number)), most, whole
+        )
+        if value is None:
+            return None
+        return Way.of("cohort", value, f"cohorts of up to {{:,}} ({opt.max_cohort})")
+
+    def bytes(self) -> Way | None:
+        """Return the fewest bytes."""
+        spec = self.design.spec
+        if spec.max_bytes is None or spec.encoding is Encoding.HISTOGRAM:
+            return None
+        with suppress(UnreachableError):
+            sketches = Sketches.of(self.design, self.frequencies, spec.rows)
+            tau = self.design.tau_of_sketch(self.frequencies)
+            cost = sketches.cost(sketches.smallest(tau, with_linf=False))
+            value = _enough(lambda x: self.keeps(with_bytes(self.design, math.ceil(x))), cost)
+            if value is not None:
+                return Way.of("bytes", value, "{:,} bytes")
+        return None
+
+    def _least(
+        self,
+        changed: Callable[[float], Design],
+        low: float,
+        high: float,
+        known: Callable[[float], Frequencies] | None = None,
+    ) -> float | None:
+        """Return about the least value from low to high that does; None: none does.
+
+        Args:
+            changed: returns the design with a value.
+            low: the least value that is tried.
+            high: the largest value that is tried.
+            known: returns the frequencies for a value; None: they stay.
+        """
+
+        def suffices(value: float) -> bool:
+            try:
+                other = changed(value)
+            except InvalidInputError:  # more clients than one sum may have
+                return False
+            return reaches(other, self.frequencies if known is None else known(value))
+
+        value = least(suffices, low, high, PRECISION)
+        return None if value is None else _enough(lambda x: self.keeps(changed(x)), value, high)
+
+
+def _enough(keeps: Callable[[float], bool], value: float, most: float = math.inf) -> float | None:
+    """Return about the least value of two digits that does, from one on that looks enough.
+
+    None where none is found. Few are asked for, since each takes as long as a plan.
+
+    >>> _enough(lambda value: value > 131, 120.4), _enough(lambda value: value > 131, 120.4, 125)
+    (140.0, None)
+    """
+    few, factor = 0.0, _ENOUGH
+    for _ in range(_TRIES):
+        value = float(rounded_up(value))
+        if value > most:
+            return None
+        if keeps(value):
+            middle = float(rounded_up(math.sqrt(few * value or value**2)))
+            return middle if middle < value and keeps(middle) else value
+        few, value, factor = value, value * factor, factor**2  # twice as far each time
+    return None
