@@ -24,7 +24,7 @@ from fedtally.planner.proposal import predict_linf
 from fedtally.planner.request import Request
 from fedtally.planner.silos import Silos
 from fedtally.result import NameEvaluation, Result
-from fedtally.simulation.rows import Members, RoundTally, split_clients, tally_members
+from fedtally.simulation.round_tally import Members, RoundTally, split_clients, tally_members
 from fedtally.sketch import Schedule
 from fedtally.sources import from_items
 from fedtally.studies import validation

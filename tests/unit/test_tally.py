@@ -16,7 +16,8 @@ from fedtally.kernels.reference import bucket_of
 from fedtally.simulation import item_ids
 from fedtally.simulation.client_rows import ClientRows, bound_clients
 from fedtally.simulation.item_ids import Declared, FromInput
-from fedtally.simulation.rows import Histogram, Tally
+from fedtally.simulation.round_tally import Histogram
+from fedtally.simulation.rows import Tally
 from fedtally.sources import from_items
 
 RANGE = IntegerRange(0, 99)
@@ -441,7 +442,7 @@ def test_outside_the_domain():
     ):
         tally_of(from_items([1, 100, 2]))
     tally = tally_of(from_items([1, 100, 2], counts=[1, 5, 1]), encoder=Declared(RANGE, "drop"))
-    assert tally.outside == 5
+    assert tally.dropped.outside == 5
     assert counts_of(tally.finish()) == [{1: 1, 2: 1}]
     by_client = tally_of(from_items([1, 100], clients=[1, 2]), encoder=Declared(RANGE, "drop"))
     assert by_client.finish()[0].num_clients == 1
@@ -512,7 +513,7 @@ def test_dictionary_encoder_drops_what_it_lacks():
         from_items(["tea", "gin", "tea"]), encoder=Declared(Dictionary(["tea", "milk"]), "drop")
     )
     assert counts_of(tally.finish()) == [{0: 2}]
-    assert tally.outside == 1
+    assert tally.dropped.outside == 1
 
 
 def test_too_many_natural_rounds(monkeypatch):

@@ -31,7 +31,7 @@ from fedtally.secagg.messages import EXCHANGES
 from fedtally.secagg.params import ClientPolicy, Parameters
 from fedtally.secagg.server import ClientId
 from fedtally.simulation.item_ids import add_items
-from fedtally.simulation.rows import RoundTally
+from fedtally.simulation.round_tally import RoundTally
 from fedtally.sketch import CountSketch
 
 _TICKS = 256  # steps of clients between two reports of progress, which cost more than a step

@@ -18,6 +18,7 @@ from fedtally.planner.rules import check, given, unmet
 from fedtally.planner.silos import Silos
 from fedtally.privacy.config import checked_epsilon
 from fedtally.secagg.config import SecureSum
+from fedtally.simulation.item_ids import fate_outside
 
 _DEFAULT_MEMORY = 1 << 30
 _LEAST_MEMORY = 1 << 20  # whoever names less forgot the unit
@@ -119,8 +120,7 @@ class Simulation:
         if self.memory is not None:
             _ = self.row_bytes
         validate.integer(0, top=self.top)
-        if self.outside not in (None, "error", "drop"):
-            raise InvalidInputError(f"{arg.outside} must be error or drop, got {self.outside!r}")
+        fate_outside(self.outside, is_private=self.spec.is_private)
         self._check_sizing()
 
     @classmethod
