@@ -18,7 +18,7 @@ import click
 import fedtally
 from benchmarks import host as calibration
 from benchmarks.measure import Goal, Report, machine
-from fedtally.planner.bill import Host, bill
+from fedtally.plan.bill import Host, bill
 
 FACTOR = 2.0
 

@@ -26,9 +26,9 @@ from benchmarks.measure import Goal, Rate, Report
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
-from fedtally.planner import Frequencies
-from fedtally.planner.proposal import propose
-from fedtally.planner.request import Request
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.proposal import propose
+from fedtally.plan.request import Request
 from fedtally.privacy.config import default_delta
 
 I64 = npt.NDArray[np.int64]

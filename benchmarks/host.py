@@ -1,6 +1,6 @@
 """The CPU seconds of operations on this machine, measured on small rounds, draws and decoders.
 
-Every stage of a small round takes a known number of each operation (`planner.costs`) and a measured
+Every stage of a small round takes a known number of each operation (`plan.costs`) and a measured
 time. The times of the operations are those that explain all stages best, by non-negative least
 squares of relative errors.
 """
@@ -33,16 +33,9 @@ from fedtally.crypto.keys import KEY_BYTES, Label, Secret, SigningKey
 from fedtally.crypto.prg import Masking
 from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
-from fedtally.planner.bill import lines_of_sum
-from fedtally.planner.costs import OPERATIONS, REFERENCE, Host, decoding_work, noise_work
-from fedtally.planner.secure_sum import (
-    Keys,
-    Summation,
-    make_keys,
-    replace_keys,
-    terms,
-    with_validity,
-)
+from fedtally.plan.bill import lines_of_sum
+from fedtally.plan.costs import OPERATIONS, REFERENCE, Host, decoding_work, noise_work
+from fedtally.plan.secure_sum import Keys, Summation, make_keys, replace_keys, terms, with_validity
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
 from fedtally.recovery.decoders.belief.belief import BeliefDecoder
 from fedtally.recovery.decoders.joint.joint import JointDecoder

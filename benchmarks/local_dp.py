@@ -39,9 +39,9 @@ import numpy.typing as npt
 
 import fedtally
 from fedtally.domain import IntegerRange
-from fedtally.planner.bill import Host, bill
-from fedtally.planner.proposal import make_draft
-from fedtally.planner.request import Request
+from fedtally.plan.bill import Host, bill
+from fedtally.plan.proposal import make_draft
+from fedtally.plan.request import Request
 from fedtally.sources.synthetic import frequencies
 
 F64 = npt.NDArray[np.float64]

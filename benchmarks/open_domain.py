@@ -26,7 +26,7 @@ SECONDS, EACH = 20.0, 0.010  # for all hashes, and for each name
 
 CHILD = """
 import json, resource, sys, time
-from fedtally.result import Result
+from fedtally.answer.result import Result
 result = Result.load(sys.argv[1])
 start = time.process_time()
 found = len(result.decoder.fit.support.ids) and result.num_found

@@ -25,7 +25,7 @@ import fedtally
 from benchmarks import host as calibration
 from benchmarks import local_dp, streams
 from benchmarks.measure import Report, environment, machine
-from fedtally.planner.bill import REFERENCE, Host
+from fedtally.plan.bill import REFERENCE, Host
 
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]

@@ -27,6 +27,7 @@ from benchmarks.behind_nginx import certificate, nginx
 from benchmarks.deploy import DOMAIN, KEY
 from benchmarks.federation import free_ports
 from benchmarks.serve import KINDS, Device, folder_of, joined
+from fedtally.answer.result import Result
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.enrolment import save_allow_list
@@ -38,7 +39,6 @@ from fedtally.campaign.transports.https.tokens import mint
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.plan import Plan
 from fedtally.privacy.config import propose as propose_privacy
-from fedtally.result import Result
 from fedtally.secagg import wire
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import SecAggConfig

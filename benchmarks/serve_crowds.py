@@ -28,13 +28,13 @@ from benchmarks.deploy import plan_of
 from benchmarks.federation import free_ports
 from benchmarks.measure import Goal, Report, peak_memory
 from benchmarks.serve import Device, folder_of, joined, started
+from fedtally.answer.result import Result
 from fedtally.campaign.folder import RESULT, CampaignFolder
 from fedtally.campaign.transports.https.join import Over
 from fedtally.campaign.transports.https.listen import new_event_loop
 from fedtally.campaign.transports.https.proxy import SLOW_SECONDS, Backend
 from fedtally.campaign.transports.https.resource import step_path
 from fedtally.campaign.transports.https.tokens import mint
-from fedtally.result import Result
 
 CLIENTS = 50  # of the round that lands meanwhile
 LATE = 10  # seconds after nginx's limit, in which this busy process sees that it was closed

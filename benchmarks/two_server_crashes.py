@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from benchmarks.two_server_pair import SIDES, Pair
-from fedtally.result import Result
+from fedtally.answer.result import Result
 from fedtally.secagg.two_server import Report, Side
 from fedtally.secagg.two_server.servers import end_of_query
 

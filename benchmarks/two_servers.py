@@ -22,11 +22,11 @@ import httpx
 from benchmarks.batches import PAGE
 from benchmarks.measure import Goal, Report, cpu_of, machine, peak_memory
 from benchmarks.two_server_pair import POLICY, SIDES, Pair
+from fedtally.answer.result import Result
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.key_files import load_helper_key, load_leader_key
 from fedtally.campaign.server import FrequencyServer
 from fedtally.campaign.transports.https.resource import FRAME_TYPE
-from fedtally.result import Result
 from fedtally.secagg import two_server
 from fedtally.secagg.two_server import MemoryJournal, Outcome, Side
 

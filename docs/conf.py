@@ -8,7 +8,7 @@ from sphinx.application import Sphinx
 from sphinx.ext.napoleon import GoogleDocstring
 
 import fedtally
-from fedtally.report.show import show_page
+from fedtally.answer.show_page import show_page
 from fedtally.simulation.demonstration import demonstrate
 
 project = "fedtally"

@@ -18,8 +18,8 @@ from scipy.special import ndtr, ndtri
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
-from fedtally.planner.choice import numbers_of_batches
-from fedtally.planner.privacy import noise_of_release
+from fedtally.plan.choice import numbers_of_batches
+from fedtally.plan.privacy import noise_of_release
 from fedtally.privacy.accounting import noise_multiplier
 from fedtally.privacy.events import Event, Mechanism
 from fedtally.recovery.decoders.median.median_error import _LATTICE, _law_of_median

@@ -24,8 +24,8 @@ import numpy as np
 
 from experiments import options, rounds, study
 from fedtally.domain import IntegerRange
-from fedtally.planner.campaign import SURE, Campaign
-from fedtally.planner.frequencies import Frequencies
+from fedtally.plan.campaign import SURE, Campaign
+from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 

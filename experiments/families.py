@@ -2,7 +2,7 @@
 
 For every family, the width at taus over several decades, of 20 / tau clients each, for a domain of
 a million items: by the paper's formula for known frequencies (`width_oracle`), and by
-`fedtally.planner.size_by_model` for the same, without margin, for the median and for joint
+`fedtally.plan.sizes.size_by_model` for the same, without margin, for the median and for joint
 recovery, of 15 rows each. The stated slope is the power of 1 / tau in the corollary "Examples";
 slopes are fitted on logarithmic axes by least squares, after the corollary's logarithm is divided
 out. `off` is the difference. `most` is the largest width over the corollary's growth, `spread` that
@@ -33,11 +33,13 @@ import numpy as np
 
 from experiments import options, rounds, study, theory
 from experiments.study import Row
-from fedtally import planner
 from fedtally.errors import InvalidInputError
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.paper import width_oracle
+from fedtally.plan.sizes import size_by_model
 from fedtally.sketch import Schedule, SketchSpec
 from fedtally.sources.synthetic import frequencies
-from fedtally.theory import width_oracle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,11 +119,11 @@ def measure(task: Task) -> list[Row]:
     member = MEMBERS[task.name]
     clients = member.clients or round(CLIENTS / task.tau)
     known = member.law(clients, task.size)
-    law = planner.Frequencies.from_frequencies(known, task.size)
+    law = Frequencies.from_frequencies(known, task.size)
     found = {"oracle": width_oracle(known, task.tau, num_clients=clients)}
     for recovery in ("median", "joint"):
-        campaign = planner.Campaign(clients, recovery=recovery)
-        found[recovery] = planner.size_by_model(
+        campaign = Campaign(clients, recovery=recovery)
+        found[recovery] = size_by_model(
             law, task.tau, campaign, p=P, rows=task.rows, margin=1.0, risk=1.0
         ).width
     growth = theory.width_growth(member.family, task.tau, member.exponent)

@@ -21,9 +21,9 @@ from experiments import populations, recovery, rounds
 from experiments.populations import Population
 from experiments.study import Row, describe
 from experiments.tradeoff import LOOKS
-from fedtally import theory
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
+from fedtally.plan import paper
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import Schedule, SketchSpec
@@ -99,7 +99,7 @@ def load(name: str, data: str | None) -> Population:
             f"a synthetic population must have at least 500 items, got {len(law)}"
         )
     return Population(
-        name, f"{name} (synthetic)", law, len(law) // 10, theory.rows_for(len(law), P), False
+        name, f"{name} (synthetic)", law, len(law) // 10, paper.rows_for(len(law), P), False
     )
 
 

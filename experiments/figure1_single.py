@@ -9,8 +9,8 @@ for p = 0.1 and the paper's rows L:
 - instance optimal: W = 2 min(hardness(f, tau), n), f being the frequencies of the very clients of
   the campaign;
 - two-phase: the same for a power law, fitted to the pilot's 20 largest estimates;
-- planner, median: `fedtally.planner.size_by_model` from the same pilot, for L rows and the paper's
-  decoder;
+- planner, median: `fedtally.plan.sizes.size_by_model` from the same pilot, for L rows and the
+  paper's decoder;
 - planner, joint: the same for joint recovery; the planner chooses the rows, too, so that counters
   are compared.
 
@@ -47,8 +47,13 @@ from experiments.figure1_rounds import (
 )
 from experiments.populations import Population
 from experiments.study import Row, describe
-from fedtally import planner
 from fedtally.domain import IntegerRange
+from fedtally.plan import paper
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.frequencies.pilot import Pilot
+from fedtally.plan.paper import Size
+from fedtally.plan.sizes import size_by_model
 from fedtally.sketch import Schedule, SketchSpec
 
 PART = "one round"
@@ -102,29 +107,29 @@ def refusal(clients: int) -> str:
     )
 
 
-def choose(task: Task, law: rounds.F64, rng: np.random.Generator) -> dict[str, planner.Size]:
+def choose(task: Task, law: rounds.F64, rng: np.random.Generator) -> dict[str, Size]:
     """Return the sizes that one pilot leads to, and that for the worst case."""
-    pilot, domain = planner.Pilot(), IntegerRange(rounds.FIRST_ID, len(law))
+    pilot, domain = Pilot(), IntegerRange(rounds.FIRST_ID, len(law))
     spec = pilot.spec(rng.bytes(32))
     held = rounds.draw(rng.permutation(law), pilot.clients(task.clients), 1, rng)
     [sums] = recovery.land(held, spec.rows, spec.width, "shared", spec.seed)
-    known = planner.Frequencies.from_pilot([sums], domain)
+    known = Frequencies.from_pilot([sums], domain)
 
-    def size_by_model(decoder: str, rows: int | None) -> planner.Size:
-        return planner.size_by_model(
-            known, task.tau, planner.Campaign(task.clients, recovery=decoder), p=P, rows=rows
+    def by_model(decoder: str, rows: int | None) -> Size:
+        return size_by_model(
+            known, task.tau, Campaign(task.clients, recovery=decoder), p=P, rows=rows
         )
 
     clients, rows = task.clients, task.rows
     return {
-        MINIMAX: planner.minimax(
+        MINIMAX: paper.minimax(
             task.tau, num_clients=clients, domain_size=len(law), rows=rows, constant=CONSTANT
         ),
-        TWO_PHASE: planner.two_phase(
+        TWO_PHASE: paper.two_phase(
             sums, domain, task.tau, num_clients=clients, rows=rows, constant=CONSTANT
         ),
-        MEDIAN: size_by_model("median", rows),
-        JOINT: size_by_model("joint", None),
+        MEDIAN: by_model("median", rows),
+        JOINT: by_model("joint", None),
     }
 
 
@@ -159,7 +164,7 @@ def measure(task: Task) -> list[Row]:
             "rows": task.rows,
             "constant": CONSTANT,
         }
-        oracle = planner.oracle(own, task.tau, **given)  # type: ignore[arg-type]
+        oracle = paper.oracle(own, task.tau, **given)  # type: ignore[arg-type]
         for method, size in (sizes | {INSTANCE: oracle}).items():
             decoder = "joint" if method == JOINT else "median"
             spec = SketchSpec(size.rows, size.width, Schedule.parse("shared"), 1, hashes)

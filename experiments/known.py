@@ -30,9 +30,10 @@ from experiments import limit, options, output, planner, rounds, study
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner import Campaign, Frequencies
-from fedtally.planner.proposal import propose
-from fedtally.planner.request import Request
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.proposal import propose
+from fedtally.plan.request import Request
 from fedtally.recovery.decoders.belief.belief import BeliefDecoder
 from fedtally.sketch import CountSketch, SketchSpec
 

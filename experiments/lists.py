@@ -35,11 +35,11 @@ import fedtally
 from experiments import coverage, options, output
 from experiments.coverage import Scale, in_turn
 from experiments.recovery import law
+from fedtally.answer.estimates import Estimate, clip_limits
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.recovery.decoders.joint.joint_intervals import JointIntervals, Kappa
 from fedtally.recovery.intervals import Limits
-from fedtally.result import Estimate, clip_limits
 
 F64 = npt.NDArray[np.float64]
 KINDS = ("pointwise", "simultaneous", "by", "list")

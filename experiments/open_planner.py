@@ -25,10 +25,10 @@ import numpy.typing as npt
 from experiments import open_domain, open_populations, options, study
 from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError
-from fedtally.planner import Frequencies
-from fedtally.planner.names import NAMED_SHARE, predict
-from fedtally.planner.open_domain import Search, propose
-from fedtally.planner.request import Request
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.names import NAMED_SHARE, predict
+from fedtally.plan.open_domain import Search, propose
+from fedtally.plan.request import Request
 
 F64 = npt.NDArray[np.float64]
 BAND = (1.0, 2.5)

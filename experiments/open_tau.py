@@ -3,7 +3,7 @@
 Nobody has the list of strings, so a plan takes their frequencies to fall like i^-1.1. Words and
 names are flatter. Their `flatness` is about 2: the energy below tau, the sum of squared
 frequencies, over that of i^-1.1. The finder is wider than its law asks (`FINDER_SPARE` of
-`fedtally.planner.open_domain`), which is meant for a flatness of `FLATTEST` at most. Flatter tables
+`fedtally.plan.open_domain`), which is meant for a flatness of `FLATTEST` at most. Flatter tables
 are shown, and not judged.
 
 Each campaign has a plan of the package, hashes of its own, clients who are drawn from a table, and
@@ -37,10 +37,9 @@ import numpy.typing as npt
 from experiments import options, study
 from fedtally.domain import IntegerRange, OpenStrings
 from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan
-from fedtally.planner import names
-from fedtally.planner.open_domain import FINDER_SPARE, Search, propose
-from fedtally.planner.request import Request
+from fedtally.plan import Plan, names
+from fedtally.plan.open_domain import FINDER_SPARE, Search, propose
+from fedtally.plan.request import Request
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.sketch import CountSketch, SketchSpec
 

@@ -21,9 +21,9 @@ from scipy.stats import binom
 import fedtally
 from experiments import coverage, options, output, promises, rounds
 from fedtally.domain import IntegerRange
-from fedtally.planner import Frequencies
-from fedtally.planner.proposal import propose
-from fedtally.planner.request import Request
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.proposal import propose
+from fedtally.plan.request import Request
 
 MOST = 2.0
 

@@ -6,9 +6,9 @@ simulation: campaigns are drawn from the law, each with new hashes, and the widt
 the least, within 3 %, at which a share 1 - p of them keeps tau. Where the planner chooses the rows,
 they are those of its median choice. The planner sees pilots of other clients. Its choices, as
 medians over the pilots, are those of the paper's two-phase method with its constant 2 (made for
-medians, whatever the decoder), of the worst case, and of `fedtally.planner.size_by_model`: `bare`
-without margin, at the same rows, and as it is by default. `known` is `bare` for the law itself.
-`hardness` is that which the pilots tell, over the true.
+medians, whatever the decoder), of the worst case, and of `fedtally.plan.sizes.size_by_model`:
+`bare` without margin, at the same rows, and as it is by default. `known` is `bare` for the law
+itself. `hardness` is that which the pilots tell, over the true.
 
 `success` is the share of campaigns within tau at the median choice, `over pilots` that of campaigns
 each planned by one of the pilots, which is what is allowed. A cell passes if the median choice is
@@ -32,9 +32,13 @@ import numpy as np
 from scipy.stats import binom
 
 from experiments import options, output, recovery, rounds
-from fedtally import planner
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.frequencies.pilot import Pilot
+from fedtally.plan.paper import Size, minimax, two_phase
+from fedtally.plan.sizes import size_by_model
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
@@ -65,7 +69,7 @@ class Cell(NamedTuple):
     recovery: str
     rows: int | None
     clients: int
-    pilot: planner.Pilot
+    pilot: Pilot
 
     @property
     def domain(self) -> IntegerRange:
@@ -73,9 +77,9 @@ class Cell(NamedTuple):
         return IntegerRange(rounds.FIRST_ID, len(self.law))
 
     @property
-    def campaign(self) -> planner.Campaign:
+    def campaign(self) -> Campaign:
         """What the planner is told."""
-        return planner.Campaign(self.clients, recovery=self.recovery)
+        return Campaign(self.clients, recovery=self.recovery)
 
     def sketch(
         self, spec: SketchSpec, clients: int, rng: np.random.Generator
@@ -130,9 +134,9 @@ class Cell(NamedTuple):
 class Choice(NamedTuple):
     """What one pilot leads to."""
 
-    model: planner.Size
-    bare: planner.Size
-    paper: planner.Size
+    model: Size
+    bare: Size
+    paper: Size
     hardness: float
     uncertainty: float
 
@@ -176,18 +180,14 @@ def choose(cell: Cell, seed: int) -> Choice:
     """Return what is chosen from one pilot, and what it tells."""
     rng = np.random.default_rng((1, seed))
     sketch, _ = cell.sketch(cell.pilot.spec(rng.bytes(32)), cell.pilot.clients(cell.clients), rng)
-    law = planner.Frequencies.from_pilot([sketch], cell.domain)
-    chosen = planner.size_by_model(law, cell.tau, cell.campaign, p=P, rows=cell.rows)
-    bare = planner.size_by_model(
-        law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0
-    )
-    paper = planner.two_phase(
-        sketch, cell.domain, cell.tau, num_clients=cell.clients, p=P, rows=cell.rows
-    )
+    law = Frequencies.from_pilot([sketch], cell.domain)
+    chosen = size_by_model(law, cell.tau, cell.campaign, p=P, rows=cell.rows)
+    bare = size_by_model(law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0)
+    paper = two_phase(sketch, cell.domain, cell.tau, num_clients=cell.clients, p=P, rows=cell.rows)
     return Choice(chosen, bare, paper, law.hardness(cell.tau), law.uncertainty(cell.tau))
 
 
-def median(sizes: list[planner.Size]) -> planner.Size:
+def median(sizes: list[Size]) -> Size:
     """Return the size with the median number of cells, the smaller one of two in the middle.
 
     >>> median([planner.Size("model", 8, width) for width in (40, 10, 30, 20)]).width
@@ -200,14 +200,10 @@ def measure(cell: Cell, work: Work) -> dict[str, object]:
     """Return a row of the table."""
     choices = [choose(cell, seed) for seed in range(work.pilots)]
     chosen = median([choice.model for choice in choices])
-    law = planner.Frequencies.from_frequencies(cell.law)
-    known = planner.size_by_model(
-        law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0
-    )
+    law = Frequencies.from_frequencies(cell.law)
+    known = size_by_model(law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0)
     least = cell.least_width(chosen.rows, known.width, work.draws)
-    worst = planner.minimax(
-        cell.tau, num_clients=cell.clients, domain_size=len(cell.law), rows=cell.rows
-    )
+    worst = minimax(cell.tau, num_clients=cell.clients, domain_size=len(cell.law), rows=cell.rows)
     cells = chosen.rows * least
     row: dict[str, object] = {
         "law": cell.name,
@@ -269,8 +265,8 @@ def keeps(successes: int, trials: int) -> bool:
 @click.option("--rows", multiple=True, default=("15",), help="A number, or chosen.")
 @options.domain_size(100_000, help="Of laws that are no tables.")
 @options.clients(10_000)
-@click.option("--pilot-rows", default=planner.Pilot.rows)
-@click.option("--pilot-width", default=planner.Pilot.width)
+@click.option("--pilot-rows", default=Pilot.rows)
+@click.option("--pilot-width", default=Pilot.width)
 @click.option("--pilots", type=click.IntRange(1), default=12)
 @click.option(
     "--draws",
@@ -294,7 +290,7 @@ def command(
 ) -> None:
     """Compare chosen with least sizes, over laws and targets; exit code 1 if any is off."""
     output.check_path(path)
-    pilot = planner.Pilot(rows=pilot_rows, width=pilot_width)
+    pilot = Pilot(rows=pilot_rows, width=pilot_width)
     table = []
     for row in _rows(pilot, data, jobs, **values):  # type: ignore[arg-type]
         table.append(row)
@@ -309,7 +305,7 @@ def command(
 
 
 def _rows(
-    pilot: planner.Pilot,
+    pilot: Pilot,
     data: Path | None,
     jobs: int,
     laws: tuple[str, ...],

@@ -26,9 +26,10 @@ from scipy.stats import binom
 from experiments import options, output, planner, rounds, study
 from fedtally.base import validate
 from fedtally.domain import IntegerRange
-from fedtally.planner import Frequencies, hardest
-from fedtally.planner.proposal import propose
-from fedtally.planner.request import Request
+from fedtally.plan.frequencies import hardest
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.proposal import propose
+from fedtally.plan.request import Request
 from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import CountSketch, SketchSpec
 

@@ -2,7 +2,7 @@
 
 Each sketch has at most 150 counters: it is what `fedtally plan` takes for epsilon 1, a tau, and the
 frequencies of a population. The first draw of its hashes and the most even of eight
-(`fedtally.planner.seeds`) are tried on the same campaigns. Clients are drawn from the population,
+(`fedtally.plan.seeds`) are tried on the same campaigns. Clients are drawn from the population,
 its items have new places among the candidates, and counters have the noise of the plan. Nothing of
 a campaign was known when the seed was chosen.
 """
@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from experiments import options, study
 from fedtally.domain import IntegerRange
-from fedtally.planner.design import Design
-from fedtally.planner.request import Request
-from fedtally.planner.seeds import with_even_seed
+from fedtally.plan.design import Design
+from fedtally.plan.request import Request
+from fedtally.plan.seeds import with_even_seed
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.sketch import CountSketch
 

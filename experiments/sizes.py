@@ -25,8 +25,10 @@ import numpy as np
 from experiments import options, recovery, rounds, study
 from experiments.limit import population
 from experiments.planner import GRID, P, keeps
-from fedtally import planner
 from fedtally.domain import IntegerRange
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.sizes import size_by_model
 from fedtally.recovery.decoders.belief.belief import BeliefDecoder
 from fedtally.sketch import Schedule, SketchSpec
 
@@ -101,12 +103,12 @@ class Task(NamedTuple):
 
 def measure(task: Task) -> list[study.Row]:
     """Choose sizes, look for the least, and run campaigns at what was chosen."""
-    known = planner.Frequencies.from_frequencies(task.frequencies)
+    known = Frequencies.from_frequencies(task.frequencies)
     chosen, joint = (
-        planner.size_by_model(
+        size_by_model(
             known,
             task.tau,
-            planner.Campaign(task.clients, task.schedule, recovery.ROUNDS, recovery=decoder),
+            Campaign(task.clients, task.schedule, recovery.ROUNDS, recovery=decoder),
             p=P,
         )
         for decoder in ("belief", "joint")

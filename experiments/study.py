@@ -28,7 +28,7 @@ import click
 
 import fedtally
 from experiments import output
-from fedtally import charts
+from fedtally.answer import charts
 from fedtally.base.archive import replacing
 from fedtally.cli.console import Progress
 from fedtally.errors import InvalidInputError

@@ -3,7 +3,7 @@
 "The paper" is Wu, Zhu, Kairouz and Braverman, Private Federated Frequency Estimation: Adapting to
 the Hardness of the Instance, NeurIPS 2023. Statements are cited by their titles, equations by their
 numbers there. Logarithms are natural. Its hardness and the widths that suffice are in
-`fedtally.theory`, which a plan takes with `--sizing`. What a plan will do is predicted without
+`fedtally.plan.paper`, which a plan takes with `--sizing`. What a plan will do is predicted without
 constants by `fedtally.recovery.error_model`; here is what was proved, so that the two can be
 compared. Hashes are random, the decoder is the median.
 
@@ -41,7 +41,7 @@ import numpy.typing as npt
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
-from fedtally.theory import _inside, _known, _log_over, _numbers, _positive
+from fedtally.plan.paper import _inside, _known, _log_over, _numbers, _positive
 
 F64 = npt.NDArray[np.float64]
 Family = Literal["geometric", "zipf", "zipf-log", "uniform"]
@@ -208,7 +208,7 @@ def count_sketch_bound(
 
     Args:
         frequencies: [d], each in [0, 1], of all clients together.
-        rows: L, at least log(items / p), up to a constant: see `fedtally.theory.rows_for`.
+        rows: L, at least log(items / p), up to a constant: see `fedtally.plan.paper.rows_for`.
         width: W, at least 2.
         p: probability of failure, in (0, 1).
         constant: C of the proposition, which exists; the paper does not give it.

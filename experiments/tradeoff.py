@@ -14,7 +14,7 @@ import click
 import numpy as np
 
 from experiments import options, output, recovery
-from fedtally import charts
+from fedtally.answer import charts
 from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
 from fedtally.sketch import Schedule

@@ -15,6 +15,7 @@ import numpy as np
 from secagg_cohort import stream
 
 import fedtally
+from fedtally.answer.result import Result
 from fedtally.campaign.aggregate import RESULT, AggregateFolder, Claimed, Settings
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.closings import Closings
@@ -27,7 +28,6 @@ from fedtally.campaign.transports.https.resource import FRAME_TYPE, release_path
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Domain, IntegerRange
 from fedtally.plan import Plan
-from fedtally.result import Result
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import TwoServerConfig

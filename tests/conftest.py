@@ -217,7 +217,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.name.startswith("fedtally.simulation.dataframe.dask."):
             item.add_marker(pytest.mark.dask)
         code = getattr(inspect.unwrap(getattr(item, "function", None)), "__code__", None)
-        draws = item.name.startswith("fedtally.charts.")
+        draws = item.name.startswith("fedtally.answer.charts.")
         # `pytest.importorskip("pandas")` leaves its argument among the constants of the test.
         if draws or (code and not EXTRAS.isdisjoint(code.co_consts)):
             item.add_marker(pytest.mark.extras)

@@ -3,7 +3,7 @@
     python tools/gen_rules.py          # rewrites what stands between the page's markers
     python tools/gen_rules.py --check  # writes nothing; exits 1 where the page differs
 
-The rows are those of `RULES` in src/fedtally/planner/rules.py, in their order.
+The rows are those of `RULES` in src/fedtally/plan/rules.py, in their order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from fedtally.errors import flag, render
-from fedtally.planner.rules import RULES, Rule
+from fedtally.plan.rules import RULES, Rule
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "rules.md"
 MARKERS = re.compile(r"(<!-- generated: rules -->\n).*?(<!-- end -->)", re.DOTALL)

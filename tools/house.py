@@ -598,7 +598,7 @@ DOOR = Parameter("fedtally.simulation.run", "run", "simulation")
 # Where a kind may be asked for: a part of the plan, and a decoder.
 PARTS = ("plan/parts/", "recovery/decoders/")
 # Who adds noise is asked there, too.
-NOISE = ("plan/parts/", "planner/", "plan/", "privacy/")
+NOISE = ("plan/", "privacy/")
 # The kinds that a campaign may have: classes, and properties or functions that say which it is.
 PROTECTION = (
     *("by_clients", "is_noised", "is_noised_before", "is_noised_once", "is_once", "noises_sums"),
@@ -664,7 +664,7 @@ def kinds(house: House) -> Count:
 
 
 def noise_askers(house: House) -> Count:
-    """Count the files that ask who adds noise, but those of the part, the planner and privacy/."""
+    """Count the files that ask who adds noise, but those of plan/ and privacy/."""
     return _of(
         module.path
         for module in house.modules
@@ -808,12 +808,12 @@ _GENERATED = re.compile(r"^ *# keywords: written by .*?^ *# end of keywords$", r
 CAMPAIGN = frozenset(
     {
         ("plan/plan.py", "Plan"),
-        ("planner/privacy.py", "Privacy"),
-        ("planner/request.py", "CampaignSpec"),
-        ("planner/secure_sum.py", "resolve"),
+        ("plan/privacy.py", "Privacy"),
+        ("plan/request.py", "CampaignSpec"),
+        ("plan/secure_sum.py", "resolve"),
         ("privacy/config.py", "propose"),
         ("privacy/guarantee_text.py", "Dict"),
-        ("result/files.py", "Dict"),
+        ("answer/files.py", "Dict"),
     }
 )
 

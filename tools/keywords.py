@@ -56,7 +56,7 @@ def written() -> tuple[Written, ...]:
         Written(f"{local}/partitions.py", "partial_tally", tuple(options_of("partial_tally"))),
         Written(f"{frames}/dask.py", "tally_dask", tuple(options_of("tally_dask"))),
         Written(f"{frames}/spark.py", "tally_spark", tuple(options_of("tally_spark"))),
-        Written("planner/request.py", "Request", _of("Request", Door.REQUEST)),
+        Written("plan/request.py", "Request", _of("Request", Door.REQUEST)),
         Written(f"{local}/simulation.py", "Simulation", _of("Simulation", Door.SIMULATION)),
     )
 

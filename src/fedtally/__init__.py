@@ -12,6 +12,9 @@ TYPE_CHECKING = False  # not typing's, whose import takes milliseconds in which 
 if TYPE_CHECKING:
     from typing import Any
 
+    from fedtally.answer.estimates import Estimate
+    from fedtally.answer.evaluation import Evaluation
+    from fedtally.answer.result import Result
     from fedtally.campaign.client import FrequencyClient
     from fedtally.campaign.server import FrequencyServer
     from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, IntegerSet, Strings
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     from fedtally.recovery.decoders.joint.joint import JointDecoder
     from fedtally.recovery.decoders.median.median import MedianDecoder
     from fedtally.recovery.intervals import make_intervals
-    from fedtally.result import Estimate, Evaluation, Result
     from fedtally.simulation.estimate import estimate
     from fedtally.simulation.partitions import merge_tallies, partial_tally
     from fedtally.sketch import CountSketch, Schedule, SketchSpec
@@ -34,8 +36,8 @@ _HOMES = {
     "CountSketch": "fedtally.sketch",
     "Dictionary": "fedtally.domain",
     "Domain": "fedtally.domain",
-    "Estimate": "fedtally.result",
-    "Evaluation": "fedtally.result",
+    "Estimate": "fedtally.answer.estimates",
+    "Evaluation": "fedtally.answer.evaluation",
     "FedtallyError": "fedtally.errors",
     "FrequencyClient": "fedtally.campaign.client",
     "FrequencyServer": "fedtally.campaign.server",
@@ -47,7 +49,7 @@ _HOMES = {
     "MedianDecoder": "fedtally.recovery.decoders.median.median",
     "Plan": "fedtally.plan",
     "PrivacyPolicy": "fedtally.privacy.policy",
-    "Result": "fedtally.result",
+    "Result": "fedtally.answer.result",
     "Schedule": "fedtally.sketch",
     "SketchSpec": "fedtally.sketch",
     "Strings": "fedtally.domain",

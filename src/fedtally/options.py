@@ -158,7 +158,7 @@ class Door(StrEnum):
     """Where Python takes an option: all but `NONE` are keywords of `fedtally.estimate`."""
 
     SOURCE = "source"  # a column of a table, or one beside a column of items
-    REQUEST = "request"  # a field of `planner.request.Request`
+    REQUEST = "request"  # a field of `plan.request.Request`
     MARK = "mark"  # what `Request.resolve` takes beside the request, and silos
     SIMULATION = "simulation"  # a field of `simulation.simulation.Simulation`
     NONE = "none"  # the command line alone

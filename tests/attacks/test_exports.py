@@ -15,9 +15,9 @@ import pyarrow.parquet
 import pytest
 
 import fedtally
+from fedtally.answer.cells import as_text
+from fedtally.answer.files import write_table
 from fedtally.cli.app import run
-from fedtally.result import write_table
-from fedtally.result.cells import as_text
 
 # Each with what a table has of it. A spreadsheet takes any of the first letters as a formula; the
 # end of a cell may be another one where the list separator is.

@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 
 import fedtally
+from fedtally.answer.result import Result
 from fedtally.base import archive
 from fedtally.cli.app import run as command
 from fedtally.errors import UnreadableFileError
-from fedtally.result import Result
 from fedtally.sketch import CountSketch, SketchSpec
 
 LARGE = 1 << 25  # bytes that an entry unpacks to

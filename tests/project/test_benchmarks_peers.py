@@ -17,7 +17,7 @@ pytest.importorskip("benchmarks", reason="run from the root of the repository: p
 from benchmarks import histograms, local_dp, peers, streams
 from benchmarks.local_dp import CENTRAL, DISTRIBUTED, PROTOCOLS, Cell, Errors, Row
 
-from fedtally.planner.bill import REFERENCE
+from fedtally.plan.bill import REFERENCE
 
 SMALL = Cell(400, 30, (), 16)
 

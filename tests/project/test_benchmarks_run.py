@@ -17,7 +17,7 @@ from benchmarks.__main__ import main
 from benchmarks.measure import Goal, Report
 
 from fedtally.campaign.driver import Deadlines
-from fedtally.planner.bill import REFERENCE
+from fedtally.plan.bill import REFERENCE
 
 _NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin")
 needs_nginx = pytest.mark.skipif(

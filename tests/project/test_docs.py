@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 import fedtally
+from fedtally.answer.fields import plan_fields
 from fedtally.plan import Plan
-from fedtally.report.fields import plan_fields
 
 ROOT = Path(__file__).resolve().parents[2]
 Point = namedtuple("Point", "x y")

@@ -17,7 +17,7 @@ pytest.importorskip("experiments", reason="run from the root of the repository: 
 from experiments import theory
 
 from fedtally.errors import InvalidInputError
-from fedtally.theory import hardness, rows_for, width_linear
+from fedtally.plan.paper import hardness, rows_for, width_linear
 
 
 def normalised(weights):

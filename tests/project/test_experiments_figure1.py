@@ -20,8 +20,10 @@ from experiments import figure1_single as single
 from experiments.study import Row
 from pyarrow import parquet
 
-from fedtally import planner
 from fedtally.domain import IntegerRange
+from fedtally.plan import paper
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.paper import Size
 from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
@@ -170,18 +172,18 @@ def test_two_phase_and_planner_see_the_same_pilot_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[CountSketch] = []
-    known, two_phase = planner.Frequencies.from_pilot, planner.two_phase
+    known, two_phase = Frequencies.from_pilot, paper.two_phase
 
-    def from_pilot(sums: list[CountSketch], domain: IntegerRange) -> planner.Frequencies:
+    def from_pilot(sums: list[CountSketch], domain: IntegerRange) -> Frequencies:
         seen.extend(sums)
         return known(sums, domain)
 
-    def paper(sums: CountSketch, *given: object, **more: object) -> planner.Size:
+    def sized(sums: CountSketch, *given: object, **more: object) -> Size:
         seen.append(sums)
         return two_phase(sums, *given, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(planner.Frequencies, "from_pilot", from_pilot)
-    monkeypatch.setattr(planner, "two_phase", paper)
+    monkeypatch.setattr(Frequencies, "from_pilot", from_pilot)
+    monkeypatch.setattr(paper, "two_phase", sized)
     task = pilot_task()
     sizes = single.choose(task, several.load(LAW, None).law, np.random.default_rng(0))
     assert seen[0] is seen[1]

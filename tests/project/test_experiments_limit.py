@@ -12,7 +12,7 @@ pytest.importorskip("experiments", reason="run from the root of the repository: 
 
 from experiments import limit, sizes, unlike
 
-from fedtally import planner
+from fedtally.plan.paper import Size
 
 SMALL = limit.Task("1.1", "alike", "shared", 5, 80, "off", 1000, 30_000, 0, 0)
 
@@ -142,7 +142,7 @@ def test_the_least_width_is_found_from_any_guess(guess: int) -> None:
 def test_sizes_are_judged_by_the_least_that_does_and_by_success(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    chosen = planner.Size("model", 8, 3, None)
+    chosen = Size("model", 8, 3, None)
     monkeypatch.setattr(sizes.planner, "size_by_model", lambda *args, **options: chosen)
     task = sizes.Task("1.1", "hybrid", 0.004, 100, 20_000, 0, 2, 0)
     [row] = sizes.measure(task)

@@ -15,9 +15,10 @@ pytest.importorskip("experiments", reason="run from the root of the repository: 
 
 from experiments import exceedance, planner, recovery, seeds
 
-from fedtally import planner as planned
-from fedtally import theory
 from fedtally.errors import InvalidInputError
+from fedtally.plan import paper
+from fedtally.plan.frequencies.pilot import Pilot
+from fedtally.plan.paper import Size
 from fedtally.sketch import SketchSpec
 
 SMALL = ("--domain-size", 500, "--clients", 2000, "--pilots", 1, "--draws", 10, "--trials", 5)
@@ -37,7 +38,7 @@ def read(path: Path) -> list[dict[str, str]]:
 def cell(
     law: list[float], tau: float, recovery: str = "median", rows: int | None = 5
 ) -> planner.Cell:
-    return planner.Cell("law", np.array(law), tau, recovery, rows, 1000, planned.Pilot())
+    return planner.Cell("law", np.array(law), tau, recovery, rows, 1000, Pilot())
 
 
 # ---- chosen over least sizes ----
@@ -64,7 +65,7 @@ def test_chosen_rows_are_compared_by_cells(tmp_path: Path) -> None:
     rows, note = row["rows"].split()
     assert int(rows) in range(3, 17) and note == "(chosen)"
     cells = int(rows) * int(row["least"])
-    worst = theory.rows_for(500, 0.1) * theory.width_minimax(0.05, 2000)
+    worst = paper.rows_for(500, 0.1) * paper.width_minimax(0.05, 2000)
     assert float(row["minimax"]) == pytest.approx(worst / cells)
     assert row["verdict"] == "-"  # one pilot
     assert row["model range"] == f"{float(row['model']):.2f}-{float(row['model']):.2f}"
@@ -99,7 +100,7 @@ def test_campaigns_keep_tau_or_do_not(decoder: str) -> None:
 
 def test_only_enough_work_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     one, work = cell([0.5, 0.5], 0.1), planner.Work(12, 10, 200)
-    choice = planner.Choice(*(planned.Size("model", 5, 100) for _ in range(3)), 1.0, 0.0)
+    choice = planner.Choice(*(Size("model", 5, 100) for _ in range(3)), 1.0, 0.0)
     monkeypatch.setattr(planner, "choose", lambda _cell, _seed: choice)
     for least, successes, verdict in (
         (100, 200, "PASS"),

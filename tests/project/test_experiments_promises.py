@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fedtally.planner import hardest
+from fedtally.plan.frequencies import hardest
 from fedtally.recovery.decoding import kind_of
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
@@ -42,8 +42,8 @@ def test_too_many_failures_are_found_out(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def _for_an_easy_shape(spec, domain, clients, known, **seed):  # type: ignore[no-untyped-def]
-    from fedtally.planner import Frequencies
-    from fedtally.planner.proposal import propose
+    from fedtally.plan.frequencies.distribution import Frequencies
+    from fedtally.plan.proposal import propose
 
     return propose(spec, domain, clients, known or Frequencies.assumed(domain.size, 3.0), **seed)
 

@@ -14,7 +14,7 @@ pytest.importorskip("experiments", reason="run from the root of the repository: 
 from experiments.curves import Release
 
 from fedtally.errors import InvalidInputError
-from fedtally.planner.choice import numbers_of_batches
+from fedtally.plan.choice import numbers_of_batches
 from fedtally.privacy.events import Collisions, Event
 from fedtally.sketch import Schedule
 

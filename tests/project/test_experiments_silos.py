@@ -14,8 +14,8 @@ pytest.importorskip("experiments", reason="run from the root of the repository: 
 
 from experiments import silos
 
+from fedtally.answer.result import Result
 from fedtally.recovery.intervals import Limits
-from fedtally.result import Result
 
 
 @pytest.fixture

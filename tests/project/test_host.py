@@ -21,10 +21,10 @@ from benchmarks.__main__ import main
 from benchmarks.host import Seen, fit
 
 from fedtally import kernels
-from fedtally.planner.bill import OPERATIONS, REFERENCE, Bill, Host, lines_of_sum
-from fedtally.planner.bill import bill as true_bill
-from fedtally.planner.costs import decoding_work
-from fedtally.planner.secure_sum import Summation
+from fedtally.plan.bill import OPERATIONS, REFERENCE, Bill, Host, lines_of_sum
+from fedtally.plan.bill import bill as true_bill
+from fedtally.plan.costs import decoding_work
+from fedtally.plan.secure_sum import Summation
 
 SECAGG, TWO_SERVERS = Summation("secagg"), Summation("two-server")
 

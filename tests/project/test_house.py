@@ -63,7 +63,7 @@ SAMPLES = {
             "store/b.py": "x = terms.trust is Trust.CENTRAL\n",
             "report/c.py": "x = plan.rows\n",
             "privacy/d.py": "x = plan.by_clients\n",
-            "planner/e.py": "x = plan.by_clients\n",
+            "plan/e.py": "x = plan.by_clients\n",
             "plan/parts/f.py": "x = plan.by_clients\n",
         },
         2,

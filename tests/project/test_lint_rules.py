@@ -36,7 +36,7 @@ MAY_USE_NUMPY_RANDOM = {
     "studies/validation.py",
     "studies/schedules.py",
     "simulation/rows.py",
-    "planner/trials.py",
+    "plan/trials.py",
     "recovery/decoders/belief/belief.py",
     "recovery/decoders/joint/joint.py",
     "recovery/found.py",
@@ -51,11 +51,11 @@ MAY_USE_NUMPY_RANDOM = {
 MAY_TAKE_BYTES = {
     "studies/validation.py": 1,  # the public seed of a study's hashes
     "studies/schedules.py": 1,  # the public seed of a study's hashes
-    "planner/trials.py": 1,  # the public seed of hashes that the planner tries
+    "plan/trials.py": 1,  # the public seed of hashes that the planner tries
 }
 MAY_DRAW_FROM_A_LAW = {
     "simulation/rows.py": 1,  # how many of an item's clients are in which round
-    "planner/trials.py": 2,  # clients and noise of campaigns that the planner runs for itself
+    "plan/trials.py": 2,  # clients and noise of campaigns that the planner runs for itself
     "recovery/decoders/joint/joint_intervals.py": 1,  # a bootstrap of counts
     "recovery/decoders/joint/joint.py": 1,  # probes of a linear fit
     "sources/sample.py": 1,  # places that are made up, in the tables to try the commands on

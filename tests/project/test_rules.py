@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from fedtally.planner.rules import RULES
+from fedtally.plan.rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")

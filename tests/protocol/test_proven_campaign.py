@@ -13,7 +13,8 @@ from secagg_cohort import left_behind
 from test_report_proofs import lying
 
 import fedtally
-from fedtally import report as reports
+from fedtally.answer import fields, page, wording
+from fedtally.answer.wording import attendance
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer, RejectedSumError
@@ -22,10 +23,9 @@ from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner import bill as bills
-from fedtally.planner.request import Request
+from fedtally.plan import bill as bills
+from fedtally.plan.request import Request
 from fedtally.privacy.mechanism import Noise
-from fedtally.report.wording import attendance
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal
@@ -499,7 +499,7 @@ def test_a_client_that_takes_a_candidate_away_is_refused(
     assert sketch.counters[0].tolist() == [N - 2, *[0] * 49]
     said = f"2 of {N} reports were refused: their proofs do not show one +1. The sums are of"
     assert [note for note in result.warnings if note.startswith(said)]
-    rows = " ".join(text for _, text in reports.secure_sum_rows(result.secure_sum))
+    rows = " ".join(text for _, text in wording.secure_sum_rows(result.secure_sum))
     assert "each report has a proof" in rows and "-1" not in rows
 
 
@@ -549,11 +549,11 @@ def test_a_result_says_how_many_reports_were_refused(
     assert result.secure_sum["equals_plain_sum"] is True and result.num_clients == N - 3
     said = f"3 of {N} reports were refused"
     assert any(note.startswith(said) for note in result.warnings)
-    assert reports.document(result, result.top(1))["secure_sum"]["refused"] == 3
-    rows = " ".join(text for _, text in reports.secure_sum_rows(result.secure_sum))
+    assert fields.document(result, result.top(1))["secure_sum"]["refused"] == 3
+    rows = " ".join(text for _, text in wording.secure_sum_rows(result.secure_sum))
     assert f"{N - 3} of {N} clients in the sums, 3 reports refused, nobody dropped out" in rows
     assert "each report has a proof" in rows
-    reports.write_page(result, result.top(3), command="estimate", path=tmp_path / "page.html")
+    page.write_page(result, result.top(3), command="estimate", path=tmp_path / "page.html")
     assert said in (tmp_path / "page.html").read_text()
     result.save(tmp_path / "result.fedtally")
     loaded = fedtally.Result.load(tmp_path / "result.fedtally")

@@ -17,9 +17,9 @@ import pytest
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner.proposal import make_draft
-from fedtally.planner.request import Request
-from fedtally.planner.silos import Silos
+from fedtally.plan.proposal import make_draft
+from fedtally.plan.request import Request
+from fedtally.plan.silos import Silos
 from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.mechanism import Noise
 from fedtally.simulation import round_sums, rows

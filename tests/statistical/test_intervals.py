@@ -11,9 +11,9 @@ from populations import campaign
 from scipy import stats
 
 import fedtally
+from fedtally.answer.merged import Merged
 from fedtally.domain import IntegerRange, Strings
 from fedtally.errors import InvalidInputError
-from fedtally.merged import Merged
 from fedtally.recovery.decoders.joint import joint_intervals
 from fedtally.recovery.decoders.joint.joint import Fit, JointDecoder
 from fedtally.recovery.decoders.joint.joint_intervals import list_lows, selective_limits

@@ -10,12 +10,12 @@ from functools import cache
 import numpy as np
 import pytest
 
+from fedtally.answer.result import Result
 from fedtally.domain import Names, OpenStrings
 from fedtally.plan import Plan
 from fedtally.recovery import names as reader
 from fedtally.recovery.decoding import Decoding
 from fedtally.recovery.names import read_names
-from fedtally.result import Result
 from fedtally.sketch import CountSketch, Spelling
 
 SEED = bytes(range(32))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedtally.answer.result import Result
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
 from fedtally.privacy.config import propose
 from fedtally.recovery.decoding import Decoding
-from fedtally.result import Result
 from fedtally.sketch import CountSketch
 
 SIZE, ROWS, WIDTH = 2000, 7, 400

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from fedtally import planner
 from fedtally.domain import IntegerRange
-from fedtally.planner import Campaign, Frequencies, trials
-from fedtally.planner.trials import MOST_CELLS, Trials
+from fedtally.plan import trials
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.sizes import size_by_model
+from fedtally.plan.trials import MOST_CELLS, Trials
 from fedtally.recovery.decoders.belief.belief import FEWEST_CELLS
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoders.median.median import MedianDecoder
@@ -175,7 +177,7 @@ def test_rare_failures_never_take_fewer_columns_than_frequent_ones():
     predicted, are both kept."""
     distribution, campaign = Frequencies.from_frequencies(geometric(0.9)), Campaign(100_000)
     widths = [
-        planner.size_by_model(distribution, 0.02, campaign, p=p, rows=12).width
+        size_by_model(distribution, 0.02, campaign, p=p, rows=12).width
         for p in (0.1, 0.04, 0.036, 0.01)
     ]
     assert widths == sorted(widths)
@@ -186,7 +188,7 @@ def test_no_column_is_tried_after_the_other(monkeypatch):
     tried = []
     monkeypatch.setattr(Trials, "_error", lambda trials, _: tried.append(trials.width) or 1.0)
     distribution = Frequencies.from_frequencies([0.5])
-    size = planner.size_by_model(distribution, 0.3, Campaign(2, recovery="median"), rows=1)
+    size = size_by_model(distribution, 0.3, Campaign(2, recovery="median"), rows=1)
     assert size.width == trials.MOST_CELLS + 1 and len(set(tried)) < 40 and len(tried) < 500
 
 
@@ -200,7 +202,7 @@ def test_plans_of_a_small_width_are_small_and_keep_their_promise(recovery):
         Campaign(CLIENTS, recovery=recovery),
     )
     rows = {"joint": 10, "median": 15}[recovery]
-    size = planner.size_by_model(known, tau, campaign, rows=rows)
+    size = size_by_model(known, tau, campaign, rows=rows)
     assert size.cells <= trials.MOST_CELLS and size.linf is not None and size.linf <= tau
     assert (campaigns(distribution, recovery, rows, size.width, 100) > tau).sum() <= 18
     assert (campaigns(distribution, recovery, rows, size.width // 2, 60) > tau).mean() > 0.1

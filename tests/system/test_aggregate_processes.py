@@ -28,13 +28,13 @@ from benchmarks.behind_nginx import NGINX
 from benchmarks.federation import free_ports
 from secagg_cohort import stream
 
+from fedtally.answer.result import Result
 from fedtally.campaign.aggregate import AggregateFolder
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.closings import Closing, Schedule
 from fedtally.campaign.transports.https.proxy import Reports
 from fedtally.campaign.transports.https.resource import release_path
 from fedtally.plan import Plan
-from fedtally.result import Result
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.two_server import BatchPolicy, Report
 

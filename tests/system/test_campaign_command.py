@@ -21,6 +21,7 @@ from campaign_world import ALLOWED, STRINGS, N, open_plan, plan_of
 from secagg_cohort import stream
 from socket_agents import Person, listening_in_a_thread
 
+from fedtally.answer.result import Result
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
@@ -31,7 +32,6 @@ from fedtally.cli import campaign_view as view
 from fedtally.cli.app import run
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
-from fedtally.result import Result
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind
 from fedtally.store import Ledger

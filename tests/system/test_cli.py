@@ -22,13 +22,13 @@ import pytest
 
 import fedtally
 from fedtally import __version__, kernels
+from fedtally.answer.result import Result
 from fedtally.cli import console, main
 from fedtally.cli.app import cli, run
 from fedtally.domain import Strings
 from fedtally.plan import Plan
-from fedtally.planner.design import DEFAULT_MAX_BYTES, DEFAULT_ROWS
+from fedtally.plan.design import DEFAULT_MAX_BYTES, DEFAULT_ROWS
 from fedtally.privacy.accounting import epsilon, privacy_loss
-from fedtally.result import Result
 from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch, SketchSpec
 from fedtally.store import Ledger, StoreError

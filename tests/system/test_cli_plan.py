@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fedtally import report
+from fedtally.answer import screen, wording
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.cli import plan_view
 from fedtally.cli.app import run
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.plan import Plan
-from fedtally.planner import REFERENCE
+from fedtally.plan.costs import REFERENCE
 from fedtally.privacy.guarantee_text import right_guesses
-from fedtally.report import wording
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import SecAggConfig
 
@@ -115,9 +114,9 @@ def test_a_plan_opens_with_bytes_error_and_epsilon(call: Call) -> None:
     assert list(facts)[:4] == ["Bytes", "Error", "Privacy", "Cost"]
     assert (title, blank) == ("Plan for 50,000 clients and 2,000 candidates", "")
     plan, bill = found["plan"], found["bill"]
-    size, exact = map(report.size, (plan["bytes_per_client"], plan["one_hot_bytes_per_client"]))
+    size, exact = map(wording.size, (plan["bytes_per_client"], plan["one_hot_bytes_per_client"]))
     assert facts["Bytes"] == f"{size} per client and round; a histogram takes {exact}"
-    most = report.points(found["target"]["linf"])
+    most = wording.points(found["target"]["linf"])
     assert facts["Error"] == f"at most {most} in 19 of 20 campaigns, whatever the frequencies"
     # e^2 : 1, rounded up, in the words of `fedtally estimate`, for each guess
     made = Plan.load("plan.toml")
@@ -129,7 +128,7 @@ def test_a_plan_opens_with_bytes_error_and_epsilon(call: Call) -> None:
         f" or {replaced} % (which of two sets of items does it have?); 50 % is chance"
     )
     assert wording.privacy_sentence(made).startswith(f"{said} (epsilon 2, ")
-    down, in_all = report.size(bill["download_bytes"]), report.size(bill["received_bytes"])
+    down, in_all = wording.size(bill["download_bytes"]), wording.size(bill["received_bytes"])
     cost = facts["Cost"]
     assert cost.startswith(f"a client: {down} down, ")
     assert f" CPU; the server: {in_all}, " in cost and cost.endswith(" CPU")
@@ -681,9 +680,9 @@ def test_the_tables_of_a_bill_are_whole_in_any_terminal(
     monkeypatch.setattr(plan_view, "view", lambda *given: shown.append(view(*given)) or "-")
     asked = ("--clients", "2000", "--domain-size", "99", "--max-bytes", "4kB", "--rows", "7")
     assert call(*asked, "--secure-sum", "secagg", "--details")[0] == 0
-    figures = set(report.plain(shown[0], 200).partition("What it costs")[2].split())
+    figures = set(screen.plain(shown[0], 200).partition("What it costs")[2].split())
     for columns in (36, 60, 72, 80):
-        out = report.plain(shown[0], columns)
+        out = screen.plain(shown[0], columns)
         assert max(map(len, out.splitlines())) <= columns
         tables = out.partition("What it costs")[2]
         rows = [line for line in tables.splitlines() if re.search(r" [kMG]?B( |$)", line)]

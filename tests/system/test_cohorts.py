@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally import report
+from fedtally.answer import fields, screen
 from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner import Frequencies
-from fedtally.planner.secure_sum import Summation, make_keys
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.secure_sum import Summation, make_keys
 from fedtally.secagg.client import Client
 from fedtally.simulation.cohorts import AbortedRoundError
 from fedtally.simulation.run import run
@@ -262,11 +262,11 @@ def test_the_terminal_says_how_the_sums_were_made(
     options: dict[str, Any], shown: list[str]
 ) -> None:
     result = estimate(**options)
-    text = " ".join(report.plain(report.answer(result, result.top(3), details=True), 100).split())
+    text = " ".join(screen.plain(screen.answer(result, result.top(3), details=True), 100).split())
     assert ("Secure sum" in text) == bool(options)
     for part in shown:
         assert part in text
-    assert report.document(result, result.top(3))["secure_sum"] == result.secure_sum
+    assert fields.document(result, result.top(3))["secure_sum"] == result.secure_sum
 
 
 def test_the_account_survives_the_file(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from campaign_world import plan_of
 from secagg_cohort import stream
 from socket_agents import Person
 
+from fedtally.answer.result import Result
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.transports.flower import launch
@@ -34,7 +35,6 @@ from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
 from fedtally.cli.app import run
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
-from fedtally.result import Result
 
 pytestmark = [pytest.mark.flower, pytest.mark.slow]
 NODES = 6  # two may be lost: four can still open the sum

@@ -34,6 +34,7 @@ from benchmarks.federation import free_ports
 from benchmarks.serve import joined
 from https_processes import Served, behind_nginx
 
+from fedtally.answer.result import Result
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.transports.engine import hold
@@ -46,7 +47,6 @@ from fedtally.campaign.transports.https.tokens import Tokens, digest_of, mint
 from fedtally.cli import campaign_view as view
 from fedtally.cli.app import run
 from fedtally.plan import Plan
-from fedtally.result import Result
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind
 

@@ -20,6 +20,9 @@ from clip_norms import squared_norm
 from secagg_cohort import land_done
 
 import fedtally
+from fedtally.answer.fields import document
+from fedtally.answer.result import Result
+from fedtally.answer.screen import answer, plain
 from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer
@@ -27,12 +30,10 @@ from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, IntegerRange
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
-from fedtally.planner import Frequencies
-from fedtally.planner.privacy import honest_clients
-from fedtally.planner.secure_sum import Summation
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.privacy import honest_clients
+from fedtally.plan.secure_sum import Summation
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
-from fedtally.report import answer, document, plain
-from fedtally.result import Result
 from fedtally.simulation import cohorts, round_sums
 from fedtally.simulation.census import read
 from fedtally.simulation.clipping import clip_rounds

@@ -9,7 +9,7 @@ import pytest
 from browser import Page, find
 
 import fedtally
-from fedtally.report import page
+from fedtally.answer import page
 
 pytestmark = pytest.mark.browser
 SCHEMES = ("light", "dark")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from browser import Page, find
 
-from fedtally.report.show import show_page
+from fedtally.answer.show_page import show_page
 from fedtally.simulation import demonstration
 from fedtally.simulation.demonstration import Demonstration, demonstrate
 

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 import fedtally
+from fedtally.answer.fields import document
+from fedtally.answer.merged import Merged
+from fedtally.answer.result import Result
+from fedtally.answer.screen import answer, plain
 from fedtally.cli import app
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.merged import Merged
 from fedtally.plan import Plan
-from fedtally.report import answer, document, plain
-from fedtally.result import Result
 from fedtally.simulation.counted_unit import looks_like_people
 from fedtally.sketch import CountSketch
 from fedtally.store import Ledger

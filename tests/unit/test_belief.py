@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import fedtally
-from fedtally import report
+from fedtally.answer import fields, screen, wording
 from fedtally.domain import IntegerRange, IntegerSet
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.decoders.belief import belief
@@ -23,7 +23,6 @@ from fedtally.recovery.limits import Intervals
 from fedtally.recovery.linear_system import Candidates, Landed
 from fedtally.recovery.phantoms import generator
 from fedtally.recovery.shrinkage import ShrunkDecoder
-from fedtally.report import wording
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 I64 = npt.NDArray[np.int64]
@@ -518,12 +517,12 @@ def test_a_range_is_said_wherever_the_error_is_foreseen() -> None:
     said = {}
     for width in (90, 300):  # 540 and 1,800 cells
         result = fedtally.estimate("zipf:a=1.1,d=900,n=20000", **asked | {"width": width})
-        shown = report.plain(report.answer(result, result.top(3), (), details=True), 300)
-        fields = report.intervals_fields(result)
-        assert fields is not None and result.intervals is not None
+        shown = screen.plain(screen.answer(result, result.top(3), (), details=True), 300)
+        told = fields.intervals_fields(result)
+        assert told is not None and result.intervals is not None
         expected = wording.expected_error(result.intervals)
         assert f"about ± {expected}, predicted from the sums" in " ".join(shown.split())
-        said[width] = expected, fields["predicted_linf_range"]
+        said[width] = expected, told["predicted_linf_range"]
     (few, between), (many, none) = said[90], said[300]
     assert " to " in few and between is not None and " to " not in many and none is None
     assert between == [pytest.approx(factor * between[0] / 0.6) for factor in (0.6, 1.7)]

@@ -14,8 +14,8 @@ import fedtally
 from fedtally.campaign import cohort
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner import bill as bills
-from fedtally.planner.bill import OPERATIONS, REFERENCE, Bill, Host, bill
+from fedtally.plan import bill as bills
+from fedtally.plan.bill import OPERATIONS, REFERENCE, Bill, Host, bill
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind
 from fedtally.secagg.proposal import propose

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fedtally import charts
+from fedtally.answer import charts
 from fedtally.errors import InvalidInputError, MissingExtraError
 
 

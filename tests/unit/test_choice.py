@@ -9,17 +9,9 @@ import numpy as np
 import pytest
 
 from fedtally.errors import InvalidInputError
-from fedtally.planner import (
-    Frequencies,
-    Question,
-    best,
-    best_schedule,
-    least,
-    reach,
-    schedules,
-    smallest,
-)
-from fedtally.planner.sizes import UnreachableError
+from fedtally.plan.choice import Question, best, best_schedule, least, reach, schedules, smallest
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.sizes import UnreachableError
 from fedtally.sketch import Schedule
 
 pytestmark = pytest.mark.usefixtures("errors_once")

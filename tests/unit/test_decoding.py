@@ -16,10 +16,12 @@ import click
 import numpy as np
 import pytest
 
-from fedtally import planner
+import fedtally
 from fedtally.cli.app import cli
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, MemoryLimitError
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.choice import schedules
 from fedtally.recovery import decoding
 from fedtally.recovery.decoders import Recovery, median
 from fedtally.recovery.decoders.joint.joint_intervals import JointIntervals
@@ -160,10 +162,10 @@ def test_a_planner_searches_the_rows_of_the_entry(monkeypatch: pytest.MonkeyPatc
     """With another entry other rows are searched, and other schedules tried."""
     other = replace(kind_of("median"), planned_rows=range(4, 6), schedules=("fresh",))
     monkeypatch.setattr(median, "KIND", other)
-    assert sorted(planner.Campaign(1000, recovery="median").searched_rows(None)) == [4, 5]
-    assert [
-        str(one) for one in planner.schedules("auto", 10, "median", noised_by_release=False)
-    ] == ["fresh"]
+    assert sorted(Campaign(1000, recovery="median").searched_rows(None)) == [4, 5]
+    assert [str(one) for one in schedules("auto", 10, "median", noised_by_release=False)] == [
+        "fresh"
+    ]
 
 
 def test_a_domain_that_a_decoder_must_enumerate_is_refused_if_it_is_too_large() -> None:
@@ -201,7 +203,7 @@ def test_decodings_that_are_none(values: dict[str, str | float], message: str) -
 
 
 # Public names, and what reads the fit itself: a pilot's statistics are those of its residuals.
-MAY_NAME_A_DECODER = {"__init__.py", "planner/pilot.py"}
+MAY_NAME_A_DECODER = {"__init__.py", "plan/frequencies/pilot.py"}
 
 
 def named(tree: ast.AST) -> Iterator[str]:
@@ -229,7 +231,7 @@ def named(tree: ast.AST) -> Iterator[str]:
 
 def test_nobody_else_names_a_decoder() -> None:
     """So a further one is a file and its row: recovery/ and options.py alone know names."""
-    package = Path(planner.__file__).parent.parent
+    package = Path(fedtally.__file__).parent
     found = {
         str(path.relative_to(package))
         for path in package.rglob("*.py")

@@ -16,7 +16,7 @@ import fedtally
 from fedtally.base.text import escaped
 from fedtally.cli.app import cli, run
 from fedtally.errors import FedtallyError, InvalidInputError, arg, flag, opt, reason, render
-from fedtally.planner.rules import RULES, Need, check, given, unmet
+from fedtally.plan.rules import RULES, Need, check, given, unmet
 from fedtally.simulation.simulation import OPTIONS
 
 MARKS = {letter for mark in (opt.seed, arg.seed) for letter in mark if not letter.isascii()}

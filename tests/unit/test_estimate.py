@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import fedtally
+from fedtally.answer.merged import Merged
 from fedtally.domain import Strings
 from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError
-from fedtally.merged import Merged
-from fedtally.planner.request import Request
+from fedtally.plan.request import Request
 from fedtally.simulation.simulation import OPTIONS, Simulation
 from fedtally.sources import Columns, open_files, open_source
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from fedtally.domain import IntegerRange
-from fedtally.planner import Campaign, Frequencies, hardest
-from fedtally.planner.proposal import Proposal, predict_linf, propose
-from fedtally.planner.request import Request
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.frequencies import hardest
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.proposal import Proposal, predict_linf, propose
+from fedtally.plan.request import Request
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.sketch import CountSketch, SketchSpec
 

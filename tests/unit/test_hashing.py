@@ -45,6 +45,26 @@ def test_more_rows_extend_fewer_rows() -> None:
     )
 
 
+@given(
+    SEEDS,
+    st.lists(st.integers(0, 2**20), min_size=1, max_size=20, unique=True).map(sorted),
+    st.lists(IDS, min_size=1, max_size=20),
+)
+def test_tables_of_chosen_batches_have_their_signs_side_by_side(
+    seed: bytes, batches: list[int], ids: list[int]
+) -> None:
+    asked = np.array(ids, np.uint64)
+    first = reference.hash_words(hashing.tabulation_tables(seed, 2), asked)
+    packed = [reference.hash_words(t, asked) for t in hashing.tables_of_batches(seed, 2, batches)]
+    for words in packed:
+        assert np.array_equal(words >> 8, first >> 8)
+    for place, batch in enumerate(batches):
+        own = reference.hash_words(hashing.tabulation_tables(seed, 2, batch // 8), asked)
+        assert np.array_equal(
+            reference.signs(packed[place // 8], place % 8), reference.signs(own, batch % 8)
+        )
+
+
 @given(SEEDS, st.lists(IDS, max_size=20), st.integers(1, 2**24))
 def test_words_locations_signs_by_definition(seed: bytes, ids: list[int], width: int) -> None:
     tables = hashing.tabulation_tables(seed, 2)

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 import fedtally
-from fedtally import report
+from fedtally.answer import screen, wording
+from fedtally.answer.merged import Merged
+from fedtally.answer.result import Result
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
@@ -24,21 +26,13 @@ from fedtally.campaign.server import FrequencyServer, RejectedSumError, check_pl
 from fedtally.crypto.keys import Secret
 from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, OpenStrings
 from fedtally.errors import IncompatibleError, InvalidInputError
-from fedtally.merged import Merged
-from fedtally.plan import Plan, Target
-from fedtally.planner import Frequencies, encodings
-from fedtally.planner.design import DEFAULT_MAX_BYTES, Design
-from fedtally.planner.encodings import Histogram
-from fedtally.planner.proposal import (
-    Proposal,
-    chosen_for,
-    make_draft,
-    neighbours_of,
-    propose,
-    reaches,
-)
-from fedtally.planner.request import Request
-from fedtally.planner.silos import Silos
+from fedtally.plan import Plan, Target, encodings
+from fedtally.plan.design import DEFAULT_MAX_BYTES, Design
+from fedtally.plan.encodings import Histogram
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.proposal import Proposal, chosen_for, make_draft, neighbours_of, propose, reaches
+from fedtally.plan.request import Request
+from fedtally.plan.silos import Silos
 from fedtally.privacy import accounting, guarantee_text
 from fedtally.privacy.config import NoiseBy
 from fedtally.privacy.config import propose as propose_privacy
@@ -50,8 +44,6 @@ from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.decoding import Decoding
 from fedtally.recovery.intervals import make_intervals
 from fedtally.recovery.noise_law import NoiseLaw
-from fedtally.report import wording
-from fedtally.result import Result
 from fedtally.secagg.config import TwoServerConfig, check_terms, with_proofs
 from fedtally.secagg.params import modulus_bits
 from fedtally.sketch import CountSketch, SketchSpec
@@ -928,13 +920,13 @@ def test_counts_without_noise_are_whole_and_are_their_own_limits() -> None:
     for row in Merged([result, other]).to_arrow().to_pylist():
         assert row["low"] == row["frequency"] == row["high"] == row["count"] / 4001
     top = result.top(20)
-    shown = " ".join(report.plain(report.answer(result, top, result.estimates(["Lima"]))).split())
+    shown = " ".join(screen.plain(screen.answer(result, top, result.estimates(["Lima"]))).split())
     assert "1 more candidate has an estimate below half a client" in shown
     assert "Error exact among these 3,000 clients; ± 1.2" in shown
     assert "± more" in shown and "± these" not in shown and "told from 0" not in shown
-    details = report.plain(report.answer(result, top, details=True))
+    details = screen.plain(screen.answer(result, top, details=True))
     assert "Intervals each count is exact" in " ".join(details.split())
-    assert "more candidate" not in report.plain(report.answer(result, result.top(2)))
+    assert "more candidate" not in screen.plain(screen.answer(result, result.top(2)))
     # a count with noise is none of this
     noised = fedtally.estimate(held, domain=["Rome", "Paris", "Lima", "Oslo"], epsilon=1)
-    assert not noised.is_exact and "±" in report.plain(report.answer(noised, noised.top(3)))
+    assert not noised.is_exact and "±" in screen.plain(screen.answer(noised, noised.top(3)))

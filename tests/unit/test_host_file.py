@@ -11,7 +11,7 @@ import pytest
 from fedtally import __version__, kernels
 from fedtally.base import toml
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.planner.costs import REFERENCE, Host
+from fedtally.plan.costs import REFERENCE, Host
 
 AGAIN = "measure again: python -m benchmarks host -o FILE"
 

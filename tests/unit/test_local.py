@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedtally
+from fedtally.answer.evaluation import Truth
+from fedtally.answer.result import Result
 from fedtally.errors import InvalidInputError, MemoryLimitError, OutsideDomainError
 from fedtally.plan import Plan
-from fedtally.result import Result, Truth
 from fedtally.simulation.randomness import campaign_seed
 from fedtally.simulation.run import run
 from fedtally.simulation.simulation import Simulation

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedtally
-from fedtally import report
+from fedtally.answer import page, screen, wording
+from fedtally.answer.merged import Merged
 from fedtally.campaign.client import FrequencyClient
 from fedtally.errors import InvalidInputError
-from fedtally.merged import Merged
 from fedtally.plan import Plan
 from fedtally.recovery.intervals import sampling_error
 from fedtally.simulation.census import read
@@ -242,7 +242,7 @@ def test_a_person_of_several_silos_counts_in_each() -> None:
 
 def shown(result: fedtally.Result) -> str:
     """Return what the terminal shows, details included, as one line."""
-    said = report.plain(report.answer(result, result.top(3), result.estimates([1]), details=True))
+    said = screen.plain(screen.answer(result, result.top(3), result.estimates([1]), details=True))
     return " ".join(said.split())
 
 
@@ -259,10 +259,10 @@ def test_an_answer_speaks_of_people_and_silos(
     if months := asked.pop("months", 0):
         rows["rounds"] = [f"{i % months}" for i in range(sum(SIZES))]
     result = estimate(rows, secure_sum=secure_sum, **SMALL, **asked)
-    report.write_page(result, result.top(3), [], command="", path=tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    page = re.sub("<(script|style).*?</\\1>|<[^>]*>", " ", page, flags=re.DOTALL)
-    for said in (shown(result), " ".join(page.split())):
+    page.write_page(result, result.top(3), [], command="", path=tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    text = re.sub("<(script|style).*?</\\1>|<[^>]*>", " ", text, flags=re.DOTALL)
+    for said in (shown(result), " ".join(text.split())):
         # a population's name, and the names of a plan's fields
         said = re.sub("[Pp]opulation clients|(num|per) clients?", "", said)
         assert "client" not in said, said[max(0, said.index("client") - 60) :][:120]
@@ -272,7 +272,7 @@ def test_an_answer_speaks_of_people_and_silos(
 
 
 def of_sum(result: fedtally.Result) -> list[tuple[str, str]]:
-    return report.secure_sum_rows(result.secure_sum, "silo", report.who(result.plan))
+    return wording.secure_sum_rows(result.secure_sum, "silo", wording.who(result.plan))
 
 
 def test_merged_results_count_people() -> None:

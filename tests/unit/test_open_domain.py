@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 import fedtally
-from fedtally import kernels, report
+from fedtally import kernels
+from fedtally.answer import fields, screen
+from fedtally.answer.fields import estimate_fields
+from fedtally.answer.merged import Merged
 from fedtally.base import archive
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
@@ -25,12 +28,10 @@ from fedtally.domain import Names, OpenStrings, Unread, symbols
 from fedtally.domain import load as load_domain
 from fedtally.domain.text import fingerprints
 from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError
-from fedtally.merged import Merged
 from fedtally.plan import Plan
-from fedtally.planner.rare_names import RareNames
+from fedtally.plan.rare_names import RareNames
 from fedtally.recovery import names as reader
 from fedtally.recovery.names import read_names
-from fedtally.report import estimate_fields
 from fedtally.sketch import CountSketch, SketchSpec, Spelling
 from fedtally.sketch.clip import Clip, bound_items
 
@@ -567,7 +568,7 @@ def test_an_estimate(tmp_path, monkeypatch):
     result.save(tmp_path / "r")
     again = fedtally.Result.load(tmp_path / "r")
     with monkeypatch.context() as patch:  # what was read is kept
-        patch.setattr("fedtally.result.result.read_names", lambda *_: pytest.fail("read anew"))
+        patch.setattr("fedtally.answer.result.read_names", lambda *_: pytest.fail("read anew"))
         assert again.top(5) == result.top(5) and again.names == result.names
         again.save(tmp_path / "r2")  # a file that was only read keeps it, too
         assert fedtally.Result.load(tmp_path / "r2").names == result.names
@@ -584,8 +585,8 @@ def test_an_estimate(tmp_path, monkeypatch):
     assert again.frequency("tea") == result.frequency("tea")
     again.decoded(confidence=0.9).prepare(lambda stage, *_: stages.append(stage))
     assert not stages  # the fit and the names are those of the other confidence
-    fields = report.document(result, result.top(2))
-    assert fields["open"]["named"] == len(result.names) and fields["estimates"][0]["item"] == "tea"
+    told = fields.document(result, result.top(2))
+    assert told["open"]["named"] == len(result.names) and told["estimates"][0]["item"] == "tea"
     table = result.to_arrow()  # of what stands out
     assert table.num_rows == result.num_found and "tea" in table.column("item").to_pylist()
     assert len(again) == len(list(again)) == table.num_rows
@@ -607,26 +608,26 @@ def test_a_hash_without_a_name_stays(monkeypatch):
     assert isinstance(first.item, Unread) and first.item.hash == hash_of_run(result, "a" * 9)
     assert first.frequency == result.frequency("a" * 9)  # named later
     for asked, warned in ((str(first.item), True), (first.item, False), ("tea", False)):
-        shown = report.plain(report.answer(result, (), result.estimates([asked])))
+        shown = screen.plain(screen.answer(result, (), result.estimates([asked])))
         assert (f"{first.item}: asked for as text" in " ".join(shown.split())) == warned
     assert estimate_fields(first)["item"] is None
     [note] = [one for one in result.warnings if "could not be read" in one]
     assert "#" not in note  # pages show no hash of what may be noise
     # the hashes of an open domain by default are more than a notebook lists of candidates
-    monkeypatch.setattr("fedtally.result.result.MAX_LISTED", DOMAIN.size - 1)
+    monkeypatch.setattr("fedtally.answer.result.MAX_LISTED", DOMAIN.size - 1)
     notebook = result._repr_html_()
     assert "500 clients, no list of candidates" in notebook
     assert f"<bdi>{first.item}</bdi>" in notebook and "<bdi>tea</bdi>" in notebook
     assert "could not be read" in notebook
     result.names = read
     assert result.num_unread > 0 and min(result._found.values()) * result.num_clients >= 0.5
-    said = report.plain(report.answer(result, result.top(3), details=True))
+    said = screen.plain(screen.answer(result, result.top(3), details=True))
     assert "no list of candidates" in said and "one-hot" not in said
 
 
 def shown_names(result, listed, **options):
     """Return the line on names, and the list that stands above it."""
-    text = report.plain(report.answer(result, listed, **options), 300)
+    text = screen.plain(screen.answer(result, listed, **options), 300)
     names = [line.rstrip() for line in text.splitlines() if line.startswith("Names ")]
     return (*names, text.partition("\nError ")[0])
 
@@ -653,7 +654,7 @@ def test_hashes_are_one_line_and_details_list_them(monkeypatch):
     assert len(hashes) == 2 and line.startswith(
         f"Names    2 more strings could not be read, all told from 0, with up to {share}: {helps};"
     )
-    details = report.plain(report.answer(result, every, details=True), 300)
+    details = screen.plain(screen.answer(result, every, details=True), 300)
     assert all(str(e.item) in details for e in hashes)
     # a shorter list says how to see them all
     line, _ = shown_names(result, every[:3], how="show it --details")
@@ -670,7 +671,7 @@ def test_hashes_are_one_line_and_details_list_them(monkeypatch):
     line, _ = shown_names(bare, bare.top(100))
     assert "could not be read; --details" in line
     # a list of hashes alone has no table, and one that is read through counts them all
-    text = report.plain(report.answer(result, [first]))
+    text = screen.plain(screen.answer(result, [first]))
     assert "none is shown" not in text and "could not be read" in text
     monkeypatch.setattr(result, "names", dict.fromkeys(result.found.tolist(), "x"))
     line, _ = shown_names(result, every)
@@ -803,7 +804,9 @@ def test_json_of_a_hash():
     assert (
         json.loads(
             json.dumps(
-                estimate_fields(fedtally.result.Estimate(Unread.of(5), 0.1, None, None, 1.0))
+                estimate_fields(
+                    fedtally.answer.estimates.Estimate(Unread.of(5), 0.1, None, None, 1.0)
+                )
             )
         )["hash"]
         == "0000005"

@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally import report
+from fedtally.answer import screen, wording
+from fedtally.answer.evaluation import NameEvaluation
+from fedtally.answer.result import Result
 from fedtally.cli import plan_view
 from fedtally.cli.app import run
 from fedtally.domain import Names, OpenStrings, Unread
 from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan
-from fedtally.planner import Frequencies, names
-from fedtally.planner.names import Speller
-from fedtally.planner.open_domain import FINDER_SPARE, Search, propose
-from fedtally.planner.proposal import predict_linf
-from fedtally.planner.request import Request
-from fedtally.planner.silos import Silos
-from fedtally.result import NameEvaluation, Result
+from fedtally.plan import Plan, names
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.names import Speller
+from fedtally.plan.open_domain import FINDER_SPARE, Search, propose
+from fedtally.plan.proposal import predict_linf
+from fedtally.plan.request import Request
+from fedtally.plan.silos import Silos
 from fedtally.simulation.round_tally import Members, RoundTally, split_clients, tally_members
 from fedtally.sketch import Schedule
 from fedtally.sources import from_items
@@ -378,7 +379,7 @@ def test_names_that_nobody_can_read_are_said():
 
 
 def plain(view):
-    return " ".join(report.plain(view, 200).split())
+    return " ".join(screen.plain(view, 200).split())
 
 
 # ---- estimates ----
@@ -473,7 +474,7 @@ def test_errors_above_the_target_are_said(result):
 def test_one_string_is_not_called_all_one():
     for recall, said in ((1.0, "is named"), (0.0, "is not named")):
         found = NameEvaluation(0.02, 1, recall, None, 1, 1, 0.001, 0.002, None)
-        shown = report.wording.evaluated_names(found)
+        shown = wording.evaluated_names(found)
         assert shown[1:3] == [f"the only string above 2 % {said}", "1 name, 1 wrong"]
 
 

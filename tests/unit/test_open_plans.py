@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally import report
+from fedtally.answer import screen
+from fedtally.answer.merged import Merged
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer
 from fedtally.cli.app import run
 from fedtally.domain import Names, OpenStrings, Unread
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.merged import Merged
 from fedtally.plan import Plan
 from fedtally.recovery import names as reader
 from fedtally.recovery.names import read_names
@@ -393,5 +393,5 @@ def test_names_of_all_scripts_are_read(name, capsys):
     result = fedtally.estimate(held, seed=1, **asked)
     assert name in [each.item for each in result.top(2)]
     # joiners are shown as escapes: what a screen cannot show must be told apart
-    shown = report.plain(report.answer(result, result.top(2)))
+    shown = screen.plain(screen.answer(result, result.top(2)))
     assert ("\\u200" in shown) == ("\u200d" in name or "\u200c" in name)

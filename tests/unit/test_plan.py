@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedtally.domain import Dictionary, Grid, IntegerRange, IntegerSet, OpenStrings, Strings
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Target, modulus_bits
-from fedtally.planner.design import find_widest
+from fedtally.plan.design import find_widest
 from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Event
 from fedtally.secagg.config import SecAggConfig, TwoServerConfig

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from fedtally import charts, report
+from fedtally.answer import charts, plan_page, wording
 from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
-from fedtally.plan import Plan
-from fedtally.planner import Frequencies, proposal, tradeoff
-from fedtally.planner.request import Request
-from fedtally.report import plan_page
+from fedtally.plan import Plan, proposal, tradeoff
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.request import Request
 
 pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("errors_once")]
 FLEET = ("--clients", "200000", "--domain-size", "5000", "--rounds", "10")
@@ -122,7 +121,7 @@ def test_what_halves_the_error_does_when_it_is_typed(
     assert named == ["a larger epsilon", "more clients", "larger cohorts"]
     for _, sent, options in rows:
         found = asked_again(capsys, *SKETCH, *options.split())
-        assert report.size(found["plan"]["bytes_per_client"]) == sent
+        assert wording.size(found["plan"]["bytes_per_client"]) == sent
         assert found["target"]["linf"] == 0.001
     # without a change there is none
     assert run(["plan", *SKETCH, "--tau", "0.001"]) == 2
@@ -138,7 +137,7 @@ def test_bytes_alone_halve_the_error_where_there_is_no_noise(
     rows = tables["From 0.20 points to 0.10 points: one change each"][2:]
     assert [row[0] for row in rows] == ["more bytes"] and rows[0][2] == "--tau 0.001"
     again = asked_again(capsys, *asked, *rows[0][2].split())
-    assert report.size(again["plan"]["bytes_per_client"]) == rows[0][1]
+    assert wording.size(again["plan"]["bytes_per_client"]) == rows[0][1]
     # the banner says it, and once is enough
     assert "No differential privacy" in text and "<b>Privacy:</b>" not in text
 
@@ -210,7 +209,7 @@ def test_costs_and_the_alternative_text_state_results(
 ) -> None:
     text, tables = page(*SKETCH)
     found = asked_again(capsys, *SKETCH)
-    bill, size = found["bill"], report.size
+    bill, size = found["bill"], wording.size
     _, client, server = tables["Bytes and CPU"]
     assert client[1:3] == [size(bill["upload_bytes"]), size(bill["download_bytes"])]
     assert server[1:3] == [size(bill["sent_bytes"]), size(bill["received_bytes"])]
@@ -297,9 +296,9 @@ def test_no_sketch_is_drawn_that_a_histogram_beats(
     assert sizes[2] == found.plan.bytes_per_client
     cost = exact.plan.bytes_per_client
     assert len(sizes) == 4 and sizes[-1] < cost < 2 * sizes[-1]
-    error = f"an error of {report.points(exact.linf)}" if epsilon else "no error"
+    error = f"an error of {wording.points(exact.linf)}" if epsilon else "no error"
     finding = plan_page._finding(found, {curve.epsilon: curve for curve in drawn})
-    assert finding.endswith(f" A histogram takes {report.size(cost)}, and has {error}.")
+    assert finding.endswith(f" A histogram takes {wording.size(cost)}, and has {error}.")
     # a sketch that is asked for by name stays
     sketch = planned(max_bytes=600, encoding="sketch")
     assert len(tradeoff.curves(sketch)[-1].sizes) == 5

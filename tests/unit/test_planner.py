@@ -10,22 +10,25 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fedtally import planner, theory
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.planner import (
-    Campaign,
-    Frequencies,
-    Pilot,
+from fedtally.plan import paper, sizes
+from fedtally.plan.campaign import SURE, Campaign
+from fedtally.plan.frequencies import hardest, power_law, tail
+from fedtally.plan.frequencies import pilot as pilots
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.frequencies.pilot import Pilot
+from fedtally.plan.paper import (
     Size,
-    hardest,
-    paper_sizes,
-    power_law,
-    sizes,
-    tail,
+    hardness,
+    linear,
+    minimax,
+    oracle,
+    rows_for,
+    two_phase,
+    width_oracle,
 )
-from fedtally.planner import pilot as pilots
-from fedtally.planner.campaign import SURE
+from fedtally.plan.sizes import size_by_model, within
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.error_model import failure, predict
@@ -136,9 +139,7 @@ def test_a_compressed_law_predicts_as_the_frequencies_do(frequencies, recovery):
     )
     assert len(distribution.frequencies) < 1500
     assert distribution.numbers @ distribution.frequencies == pytest.approx(frequencies.sum())
-    assert distribution.hardness(0.01) == pytest.approx(
-        theory.hardness(frequencies, 0.01), rel=1e-3
-    )
+    assert distribution.hardness(0.01) == pytest.approx(hardness(frequencies, 0.01), rel=1e-3)
     assert distribution.uncertainty(0.01) == 0.0
     direct = predict(
         frequencies, schedule="hybrid", **PLAN, recovery=recovery, candidates=D, probability=0.1
@@ -168,7 +169,7 @@ def test_a_pilot_tells_the_tail(frequencies, schedule, num_rounds, noise):
         assert distribution.fit is not None and distribution.fit.conditioned
         assert distribution.numbers @ distribution.frequencies <= 1 + 1e-6
         assert distribution.domain_size == D
-        ratios.append(distribution.hardness(tau) / theory.hardness(frequencies, tau))
+        ratios.append(distribution.hardness(tau) / hardness(frequencies, tau))
         energies.append(
             float(distribution.numbers @ distribution.frequencies**2)
             / float(frequencies @ frequencies)
@@ -204,7 +205,7 @@ def test_one_item_that_all_clients_hold(noise):
     )
     assert distribution.numbers @ distribution.frequencies == pytest.approx(1, abs=1e-9)
     assert distribution.frequencies[0] > 0.98 and distribution.uncertainty(0.05) < 0.5
-    assert planner.size_by_model(distribution, 0.05, Campaign(10_000), rows=8).method == "model"
+    assert size_by_model(distribution, 0.05, Campaign(10_000), rows=8).method == "model"
 
 
 def test_a_domain_may_be_vast():
@@ -219,11 +220,11 @@ def test_a_law_that_a_pilot_cannot_tell_is_not_used():
     campaign = Campaign(100_000, recovery="median")
     distribution = Frequencies.from_pilot(sketches(zipf(1.5), 50), IntegerRange(1, D))
     assert distribution.uncertainty(1e-3) > sizes.TOO_UNCERTAIN > distribution.uncertainty(0.1)
-    size = planner.size_by_model(distribution, 1e-3, campaign, rows=15)
+    size = size_by_model(distribution, 1e-3, campaign, rows=15)
     assert (size.method, size.rows, size.width) == ("minimax", 15, 4000)
     assert "take more clients" in size.message and "0.001" in size.message
-    assert planner.size_by_model(distribution, 1e-3, campaign).rows == theory.rows_for(D, 0.1)
-    assert planner.size_by_model(distribution, 0.1, campaign, rows=15).method == "model"
+    assert size_by_model(distribution, 1e-3, campaign).rows == rows_for(D, 0.1)
+    assert size_by_model(distribution, 0.1, campaign, rows=15).method == "model"
     # Three rows are the fewest that joint recovery takes. With four columns for 5,000 items it has
     # nothing to say, nor has the distribution.
     tiny = Frequencies.from_pilot(sketches(zipf(1.05), 5000, rows=3, width=4), IntegerRange(1, D))
@@ -239,7 +240,7 @@ def test_fourth_powers_tell_the_shape_of_the_tail(clients, noise):
         distribution = Frequencies.from_pilot(
             sketches(flat, clients, noise=noise, seed=seed), IntegerRange(1, D), noise**2
         )
-        ratios.append(distribution.hardness(tau) / theory.hardness(flat, tau))
+        ratios.append(distribution.hardness(tau) / hardness(flat, tau))
     assert 0.75 < np.mean(ratios) < 1.1
 
 
@@ -267,7 +268,7 @@ def test_items_that_are_fitted_one_by_one_tell_the_shape_of_the_tail(width, nois
             distribution.numbers @ distribution.frequencies <= 1 + 1e-6
             and distribution.numbers.sum() <= D * (1 + 1e-9)
         )
-        ratios.append(distribution.hardness(tau) / theory.hardness(mixed(), tau))
+        ratios.append(distribution.hardness(tau) / hardness(mixed(), tau))
         few, true = distribution.frequencies < tau, mixed()[mixed() < tau]
         below.append(
             float(distribution.numbers[few] @ distribution.frequencies[few] ** 2)
@@ -306,12 +307,9 @@ def test_what_joint_recovery_may_miss_is_said():
     assert small.fit.resolved > tau > large.fit.resolved
     for recovery, said in (("joint", "tells items below"), ("median", "")):
         assert (
-            said
-            in planner.size_by_model(
-                small, tau, Campaign(25_000, recovery=recovery), rows=9
-            ).message
+            said in size_by_model(small, tau, Campaign(25_000, recovery=recovery), rows=9).message
         )
-    assert planner.size_by_model(large, tau, Campaign(25_000), rows=9).message == ""
+    assert size_by_model(large, tau, Campaign(25_000), rows=9).message == ""
 
 
 def geometric(ratio, size=2000):
@@ -337,7 +335,7 @@ def test_a_jump_of_the_error_is_not_relied_on(ratio, clients, rounds, tau):
         "hybrid" if rounds > 1 else "shared",
     )
     campaign = Campaign(clients, schedule, rounds)
-    size = planner.size_by_model(distribution, tau, campaign, rows=10)
+    size = size_by_model(distribution, tau, campaign, rows=10)
     assert size.linf is not None and size.linf <= tau
     alone = size.width
     while campaign._failure(distribution, tau, 10, alone - 1) <= 0.05:
@@ -378,8 +376,8 @@ def test_exact_recovery_is_relied_on_where_it_is_sure(monkeypatch, noise):
     campaign = Campaign(300, "hybrid", 10, noise=noise)
     found = []
     for sure in (SURE, ()):
-        monkeypatch.setattr("fedtally.planner.campaign.SURE", sure)
-        width = planner.size_by_model(known, tau, campaign, rows=13, margin=1.0).width
+        monkeypatch.setattr("fedtally.plan.campaign.SURE", sure)
+        width = size_by_model(known, tau, campaign, rows=13, margin=1.0).width
         found.append(failures(frequencies, campaign, 13, width, tau, 20))
     assert found[0] <= 5 < found[1]
 
@@ -414,13 +412,13 @@ def test_rare_items_that_a_pilot_does_not_tell_are_taken_to_be_alike():
             sketches(plateau(), 1000, seed=seed), IntegerRange(1, 20_000)
         )
         assert distribution.fit is not None and distribution.fit.resolved > 2 * tau
-        careful = planner.size_by_model(distribution, tau, campaign, rows=8)
+        careful = size_by_model(distribution, tau, campaign, rows=8)
         assert (
             "is 2 of the pilot's 1,000 clients" in careful.message
             and careful.linf is not None
             and 0.7 * tau < careful.linf <= tau
         )
-        trusting = planner.size_by_model(replace(distribution, fit=None), tau, campaign, rows=8)
+        trusting = size_by_model(replace(distribution, fit=None), tau, campaign, rows=8)
         assert trusting.width < careful.width < 1.6 * trusting.width
         rng = np.random.default_rng(seed)
         for repeat in range(15):
@@ -450,9 +448,9 @@ def test_a_target_of_two_clients_of_the_pilot_is_doubted(recovery):
     campaign = Campaign(10_000, recovery=recovery)
     assert (
         "is 2 of the pilot's 1,000 clients"
-        in planner.size_by_model(distribution, 0.002, campaign, rows=15).message
+        in size_by_model(distribution, 0.002, campaign, rows=15).message
     )
-    assert planner.size_by_model(distribution, 0.02, campaign, rows=15).message == ""
+    assert size_by_model(distribution, 0.02, campaign, rows=15).message == ""
 
 
 def test_a_tail_that_is_no_power_law(monkeypatch):
@@ -465,7 +463,7 @@ def test_a_tail_that_is_no_power_law(monkeypatch):
     guess, safe = (
         Frequencies.from_pilot(pilot, domain, largest_unseen=bound) for bound in (1.0, tau)
     )
-    true = theory.hardness(flat, tau)
+    true = hardness(flat, tau)
     assert guess.hardness(tau) < 0.7 * true
     assert guess.hardest(tau) == pytest.approx(true, rel=0.2)
     assert (
@@ -474,7 +472,7 @@ def test_a_tail_that_is_no_power_law(monkeypatch):
         == pytest.approx(true, rel=0.2)
     )
     sizes = [
-        planner.size_by_model(distribution, tau, campaign, rows=15)
+        size_by_model(distribution, tau, campaign, rows=15)
         for distribution in (guess, safe, Frequencies.from_frequencies(flat))
     ]
     assert "were the tail no power law" in sizes[0].message
@@ -613,22 +611,16 @@ def test_a_pilot_of_clients_of_several_items_is_not_planned_too_small(exponent, 
             0.98 * frequencies.sum() < distribution.numbers @ distribution.frequencies <= 3 + 1e-9
         )
         ratios.append(
-            [
-                distribution.hardness(tau) / theory.hardness(frequencies, tau)
-                for tau in (0.002, 0.01, 0.05)
-            ]
+            [distribution.hardness(tau) / hardness(frequencies, tau) for tau in (0.002, 0.01, 0.05)]
         )
         widths.append(
-            [
-                planner.size_by_model(distribution, 0.01, one, rows=9, margin=1.0).width
-                for one in campaigns
-            ]
+            [size_by_model(distribution, 0.01, one, rows=9, margin=1.0).width for one in campaigns]
         )
     assert (np.mean(ratios, axis=0) > 0.97).all()
     assert np.min(ratios) > 0.85
     assert np.mean(ratios, axis=0)[1:] == pytest.approx(1, abs=0.15)
     known = Frequencies.from_frequencies(frequencies, max_items=3)
-    least = [planner.size_by_model(known, 0.01, one, rows=9, margin=1.0).width for one in campaigns]
+    least = [size_by_model(known, 0.01, one, rows=9, margin=1.0).width for one in campaigns]
     # what the default margin makes up for
     assert (np.mean(widths, axis=0) > 0.9 * np.array(least)).all()
     assert (np.mean(widths, axis=0) < 1.6 * np.array(least)).all()
@@ -689,12 +681,12 @@ def test_the_assumed_law_of_a_vast_domain():
 
 def test_the_papers_sizes():
     sizes = {"num_clients": 17_500, "domain_size": 175_000}
-    assert planner.minimax(0.005, **sizes) == Size("minimax", 16, 800)
-    assert planner.linear(**sizes, constant=1.0) == Size("linear", 16, 17_500)
-    assert planner.oracle(zipf(1.2), 0.005, **sizes, rows=5) == Size(
-        "oracle", 5, theory.width_oracle(zipf(1.2), 0.005, num_clients=17_500)
+    assert minimax(0.005, **sizes) == Size("minimax", 16, 800)
+    assert linear(**sizes, constant=1.0) == Size("linear", 16, 17_500)
+    assert oracle(zipf(1.2), 0.005, **sizes, rows=5) == Size(
+        "oracle", 5, width_oracle(zipf(1.2), 0.005, num_clients=17_500)
     )
-    assert planner.minimax(0.005, **sizes).cells == 12_800
+    assert minimax(0.005, **sizes).cells == 12_800
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1.3, 0.2), (2.0, 0.6), (0.5, 0.01)])
@@ -704,22 +696,22 @@ def test_two_phase_finds_the_power_law_that_a_pilot_holds(alpha, beta):
     counts = np.rint(distribution * 10**9).astype(np.int64)
     pilot = CountSketch(Pilot(rows=9, width=1 << 16).spec(bytes(32)), 0)
     pilot.add_range(1, counts, num_clients=10**9)
-    size = planner.two_phase(pilot, IntegerRange(1, D), 0.002, num_clients=10**6, rows=16)
+    size = two_phase(pilot, IntegerRange(1, D), 0.002, num_clients=10**6, rows=16)
     assert size.method == "two-phase"
-    assert size.width == pytest.approx(theory.width_oracle(distribution, 0.002), rel=0.01)
+    assert size.width == pytest.approx(width_oracle(distribution, 0.002), rel=0.01)
 
 
 def test_two_phase_takes_its_arguments():
     [pilot] = sketches(zipf(1.3), 5000)
 
     def ask(**more):
-        return planner.two_phase(pilot, IntegerRange(1, D), 0.01, num_clients=50_000, **more)
+        return two_phase(pilot, IntegerRange(1, D), 0.01, num_clients=50_000, **more)
 
-    assert ask().rows == theory.rows_for(D, 0.1)
+    assert ask().rows == rows_for(D, 0.1)
     assert ask(constant=4.0).width == pytest.approx(2 * ask().width, abs=1)
     top = np.sort(MedianDecoder([pilot]).range(1, D))[::-1][:7] / 5000
-    distribution = paper_sizes._two_phase_law(top, D)
-    assert ask(top=7).width == theory.width_oracle(distribution, 0.01)
+    distribution = paper._two_phase_law(top, D)
+    assert ask(top=7).width == width_oracle(distribution, 0.01)
     assert distribution.sum() <= 1
     # Least squares: no other exponent or factor is better.
     alpha, beta = math.log(distribution[0] / distribution[1]) / math.log(2), distribution[0]
@@ -730,10 +722,10 @@ def test_two_phase_takes_its_arguments():
 
 
 def test_two_phase_of_one_item_and_of_none():
-    np.testing.assert_array_equal(paper_sizes._two_phase_law(np.array([1.2, 0.0, 0.0]), 100), [1.0])
+    np.testing.assert_array_equal(paper._two_phase_law(np.array([1.2, 0.0, 0.0]), 100), [1.0])
     empty = CountSketch(Pilot().spec(bytes(32)), 0)
     with pytest.raises(InvalidInputError, match="no client took part in the pilot"):
-        planner.two_phase(empty, IntegerRange(1, D), 0.01, num_clients=100)
+        two_phase(empty, IntegerRange(1, D), 0.01, num_clients=100)
 
 
 # ---- the searches ----
@@ -764,14 +756,12 @@ def test_the_smallest_size_is_that_of_looking_at_all(needed):
 def test_calculus_finds_the_smallest_size(recovery, schedule):
     campaign = Campaign(20_000, schedule, 4, recovery, noise=lambda rows: 2.0 * math.sqrt(rows))
     distribution = Frequencies.from_frequencies(zipf(1.3))
-    size = planner.size_by_model(
-        distribution, 0.008, campaign, p=0.1, margin=1.0, risk=0.5, rows=(6, 7, 8)
-    )
+    size = size_by_model(distribution, 0.008, campaign, p=0.1, margin=1.0, risk=0.5, rows=(6, 7, 8))
     assert campaign.failure(distribution, 0.008, size.rows, size.width) <= 0.05
     assert size.linf is not None and size.linf <= 0.008 * 1.02
     for rows in (6, 7, 8):
         assert campaign.failure(distribution, 0.008, rows, (size.cells - 1) // rows) > 0.05
-    wider = planner.size_by_model(
+    wider = size_by_model(
         distribution, 0.008, campaign, p=0.1, margin=1.5, risk=0.5, rows=(6, 7, 8)
     )
     assert (wider.rows, wider.width) == (size.rows, math.ceil(1.5 * size.width))
@@ -786,7 +776,7 @@ def test_what_belief_propagation_gains_is_relied_on_where_the_shape_is_known():
     worst = hardest.plateau(300, D)
     for distribution, is_relied_on in ((known, True), (worst, False), (pilot, False)):
         joint, belief = (
-            planner.size_by_model(distribution, 3e-4, Campaign(10**6, "hybrid", 5, one), rows=8)
+            size_by_model(distribution, 3e-4, Campaign(10**6, "hybrid", 5, one), rows=8)
             for one in ("joint", "belief")
         )
         assert (1.3 * belief.width < joint.width) if is_relied_on else (belief == joint)
@@ -796,7 +786,7 @@ def test_noise_that_is_too_much_is_said():
     distribution = Frequencies.from_frequencies(zipf(1.3))
     for recovery in ("joint", "median"):
         with pytest.raises(InvalidInputError, match=r"tau 0\.001 is not reached .* less noise"):
-            planner.size_by_model(
+            size_by_model(
                 distribution, 0.001, Campaign(10_000, recovery=recovery, noise=200.0), rows=(8, 9)
             )
 
@@ -808,19 +798,19 @@ def test_a_budget_buys_the_least_error(recovery):
         Frequencies.from_frequencies(zipf(1.3)),
     )
     cost = lambda rows, width: 100 + (rows * width * 15 + 7) // 8  # noqa: E731
-    size = planner.within(distribution, 2000, cost, campaign, p=0.1, rows=range(4, 9), risk=1.0)
+    size = within(distribution, 2000, cost, campaign, p=0.1, rows=range(4, 9), risk=1.0)
     assert cost(size.rows, size.width) <= 2000 < cost(size.rows, size.width + 1)
     errors = [campaign.linf(distribution, 0.1, rows, 1013 // rows) for rows in range(4, 9)]
     assert size.linf == min(errors)
-    more = planner.within(distribution, 4000, cost, campaign, rows=range(4, 9), risk=1.0)
+    more = within(distribution, 4000, cost, campaign, rows=range(4, 9), risk=1.0)
     assert more.linf is not None and more.linf < size.linf
     with pytest.raises(InvalidInputError, match="max_bytes=101 buys no sketch"):
-        planner.within(distribution, 101, cost, campaign)
+        within(distribution, 101, cost, campaign)
 
 
 def test_a_budget_says_where_the_pilot_is_too_small():
     distribution = Frequencies.from_pilot(sketches(zipf(1.5), 50), IntegerRange(1, D))
-    size = planner.within(
+    size = within(
         distribution, 100_000, lambda rows, width: 4 * rows * width, Campaign(10**6), rows=9
     )
     assert "the pilot is too small" in size.message
@@ -849,7 +839,7 @@ def test_bad_input_is_refused(change, message):
         "campaign": Campaign(100),
     } | change
     with pytest.raises(InvalidInputError, match=message):
-        planner.size_by_model(**arguments)
+        size_by_model(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -896,7 +886,7 @@ def test_a_million_items_and_ten_rounds_are_planned():
     distribution = Frequencies.from_frequencies(zipf(1.1, 1_000_000))
     for recovery, tau in (("median", 1e-3), ("joint", 1e-2)):
         campaign = Campaign(1_000_000, "hybrid", 10, recovery)
-        size = planner.size_by_model(distribution, tau, campaign)
+        size = size_by_model(distribution, tau, campaign)
         assert campaign.failure(distribution, tau, size.rows, size.width) <= 0.1
 
 
@@ -912,9 +902,9 @@ def test_campaigns_keep_what_is_planned_and_two_phase_does_not(exponent):
     domain, campaign = IntegerRange(1, D), Campaign(clients, recovery="median")
     pilot = sketches(frequencies, Pilot().clients(clients), seed=1)
     distribution = Frequencies.from_pilot(pilot, domain)
-    chosen = planner.size_by_model(distribution, tau, campaign, p=0.1, rows=15).width
-    paper = planner.two_phase(pilot[0], domain, tau, num_clients=clients, rows=15).width
-    failures = dict.fromkeys((chosen, paper), 0)
+    chosen = size_by_model(distribution, tau, campaign, p=0.1, rows=15).width
+    of_paper = two_phase(pilot[0], domain, tau, num_clients=clients, rows=15).width
+    failures = dict.fromkeys((chosen, of_paper), 0)
     for width in failures:
         rng = np.random.default_rng(2)
         for _ in range(60):
@@ -925,7 +915,7 @@ def test_campaigns_keep_what_is_planned_and_two_phase_does_not(exponent):
                 np.abs(MedianDecoder([sketch]).range(1, D) - counts).max() > tau * clients
             )
     assert failures[chosen] <= 12
-    assert failures[paper] >= 30
+    assert failures[of_paper] >= 30
 
 
 def test_experiment_compares_chosen_with_least_widths(tmp_path):

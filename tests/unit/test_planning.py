@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally import report
+from fedtally.answer import wording
+from fedtally.answer.merged import Merged
 from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.merged import Merged
 from fedtally.plan import Plan
-from fedtally.planner import Frequencies, hardest
-from fedtally.planner.design import Design, round_size_bounds
-from fedtally.planner.proposal import Proposal, chosen_for, make_draft, predict_linf, propose
-from fedtally.planner.request import Request
-from fedtally.planner.secure_sum import Summation
-from fedtally.planner.sizes import TOO_UNCERTAIN
+from fedtally.plan.design import Design, round_size_bounds
+from fedtally.plan.frequencies import hardest
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.proposal import Proposal, chosen_for, make_draft, predict_linf, propose
+from fedtally.plan.request import Request
+from fedtally.plan.secure_sum import Summation
+from fedtally.plan.sizes import TOO_UNCERTAIN
 from fedtally.privacy.budget import OverspentError
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding
@@ -436,7 +437,7 @@ def test_clients_of_several_items_have_a_pilot():
     assert private.sizing["pilot"]["epsilon"] == 4.0 and result.sizing["pilot"]["epsilon"] is None
     assert (
         "not in the estimates and noised for epsilon 4"
-        in dict(report.sizing_rows(private.sizing))[""]
+        in dict(wording.sizing_rows(private.sizing))[""]
     )
 
 

@@ -11,7 +11,8 @@ from populations import campaign
 from scipy import optimize, stats
 
 import fedtally
-from fedtally import kernels, report
+from fedtally import kernels
+from fedtally.answer import fields, screen, wording
 from fedtally.domain import IntegerRange
 from fedtally.recovery import error_model, shrinkage
 from fedtally.recovery.decoders.joint import joint, joint_error, joint_intervals
@@ -389,7 +390,7 @@ def test_columns_of_a_table_belong_together(monkeypatch):
     result = fedtally.estimate(zipf_items(), confidence=0.9, evaluate=True, **OPTIONS)
     named = {e.item: e for e in result.estimates(list(range(3000)))}
     coverage = result.evaluate().coverage
-    monkeypatch.setattr("fedtally.result.result.BLOCK", 700)
+    monkeypatch.setattr("fedtally.answer.result.BLOCK", 700)
     limits = result.limits()
     held = []
     for row in result.to_arrow().to_pylist():
@@ -439,8 +440,8 @@ def test_large_domains_say_that_the_paper_s_decoder_answers():
 
 
 def shown(result, queried=()):
-    answer = report.answer(result, result.top(3), queried, details=True)
-    return " ".join(report.plain(answer, 300).split())
+    answer = screen.answer(result, result.top(3), queried, details=True)
+    return " ".join(screen.plain(answer, 300).split())
 
 
 def test_the_answer_says_how_certain_it_is():
@@ -454,20 +455,20 @@ def test_the_answer_says_how_certain_it_is():
     assert said.count("± these ± more") == 2  # of the top, and of the items asked for
     expected = result.intervals.predicted_linf
     assert (
-        f"about ± {report.points(expected, report.decimals([expected]))}, predicted from the sums"
+        f"about ± {wording.points(expected, wording.decimals([expected]))}, predicted from the sums"
         in said
     )
     largest = max(e.sampling_error for e in result.top(3))
-    assert f"up to ± {report.points(largest, report.decimals([largest]))} here" in said
+    assert f"up to ± {wording.points(largest, wording.decimals([largest]))} here" in said
     assert f"{result.evaluation.coverage:.1%} of the intervals hold the truth" in said
     assert "Note this decoder finds rare items too" in said
     first = result.top(1)[0]
     halves = [(e.high - e.low) / 2 for e in result.top(3)]
-    digits = report.decimals([*(e.frequency for e in result.top(3)), *halves])
+    digits = wording.decimals([*(e.frequency for e in result.top(3)), *halves])
     off = result.uncertainty([first.item])
-    wider = report.points(float(off.population[0]), digits).removesuffix(" points")
+    wider = wording.points(float(off.population[0]), digits).removesuffix(" points")
     sides = [first.frequency - first.low, first.high - first.frequency]
-    assert f" {report.points(max(sides), digits).removesuffix(' points')} {wider} " in said
+    assert f" {wording.points(max(sides), digits).removesuffix(' points')} {wider} " in said
     assert "80 % each, for frequencies" in shown(result.decoded(intervals="pointwise"))
     bare = shown(result.decoded(confidence=0, objective="l2"))
     assert "estimates shrunk for a small squared error" in bare
@@ -478,9 +479,9 @@ def test_the_answer_says_how_certain_it_is():
 
 def test_narrow_intervals_have_the_digits_they_need():
     """An interval of +- 0.000,2 % is not shown as of no width."""
-    line = report.plain(
-        report.estimates_table(
-            [fedtally.result.Estimate("tea", 0.5, 0.499998, 0.500002, 5e5, 1e-2)]
+    line = screen.plain(
+        screen.estimates_table(
+            [fedtally.answer.estimates.Estimate("tea", 0.5, 0.499998, 0.500002, 5e5, 1e-2)]
         )
     )
     assert "50.00000 %" in line and " 0.00020  1.00000 " in line
@@ -490,13 +491,13 @@ def test_the_document_says_how_it_was_decoded():
     result = fedtally.estimate(
         zipf_items(), objective="l2", confidence=0.8, recovery="joint", **OPTIONS
     )
-    document = report.document(result, result.top(1))
+    document = fields.document(result, result.top(1))
     assert document["objective"] == "l2"
     assert document["intervals"] == {
         "confidence": 0.8,
         "kind": "auto",
-        "list": {"kind": "selective", "covers": report.covers("selective")},
-        "named": {"kind": "pointwise", "covers": report.covers("pointwise")},
+        "list": {"kind": "selective", "covers": wording.covers("selective")},
+        "named": {"kind": "pointwise", "covers": wording.covers("pointwise")},
         "about": result.intervals.about,
         "predicted_linf": result.intervals.predicted_linf,
         "predicted_linf_range": None,
@@ -509,10 +510,10 @@ def test_intervals_are_drawn_beside_their_own_bars():
     """Line and ends of every interval lie on the row of its item; the band of a curve has its own
     ends."""
     pytest.importorskip("matplotlib")
-    from fedtally import charts
+    from fedtally.answer import charts
 
     estimates = [
-        fedtally.result.Estimate(name, f, low, high, 1.0)
+        fedtally.answer.estimates.Estimate(name, f, low, high, 1.0)
         for name, f, low, high in (
             ("a", 0.5, 0.4, 0.7),
             ("b", 0.3, None, None),

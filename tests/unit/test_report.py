@@ -16,20 +16,14 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import fedtally
-from fedtally import report
+from fedtally.answer import fields, screen, tables, wording
+from fedtally.answer.estimates import Estimate, is_told_from_zero, uncertainty, uncertainty_of
+from fedtally.answer.result import Result
 from fedtally.domain import Strings
 from fedtally.privacy.accounting import Guarantee, Method
 from fedtally.privacy.events import Relation
 from fedtally.privacy.guarantee_text import right_guesses
 from fedtally.recovery.limits import Limits
-from fedtally.report import wording
-from fedtally.result import (
-    Estimate,
-    Result,
-    is_told_from_zero,
-    uncertainty,
-    uncertainty_of,
-)
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +34,18 @@ def result() -> Result:
 
 
 def test_document_is_json_and_complete(result: Result) -> None:
-    document = report.document(result, result.top(1), result.estimates(["milk", "cola"]))
+    document = fields.document(result, result.top(1), result.estimates(["milk", "cola"]))
     assert json.loads(json.dumps(document)) == document
     assert [entry["item"] for entry in document["estimates"]] == ["tea"]
     assert [entry["count"] for entry in document["queries"]] == [30.0, 0.0]
     assert document["plan"]["bytes_per_client"] == result.plan.bytes_per_client
-    assert "queries" not in report.document(result, [])
+    assert "queries" not in fields.document(result, [])
 
 
 def test_a_document_has_both_readings_of_the_whole_list() -> None:
     result = fedtally.estimate("zipf:a=1.1,d=900,n=20000", domain="range:1..900", width=90, seed=1)
     top, asked = result.top(20), result.estimates([3, 899])
-    error = report.document(result, top, asked)["error"]
+    error = fields.document(result, top, asked)["error"]
     off = uncertainty_of([e for e in [*top, *asked] if is_told_from_zero(e)])
     assert off is not None and error == {
         "clients": off.clients.max(),
@@ -59,12 +53,12 @@ def test_a_document_has_both_readings_of_the_whole_list() -> None:
     }
     assert 0 < error["clients"] < error["population"]
     for nothing in ([], result.decoded(confidence=0).top(3), result.estimates([899])):
-        assert report.document(result, nothing)["error"] is None
+        assert fields.document(result, nothing)["error"] is None
 
 
 def text_of(result: Result, columns: int = 300, **options: Any) -> str:
     top = options.pop("top", 3)
-    return report.plain(report.answer(result, result.top(top), **options), columns)
+    return screen.plain(screen.answer(result, result.top(top), **options), columns)
 
 
 def test_answer_says_what_must_be_said(result: Result) -> None:
@@ -73,7 +67,7 @@ def test_answer_says_what_must_be_said(result: Result) -> None:
     plan = result.plan
     for said in (
         "Share of each item among 100 clients; 2 candidates",
-        report.size(plan.bytes_per_client),
+        wording.size(plan.bytes_per_client),
         f"one-hot vector: {plan.one_hot_bytes_per_client} B",
         "binary: 1 B, but then the server would see it",
         "no differential privacy",
@@ -246,8 +240,8 @@ def test_a_histogram_under_noise_is_not_called_exact() -> None:
 
 
 def test_truth_and_error_stand_beside_the_estimates(result: Result) -> None:
-    lines = report.plain(
-        report.estimates_table([Estimate("tea", 0.71, None, None, 71.0)], [0.7])
+    lines = screen.plain(
+        screen.estimates_table([Estimate("tea", 0.71, None, None, 71.0)], [0.7])
     ).splitlines()
     assert lines[0].split() == ["error,"]
     assert re.split(r"\s{2,}", lines[1].strip()) == [
@@ -278,21 +272,21 @@ def test_what_cannot_be_told_from_zero_is_marked() -> None:
     number = sum(e.low == 0 for e in top)
     assert 0 < number < 20
     assert [e.low == 0 for e in top] == [False] * (20 - number) + [True] * number
-    lines = report.plain(report.answer(result, top), 300).splitlines()
+    lines = screen.plain(screen.answer(result, top), 300).splitlines()
     line = lines.index(f"── the {number} below cannot be told from 0")
     assert all("at most " not in row and "█" in row for row in lines[5:line])
     below = lines[line + 1 : line + 1 + number]
     # among these clients, and if they stand for more; a bar would make something of it
     assert all(row.count("at most ") == 2 and not re.search("[█-▏]", row) for row in below)
-    assert "none of these can be told from 0" in report.plain(report.answer(result, top[-1:]), 300)
-    assert "told from 0" not in report.plain(report.answer(result, top[:1]), 300)
-    bare = report.answer(result.decoded(confidence=0), top[:1])
-    assert "told from 0" not in report.plain(bare, 300)
-    mixed = report.plain(report.estimates_table([top[-1], top[0]]))
+    assert "none of these can be told from 0" in screen.plain(screen.answer(result, top[-1:]), 300)
+    assert "told from 0" not in screen.plain(screen.answer(result, top[:1]), 300)
+    bare = screen.answer(result.decoded(confidence=0), top[:1])
+    assert "told from 0" not in screen.plain(bare, 300)
+    mixed = screen.plain(screen.estimates_table([top[-1], top[0]]))
     assert "1 of these 2 cannot be told from 0 (at most): an item's margin depends on" in mixed
-    alone = report.estimates_table([top[-1], top[0]], shares_counters=False)
-    assert "1 of these 2 cannot be told from 0 (at most)\n" in report.plain(alone)
-    last = report.plain(report.estimates_table([top[0], top[-1]]))
+    alone = screen.estimates_table([top[-1], top[0]], shares_counters=False)
+    assert "1 of these 2 cannot be told from 0 (at most)\n" in screen.plain(alone)
+    last = screen.plain(screen.estimates_table([top[0], top[-1]]))
     assert "── the one below cannot be told from 0" in last
 
 
@@ -301,12 +295,12 @@ def test_an_exact_answer_says_what_its_limits_still_allow() -> None:
     one = fedtally.estimate(["tea"], domain=["tea", "milk"], encoding="sketch", seed=1)
     assert one.top(1)[0].low == 0.0
     allowed = "recovery looks exact, though the limits allow 1 client more or less"
-    text = report.plain(report.answer(one, one.top(1)), 300)
+    text = screen.plain(screen.answer(one, one.top(1)), 300)
     assert "none of these can be told from 0" in text and "looks exact" not in text
     most = "Error    each is at most 100.00 % among this one client; at most 100.00 % if they stand"
     assert most in text
-    assert allowed in report.plain(report.answer(one, one.top(1), details=True), 300)
-    bare = report.plain(report.answer(one.decoded(confidence=0), one.top(1)), 300)
+    assert allowed in screen.plain(screen.answer(one, one.top(1), details=True), 300)
+    bare = screen.plain(screen.answer(one.decoded(confidence=0), one.top(1)), 300)
     assert "allow" not in bare and "Error    not estimated: the confidence is 0" in bare
 
 
@@ -344,7 +338,7 @@ def held(item: str | int, share: float, low: float, high: float, sampling: float
 def test_both_readings_stand_in_a_row_the_narrower_first() -> None:
     """One number each, which holds on both sides: the distance to the further limit."""
     tea = held("tea", 0.5, 0.49, 0.53, 0.04)
-    text = report.plain(report.estimates_table([tea], unit="people"))
+    text = screen.plain(screen.estimates_table([tea], unit="people"))
     assert [line.split() for line in text.splitlines()[:2]] == [
         ["±", "these", "±", "more"],
         ["#", "item", "share", "people", "people", "people"],
@@ -373,7 +367,7 @@ def test_if_clients_stand_for_more_no_number_is_smaller(
         found.append(
             held("x", high if is_shrunk else share, low, share if is_shrunk else high, sampling)
         )
-    text = report.plain(report.estimates_table(found), 200)
+    text = screen.plain(screen.estimates_table(found), 200)
     lines = [line for line in text.splitlines() if re.match(r" *[0-9]+  x  ", line)]
     assert len(lines) == len(found)
     has_clients = "these" in text
@@ -402,7 +396,7 @@ def test_the_answer_says_what_each_kind_of_interval_covers() -> None:
         " beforehand, not" in text
     )
     alone = result.estimates([3])
-    only = " ".join(report.plain(report.answer(result, (), alone, details=True), 300).split())
+    only = " ".join(screen.plain(screen.answer(result, (), alone, details=True), 300).split())
     assert "of items named beforehand" in only and "; of a list" not in only
     at_once = result.decoded(intervals="simultaneous", confidence=0.9)
     assert "90 %, for frequencies among those that took part; of all" in text_of(
@@ -428,7 +422,7 @@ def test_one_line_of_doubt_has_one_number_for_each_reading() -> None:
         f"± {wording.points(off.clients.max())} among these 20,000 clients;"
         f" ± {wording.points(off.population.max())[:-7]} if they stand for more people"
     )
-    assert f"Error    {said}" in report.plain(report.answer(result, top), 300)
+    assert f"Error    {said}" in screen.plain(screen.answer(result, top), 300)
     # items that were asked for count too, and a list that none of can be told from 0 says so
     rare = result.estimates([899])
     assert not is_told_from_zero(rare[0]) and wording.sure(result, [*top, *rare]) == said
@@ -443,9 +437,9 @@ def test_one_line_of_doubt_has_one_number_for_each_reading() -> None:
     bare = known.decoded(confidence=0)
     bare.evaluate()
     assert wording.sure(bare, bare.top(3)) == found.partition("; ")[0]
-    details = report.plain(report.answer(known, top, details=True), 300)
+    details = screen.plain(screen.answer(known, top, details=True), 300)
     for only in ("predicted from the sums", "precision", "of a list chosen by its estimates"):
-        assert only in details and only not in report.plain(report.answer(known, top), 300)
+        assert only in details and only not in screen.plain(screen.answer(known, top), 300)
 
 
 @pytest.mark.parametrize(
@@ -465,17 +459,17 @@ def test_items_are_shown_as_they_are_and_cannot_drive_a_terminal(
     item: str | int, shown: str
 ) -> None:
     estimate = Estimate(item, 0.5, None, None, 5.0)
-    assert f" {shown} " in report.plain(report.estimates_table([estimate]))
+    assert f" {shown} " in screen.plain(screen.estimates_table([estimate]))
 
 
 @given(st.text(max_size=30))
 def test_no_control_character_survives(item: str) -> None:
-    assert report.printable(item).plain.isprintable()
+    assert tables.printable(item).plain.isprintable()
 
 
 def test_long_items_are_elided_in_the_middle() -> None:
     item = "https://example.org/" + "x" * 200 + "/end"
-    text = report.plain(report.estimates_table([Estimate(item, 0.5, None, None, 5.0)]), 60)
+    text = screen.plain(screen.estimates_table([Estimate(item, 0.5, None, None, 5.0)]), 60)
     assert re.search(r"1  https://[a-z./]*…x*/end  50", text)
     assert "60 columns: without bars, items shortened; --json has all" in text
     # the terminal is full; Rich before version 15 pays a blank that it does not draw
@@ -504,19 +498,19 @@ def test_a_row_has_its_item_and_whole_numbers_at_any_width(
         for item, f in rows
     ]
     truth = [min(1.0, e.frequency + half / 2) for e in found] if has_truth else None
-    table = report.estimates_table(found, truth, unit="contributions")
-    lines = report.plain(table, columns).splitlines()
+    table = screen.estimates_table(found, truth, unit="contributions")
+    lines = screen.plain(table, columns).splitlines()
     assert all(cell_len(line) <= columns for line in lines)
     shown = [line for line in lines[3:] if "told from 0" not in line][: len(found)]
     left_out = " ".join(" ".join(lines).partition(f"{columns} columns: ")[2].split())
-    digits = report.decimals(
+    digits = wording.decimals(
         [e.frequency for e in found] + [h for e in found if (h := (e.high - e.low) / 2) > 1e-9]
     )
     for estimate, line in zip(found, shown, strict=True):
-        assert f" {report.percent(estimate.frequency, digits)}" in line
-        label = report.printable(estimate.item).plain
+        assert f" {wording.percent(estimate.frequency, digits)}" in line
+        label = tables.printable(estimate.item).plain
         start = r" *[0-9]+  " if "#" in lines[1].split() else ""
-        share = re.escape(report.percent(estimate.frequency, digits))
+        share = re.escape(wording.percent(estimate.frequency, digits))
         [field] = re.findall(rf"^{start}(.*?) +{share}", line)
         if field.rstrip() == label.rstrip():
             continue
@@ -540,14 +534,14 @@ def test_a_row_has_its_item_and_whole_numbers_at_any_width(
 def test_columns_go_by_rank_and_groups_are_named_once() -> None:
     cells = ["1,234", "56,789"]
     after = [
-        report.Column("sends", cells, rank=2, group="a client"),
-        report.Column("gets", cells, group="a client"),
-        report.Column("mean", cells, rank=1, group="l_2"),
-        report.Column("median", cells, rank=1, group="l_2"),
+        tables.Column("sends", cells, rank=2, group="a client"),
+        tables.Column("gets", cells, group="a client"),
+        tables.Column("mean", cells, rank=1, group="l_2"),
+        tables.Column("median", cells, rank=1, group="l_2"),
     ]
-    names = [report.printable(name) for name in ("a long name of a row", "short")]
-    table = report.FittedTable("row", names, after, noun="rows")
-    shown = {columns: report.plain(table, columns).splitlines() for columns in (60, 42, 34, 22)}
+    names = [tables.printable(name) for name in ("a long name of a row", "short")]
+    table = tables.FittedTable("row", names, after, noun="rows")
+    shown = {columns: screen.plain(table, columns).splitlines() for columns in (60, 42, 34, 22)}
     assert [len(lines) for lines in shown.values()][:2] == [5, 6]
     assert shown[60][:2] == [
         "                      a client             l_2        ",
@@ -559,8 +553,8 @@ def test_columns_go_by_rank_and_groups_are_named_once() -> None:
     assert " ".join(shown[34][5:]).startswith("34 columns: without l_2, rows")
     assert shown[22][3] == "a long…a row     1,234"
     assert "without  l_2, a client sends,  rows shortened" in " ".join(shown[22])
-    folded = report.FittedTable("row", names, [], before=after[1:2], folds=True)
-    assert "…" not in report.plain(folded, 22) and "shortened" not in report.plain(folded, 22)
+    folded = tables.FittedTable("row", names, [], before=after[1:2], folds=True)
+    assert "…" not in screen.plain(folded, 22) and "shortened" not in screen.plain(folded, 22)
 
 
 @pytest.mark.parametrize(
@@ -568,12 +562,12 @@ def test_columns_go_by_rank_and_groups_are_named_once() -> None:
     [([], 2), ([0.5], 2), ([0.01], 2), ([0.0012], 2), ([0.00012], 3), ([1e-9, 0.5], 6), ([0.0], 2)],
 )
 def test_decimals(shares: list[float], digits: int) -> None:
-    assert report.decimals(shares) == digits
+    assert wording.decimals(shares) == digits
 
 
 @given(st.floats(1e-6, 1.0))
 def test_two_digits_of_a_share_are_seen(share: float) -> None:
-    shown = float(report.percent(share, report.decimals([share])).removesuffix(" %")) / 100
+    shown = float(wording.percent(share, wording.decimals([share])).removesuffix(" %")) / 100
     assert shown == pytest.approx(share, rel=0.5 if share < 1e-7 else 0.06)
 
 
@@ -589,16 +583,16 @@ def test_two_digits_of_a_share_are_seen(share: float) -> None:
     ],
 )
 def test_sizes(number: float, shown: str) -> None:
-    assert report.size(number) == shown
+    assert wording.size(number) == shown
 
 
 def test_a_zero_has_no_sign() -> None:
-    assert report.percent(-1e-12) == "0.00 %"
+    assert wording.percent(-1e-12) == "0.00 %"
 
 
 def test_collisions_are_said_of_fingerprints() -> None:
-    assert "probability" in report.collisions(Strings(["tea", "milk"], bytes(32)))
-    assert report.collisions(Strings(["tea"], bytes(32))) == ""
+    assert "probability" in wording.collisions(Strings(["tea", "milk"], bytes(32)))
+    assert wording.collisions(Strings(["tea"], bytes(32))) == ""
 
 
 @pytest.mark.parametrize(
@@ -608,5 +602,5 @@ def test_a_pilot_says_whether_it_was_noised(pilot: dict[str, object], noised: bo
     """Results that were saved before this was kept say nothing of it."""
     of = {"num_clients": 500, "rows": 8, "width": 200, "bytes_per_client": 3200} | pilot
     said = {"sizing": "model", "tau": 0.01, "failure_probability": 0.1, "pilot": of, "message": ""}
-    [_, (_, words)] = report.sizing_rows(said)
+    [_, (_, words)] = wording.sizing_rows(said)
     assert ("noised for epsilon 1" in words) == noised

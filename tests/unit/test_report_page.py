@@ -17,15 +17,17 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally import charts
+from fedtally.answer import charts, page, summary, wording
+from fedtally.answer.estimates import largest_uncertainty
+from fedtally.answer.merged import Merged
+from fedtally.answer.merged_page import write_merged_page
+from fedtally.answer.page import write_page
+from fedtally.answer.result import Result
+from fedtally.answer.standing import standing
 from fedtally.cli import console
 from fedtally.cli.app import run
 from fedtally.domain import OpenStrings, Unread
 from fedtally.errors import InvalidInputError
-from fedtally.merged import Merged
-from fedtally.report import page, summary, wording, write_merged_page, write_page
-from fedtally.report.standing import standing
-from fedtally.result import Result, largest_uncertainty
 
 pytestmark = pytest.mark.extras  # helpers, and not the tests, ask for Jinja2 and matplotlib
 EXACT = "the sums of each round are exact"

@@ -6,7 +6,7 @@ import pytest
 
 import fedtally
 from fedtally.errors import InvalidInputError
-from fedtally.planner.request import Request
+from fedtally.plan.request import Request
 from fedtally.privacy.config import NoiseBy
 from fedtally.privacy.events import Relation, Trust
 from fedtally.secagg.config import SecureSum

@@ -19,6 +19,11 @@ from hypothesis import strategies as st
 from secagg_cohort import stream
 
 import fedtally
+from fedtally.answer.notes import on_screening
+from fedtally.answer.result import Result
+from fedtally.answer.screen import answer as report_answer
+from fedtally.answer.screen import plain
+from fedtally.answer.wording import screened, secure_sum_rows
 from fedtally.campaign import screening
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.folder import CampaignFolder
@@ -40,11 +45,6 @@ from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.config import propose as propose_privacy
-from fedtally.report import answer as report_answer
-from fedtally.report import plain
-from fedtally.report.wording import screened, secure_sum_rows
-from fedtally.result import Result
-from fedtally.result.notes import on_screening
 from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.messages import ServerState
 from fedtally.secagg.proposal import propose

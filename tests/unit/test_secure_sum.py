@@ -19,10 +19,10 @@ from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner import Frequencies
-from fedtally.planner.proposal import Proposal, make_draft, propose
-from fedtally.planner.request import Request
-from fedtally.planner.secure_sum import Summation, terms
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.proposal import Proposal, make_draft, propose
+from fedtally.plan.request import Request
+from fedtally.plan.secure_sum import Summation, terms
 from fedtally.secagg import proposal
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal

@@ -11,9 +11,9 @@ import fedtally
 from fedtally.cli.app import run
 from fedtally.domain import Dictionary, IntegerRange
 from fedtally.plan import Plan
-from fedtally.planner.design import Design
-from fedtally.planner.request import Request
-from fedtally.planner.seeds import DRAWS, draws, unevenness, with_even_seed
+from fedtally.plan.design import Design
+from fedtally.plan.request import Request
+from fedtally.plan.seeds import DRAWS, draws, unevenness, with_even_seed
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.simulation.randomness import campaign_seed
 from fedtally.sketch import CountSketch, SketchSpec

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from fedtally import kernels
 from fedtally.domain import IntegerRange
 from fedtally.kernels import decoder
-from fedtally.planner import trials
-from fedtally.planner.campaign import Campaign
-from fedtally.planner.frequencies import Frequencies
-from fedtally.planner.sizes import size_by_model
-from fedtally.planner.trials import Trials
+from fedtally.plan import trials
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.sizes import size_by_model
+from fedtally.plan.trials import Trials
 from fedtally.privacy.accounting import calibrate, epsilon
 from fedtally.privacy.events import Event
 from fedtally.privacy.gaussian import gaussian_curve

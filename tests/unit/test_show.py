@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedtally.answer.page import policy
+from fedtally.answer.result import Result
+from fedtally.answer.show_page import at_most, show_page
 from fedtally.cli.app import run as command
 from fedtally.crypto import keys
 from fedtally.crypto.keys import Secret
@@ -19,9 +22,6 @@ from fedtally.crypto.prg import Masking
 from fedtally.domain import Dictionary
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import Guarantee, most_detected, privacy_loss
-from fedtally.report.page import policy
-from fedtally.report.show import at_most, show_page
-from fedtally.result import Result
 from fedtally.secagg import unmasking
 from fedtally.simulation import demonstration
 from fedtally.simulation.demonstration import Demonstration, demonstrate

@@ -17,6 +17,9 @@ from scipy.optimize import brentq
 from scipy.special import erfinv, i0e, ive, ndtr
 from secagg_cohort import NOW, stream
 
+from fedtally.answer import wording
+from fedtally.answer.result import Result
+from fedtally.answer.wording import who
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
@@ -27,20 +30,19 @@ from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner import Campaign, Frequencies
-from fedtally.planner.costs import REFERENCE
-from fedtally.planner.proposal import Proposal, make_draft, predict_linf
-from fedtally.planner.proposal import propose as propose_plan
-from fedtally.planner.request import Request
-from fedtally.planner.silos import Silos, fitting_numbers
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.costs import REFERENCE
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.proposal import Proposal, make_draft, predict_linf
+from fedtally.plan.proposal import propose as propose_plan
+from fedtally.plan.request import Request
+from fedtally.plan.silos import Silos, fitting_numbers
 from fedtally.privacy import accounting, guarantee_text
 from fedtally.privacy.budget import Cap, Charge, OverspentError, check_cap
 from fedtally.privacy.config import check_event
 from fedtally.privacy.config import propose as propose_privacy
 from fedtally.privacy.events import Event
 from fedtally.privacy.policy import PrivacyPolicy
-from fedtally.report import who, wording
-from fedtally.result import Result
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.params import ClientPolicy

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally import report
+from fedtally.answer import fields, merged_page, screen
+from fedtally.answer.estimates import Estimate, is_told_from_zero
+from fedtally.answer.merged import Merged
+from fedtally.answer.result import Result
+from fedtally.answer.standing import doubted, standing
 from fedtally.cli.app import run
-from fedtally.merged import Merged
-from fedtally.report.standing import doubted, standing
-from fedtally.result import Estimate, Result, is_told_from_zero
 
 HELD = 1000  # the candidates that somebody may hold; as many more are nobody's
 DOMAIN = f"range:0..{2 * HELD - 1}"
@@ -92,15 +93,15 @@ def test_all_forms_of_an_answer_doubt_the_same_items() -> None:
         assert found is not None and len(found.above) == 0
         paths = ["a.fed", "b.fed"]
         if isinstance(answer, Merged):
-            shown = report.plain(report.merged_answer(answer, paths, top, []))
-            fields = report.merged_document(answer, paths, top, [])
+            shown = screen.plain(merged_page.merged_answer(answer, paths, top, []))
+            told = merged_page.merged_document(answer, paths, top, [])
         else:
-            shown = report.plain(report.answer(answer, top))
-            fields = report.document(answer, top)
+            shown = screen.plain(screen.answer(answer, top))
+            told = fields.document(answer, top)
         assert "none of these can be told from 0" in shown and "█" not in shown
-        assert {one["above_noise"] for one in fields["estimates"]} == {False}
-        assert any(one["low"] > 0 for one in fields["estimates"])  # the list's own limit
-        assert fields["error"] is None
+        assert {one["above_noise"] for one in told["estimates"]} == {False}
+        assert any(one["low"] > 0 for one in told["estimates"])  # the list's own limit
+        assert told["error"] is None
 
 
 @pytest.mark.extras
@@ -112,7 +113,7 @@ def test_pages_and_charts_doubt_the_same_items(tmp_path: Path) -> None:
     bars = parts[2].plot(k=40).axes[0].containers[0]
     assert {bar.get_width() for bar in bars} == {0.0}
     merged, path = Merged(parts[:2]), tmp_path / "page.html"
-    report.write_merged_page(merged, ["a", "b"], merged.top(40), command="", path=path)
+    merged_page.write_merged_page(merged, ["a", "b"], merged.top(40), command="", path=path)
     text = html.unescape(re.sub("<[^>]*>", " ", path.read_text("utf-8")))
     assert "No item surely stands above noise among these 1,000 clients." in text
     assert "40 of these 40 cannot be told from 0 (in grey)" in text

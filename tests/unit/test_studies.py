@@ -19,8 +19,8 @@ from fedtally.cli.app import run as command
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Target
-from fedtally.planner.design import Design
-from fedtally.planner.request import Request
+from fedtally.plan.design import Design
+from fedtally.plan.request import Request
 from fedtally.privacy.accounting import calibrate
 from fedtally.privacy.config import propose
 from fedtally.privacy.events import Event

@@ -7,12 +7,11 @@ import copy
 import pytest
 
 import fedtally
-from fedtally import report
+from fedtally.answer import fields, wording
+from fedtally.answer import provenance as told
 from fedtally.base import archive
 from fedtally.cli.app import run
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.report import wording
-from fedtally.result import told
 
 WORDS = ["tea"] * 60 + ["milk"] * 30
 ROUND = {"round": 0, "cohorts": 20, "rejected": 1, "verdict": "cohorts stand out", "stand_out": 2}
@@ -67,7 +66,7 @@ def show(result):
     wording.attendance(said, wording.part_of_sum(result))
     wording.learned(plan, said)
     wording.privacy_rows(plan, said)
-    report.document(result, result.top(1))
+    fields.document(result, result.top(1))
     return result.warnings
 
 

@@ -184,7 +184,7 @@ def _of_servers(sums: ClientPolicy, servers: TwoServerConfig) -> Iterator[str]:
 
 def _of_rare_names(plan: Plan) -> Iterator[str]:
     """Yield why exact sums of an open domain show what single clients hold, if they do."""
-    from fedtally.planner.rare_names import of_plan  # the planner, for such plans alone
+    from fedtally.plan.rare_names import of_plan  # the planner, for such plans alone
 
     sizes = [plan.max_round_clients]
     rare = of_plan(plan, sizes, [size * plan.people for size in sizes])

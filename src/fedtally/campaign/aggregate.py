@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from fedtally.answer.result import Result
 from fedtally.base import archive, toml, validate
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.closings import Closing, Closings, Schedule
@@ -43,7 +44,6 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Sums
 from fedtally.privacy.budget import Charge, OverspentError
-from fedtally.result import Result
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.two_server import BatchPolicy, MemoryJournal, Side
 from fedtally.sources import of_description

@@ -691,15 +691,15 @@ def _logger(as_json: bool) -> Log:
 
 def _show_asked(settings: Settings, campaign: Campaign, before: Campaign | None) -> None:
     """Print what a plan asks of the client, in words, and what changed since another plan."""
-    from fedtally import report
+    from fedtally.answer import tables
 
-    console.show(report.heading(f"Plan {campaign.plan.fingerprint[:_DIGITS]}"))
-    console.show(report.facts(_asked(settings, campaign)))
+    console.show(tables.heading(f"Plan {campaign.plan.fingerprint[:_DIGITS]}"))
+    console.show(tables.facts(_asked(settings, campaign)))
     if before is not None and before.plan != campaign.plan:
         changes = _changes(before, campaign)
         title = f"Changes since plan {before.plan.fingerprint[:_DIGITS]}, accepted before"
-        console.show(report.heading(title))
-        console.show(report.facts(changes))
+        console.show(tables.heading(title))
+        console.show(tables.facts(changes))
 
 
 def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
@@ -727,17 +727,17 @@ def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
 
 def _server_row(plan: Plan) -> tuple[str, str]:
     """Return the row on who sums, and what is believed of them."""
-    from fedtally import report
+    from fedtally.answer import wording
 
     if (servers := plan.summing.servers) is not None:
-        liars = report.counted(servers.corrupt, "client")
+        liars = wording.counted(servers.corrupt, "client")
         return "Servers", f"two, which must not work together; each may lie, with up to {liars}"
     p = plan.summing.of_cohorts().parameters
     server = {
         "active": "may lie, with up to",
         "semi-honest": "is trusted to follow the protocol, and may read along with up to",
     }[str(p.adversary)]
-    return "Server", f"{server} {report.counted(p.corrupt, 'client')}"
+    return "Server", f"{server} {wording.counted(p.corrupt, 'client')}"
 
 
 def _strangers_rows(settings: Settings, plan: Plan) -> list[tuple[str, str]]:
@@ -821,7 +821,7 @@ def _state(plan: dict[str, Any]) -> str:
 def _show_record(settings: Settings, now: float) -> None:
     from datetime import UTC, datetime
 
-    from fedtally import report
+    from fedtally.answer import tables
     from fedtally.privacy.accounting import rounded_up
 
     found = _document(settings, now)
@@ -838,9 +838,9 @@ def _show_record(settings: Settings, now: float) -> None:
         else f"epsilon {rounded_up(found['spent']):g}"
     )
     plans = [_state(one) for one in found["plans"]] or ["none yet"]
-    console.show(report.heading("Agent"))
+    console.show(tables.heading("Agent"))
     console.show(
-        report.facts(
+        tables.facts(
             [
                 ("Identity", found["identity"]),
                 ("Allowed", allowed),
@@ -857,15 +857,15 @@ def _show_record(settings: Settings, now: float) -> None:
     parts = found["parts"]
     days = [f"{datetime.fromtimestamp(each['time'], UTC):%Y-%m-%d %H:%M}" for each in parts]
     console.show(
-        report.FittedTable(
+        tables.FittedTable(
             heading="population",
-            names=[report.printable(each["population"]) for each in parts],
+            names=[tables.printable(each["population"]) for each in parts],
             before=[
-                report.Column("took part", days, justify="left"),
-                report.Column(
+                tables.Column("took part", days, justify="left"),
+                tables.Column(
                     "plan", [each["plan"][:_DIGITS] for each in parts], 1, justify="left"
                 ),
-                report.Column("round", [str(each["round"]) for each in parts], 2),
+                tables.Column("round", [str(each["round"]) for each in parts], 2),
             ],
             after=[],
             noun="populations",

@@ -428,9 +428,9 @@ def close(name: Path, at: str | None, release: int | None, as_json: bool) -> Non
 @json_option
 def result(name: Path, output: str | None, top: int, details: bool, as_json: bool) -> None:
     """Show the most frequent items of NAME, of all releases that have landed."""
+    from fedtally.answer.result import Result
     from fedtally.campaign.aggregate import RESULT
     from fedtally.cli import campaign_view
-    from fedtally.result import Result
 
     _opened(name, "leader")
     console.check_files([output])

@@ -71,7 +71,7 @@ def show_status(found: dict[str, Any]) -> None:
     from rich.console import Group
     from rich.text import Text
 
-    from fedtally import report
+    from fedtally.answer import tables
 
     by = f"process {found['process']} runs it" if found["process"] else "no process runs it"
     gone = "; its key was destroyed" if found["retired"] else ""
@@ -85,7 +85,7 @@ def show_status(found: dict[str, Any]) -> None:
     if found["time"] is not None and not found["process"]:
         rows.append(("As of", f"{about(time.time() - found['time'])} ago"))
     lines = [Text(_line(one, found)) for one in found["releases"]]
-    console.show(Group(report.facts(rows), *lines))
+    console.show(Group(tables.facts(rows), *lines))
 
 
 def _line(one: dict[str, Any], found: dict[str, Any]) -> str:

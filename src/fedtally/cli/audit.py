@@ -69,12 +69,12 @@ def audit(plan: str, campaigns: int | None, as_json: bool, quiet: bool) -> int:
 
 def document(found: AuditResult) -> dict[str, Any]:
     """Return the JSON document of an audit."""
-    from fedtally import report
+    from fedtally.answer import fields
 
     return {
         "schema": "fedtally-audit/1",
-        "plan": report.plan_fields(found.audit.plan),
-        "privacy": report.privacy_fields(found.audit.plan),
+        "plan": fields.plan_fields(found.audit.plan),
+        "privacy": fields.privacy_fields(found.audit.plan),
         "campaigns": found.audit.runs,
         "clients_per_round": found.clients,
         "releases": [
@@ -96,7 +96,7 @@ def view(found: AuditResult) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from fedtally import report
+    from fedtally.answer import tables, wording
 
     plan = found.audit.plan
     one, many = plan.nouns
@@ -112,22 +112,22 @@ def view(found: AuditResult) -> RenderableType:
         moved = f"one {one} moved all releases together by at most {seen.distance:.4g} (l2 norm)"
         rows.append(("", f"{moved}; the noise allows for {seen.sensitivity:.4g}"))
     rows.append(("Bounds", _bounds(found)))
-    rows += [("Power", _power(found)), *report.privacy_rows(plan), ("Plan", plan.fingerprint[:16])]
-    number = report.counted(found.audit.runs, "campaign")
-    title = f"Audit of {number}, {report.counted(len(found.releases), 'release')} each"
-    return Group(report.heading(title), _table(found), Text(), report.facts(rows))
+    rows += [("Power", _power(found)), *wording.privacy_rows(plan), ("Plan", plan.fingerprint[:16])]
+    number = wording.counted(found.audit.runs, "campaign")
+    title = f"Audit of {number}, {wording.counted(len(found.releases), 'release')} each"
+    return Group(tables.heading(title), _table(found), Text(), tables.facts(rows))
 
 
 def _bounds(found: AuditResult) -> str:
     """Return which bounds were tested: on items, on the sketch by a clip, on a person's silos."""
-    from fedtally import report
+    from fedtally.answer import wording
 
     plan = found.audit.plan
     clipped = plan.privacy is not None and plan.privacy.event.is_clipped
     planned = ["items", *["clip"] * clipped, *["silos"] * plan.is_of_silos]
     _, many = plan.nouns
     tested = [
-        f"{name} (in {report.counted(found.bounds[name], 'campaign')})"
+        f"{name} (in {wording.counted(found.bounds[name], 'campaign')})"
         for name in planned
         if name in found.bounds
     ]
@@ -159,23 +159,23 @@ def _power(found: AuditResult) -> str:
 
 
 def _table(found: AuditResult) -> RenderableType:
-    from fedtally import report
+    from fedtally.answer import tables
 
     releases = found.releases
     names = [f"{number} ({_rounds(one.rounds)})" for number, one in enumerate(releases, 1)]
-    return report.FittedTable(
+    return tables.FittedTable(
         heading="release",
-        names=[report.printable(name) for name in names],
+        names=[tables.printable(name) for name in names],
         after=[
-            report.Column("counters", [f"{one.counters:,}" for one in releases], 1, wishes=True),
+            tables.Column("counters", [f"{one.counters:,}" for one in releases], 1, wishes=True),
             *(
-                report.Column(name, [f"{getattr(one, name):.4g}" for one in releases], group=group)
+                tables.Column(name, [f"{getattr(one, name):.4g}" for one in releases], group=group)
                 for group, name in (("noise std", "planned"), ("noise std", "measured"))
             ),
-            report.Column(
+            tables.Column(
                 "positive", [f"{100 * one.positive:.1f} %" for one in releases], 2, wishes=True
             ),
-            report.Column(
+            tables.Column(
                 "largest\ncorrelation",
                 [f"{one.correlation:+.3f}" for one in releases],
                 3,

@@ -107,7 +107,7 @@ def campaign() -> None:
 @json_option
 def init(name: Path, plan: str, as_json: bool, **given: Any) -> None:
     """Make the folder NAME of a campaign. Nothing is asked of anybody yet: that is run."""
-    from fedtally import report
+    from fedtally.answer import wording
     from fedtally.campaign.driver import Deadlines
     from fedtally.campaign.folder import CampaignFolder
 
@@ -116,7 +116,7 @@ def init(name: Path, plan: str, as_json: bool, **given: Any) -> None:
     made = CampaignFolder.create(name, plan, deadlines=deadlines, **given)
     honest = made.plan.summing.honest_clients
     console.note(
-        f"made {name}: {view.planned(made)}; {report.honesty(honest)}; next: fedtally campaign run"
+        f"made {name}: {view.planned(made)}; {wording.honesty(honest)}; next: fedtally campaign run"
         f" {name} {', or '.join(row.usage for row in ENGINES.values())}",
         as_json,
     )
@@ -325,8 +325,8 @@ def result(
     name: Path, output: str | None, top: int, details: bool, ends: bool, as_json: bool
 ) -> None:
     """Show the most frequent items of the campaign NAME, once it is over."""
+    from fedtally.answer.result import Result
     from fedtally.campaign.folder import RESULT, CampaignFolder
-    from fedtally.result import Result
 
     folder = CampaignFolder.open(name)
     console.check_files([output])
@@ -351,7 +351,7 @@ def result(
 @json_option
 def status(name: Path, names: bool, as_json: bool) -> None:
     """Show the rounds and sessions of the campaign NAME. It disturbs no process that runs it."""
-    from fedtally import report
+    from fedtally.answer import wording
     from fedtally.campaign.folder import CampaignFolder
 
     folder = CampaignFolder.open(name)
@@ -363,7 +363,7 @@ def status(name: Path, names: bool, as_json: bool) -> None:
     if as_json:
         console.show_json({"schema": "fedtally-campaign-status/1", **document})
     else:
-        view.show_status(document, report.who(folder.plan))
+        view.show_status(document, wording.who(folder.plan))
 
 
 @click.command(name="list", cls=Command, short_help="List the campaigns in a folder.")
@@ -446,8 +446,8 @@ def _run(
             }
         )
     elif is_over:
+        from fedtally.answer.result import Result
         from fedtally.campaign.folder import RESULT
-        from fedtally.result import Result
 
         # run and resume have no --details: it would ask the clients again
         how = shlex.join(["fedtally", "campaign", "result", str(folder.path), "--details"])
@@ -493,8 +493,8 @@ def _end(folder: CampaignFolder) -> None:
 
 def _save_result(folder: CampaignFolder, driver: Driver) -> None:
     """Release the sums that landed, and save the result of them."""
+    from fedtally.answer.result import Result
     from fedtally.campaign.folder import RESULT
-    from fedtally.result import Result
 
     sums, privacy = driver.release(), folder.plan.privacy
     warnings = []
@@ -523,12 +523,12 @@ def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
         landed: the number of rounds that landed.
         reached: the options of the engine that carried the bytes, as they are typed.
     """
-    from fedtally import report
+    from fedtally.answer import wording
+    from fedtally.answer.wording import counted
     from fedtally.campaign.transports.pace import Ending
-    from fedtally.report import counted
 
     name, rounds = folder.path, folder.plan.num_rounds
-    least, who = folder.plan.summing.least_clients, report.who(folder.plan)
+    least, who = folder.plan.summing.least_clients, wording.who(folder.plan)
     refusals = ", ".join(
         f"{number:,} {code.name} ({code.meaning})" for code, number in ran.refusals.most_common()
     )

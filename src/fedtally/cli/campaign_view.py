@@ -8,9 +8,9 @@ from fedtally.base.text import escaped, in_range
 from fedtally.cli import console
 
 if TYPE_CHECKING:
+    from fedtally.answer.result import Result
     from fedtally.campaign.driver import Driver, RunningSession
     from fedtally.campaign.folder import CampaignFolder
-    from fedtally.result import Result
 
 _ASKED_FOR = {  # by the phase of a session
     "advertise": "their keys",
@@ -24,7 +24,7 @@ _TELL_SECONDS = 30  # between two lines about clients that are waited for
 
 def planned(folder: CampaignFolder) -> str:
     """Return in words what a campaign will do."""
-    from fedtally.report import counted, who
+    from fedtally.answer.wording import counted, who
 
     plan = folder.plan
     least, most = plan.summing.least_clients, plan.summing.most_clients
@@ -39,13 +39,13 @@ def show_status(found: dict[str, Any], who: str) -> None:
     from rich.console import Group
     from rich.text import Text
 
-    from fedtally import report
+    from fedtally.answer import tables
 
     by = f", by process {found['process']}" if found["process"] else ""
     rows = [("Campaign", f"{found['name']}: {found['state']}{by}"), ("Plan", found["fingerprint"])]
-    parts: list[Any] = [report.facts(rows)]
+    parts: list[Any] = [tables.facts(rows)]
     if found["rounds"]:
-        table = report.new_table()
+        table = tables.new_table()
         for column in ("round", f"{who}s asked", f"{who}s in the sum"):
             table.add_column(column, justify="right")
         for one in found["rounds"]:
@@ -69,19 +69,19 @@ def show_status(found: dict[str, Any], who: str) -> None:
 
 def show_list(found: list[dict[str, Any]]) -> None:
     """Print a line for each campaign."""
-    from fedtally import report
+    from fedtally.answer import tables
 
     landed = [
         f"{sum(bool(round['landed']) for round in one['rounds'])} of {one['num_rounds']}"
         for one in found
     ]
-    table = report.FittedTable(
+    table = tables.FittedTable(
         heading="campaign",
-        names=[report.printable(one["name"]) for one in found],
+        names=[tables.printable(one["name"]) for one in found],
         after=[
-            report.Column("state", [one["state"] for one in found], justify="left"),
-            report.Column("rounds landed", landed),
-            report.Column("open sessions", [str(len(one["open"])) for one in found], rank=1),
+            tables.Column("state", [one["state"] for one in found], justify="left"),
+            tables.Column("rounds landed", landed),
+            tables.Column("open sessions", [str(len(one["open"])) for one in found], rank=1),
         ],
         noun="names",
     )
@@ -90,7 +90,7 @@ def show_list(found: list[dict[str, Any]]) -> None:
 
 def show_given_up(ended: int, as_json: bool, then: str) -> None:
     """Print how many open sessions were given up, and what comes then."""
-    from fedtally.report import counted
+    from fedtally.answer.wording import counted
 
     console.note(f"gave up {counted(ended, 'open session')}; {then}", as_json)
     if as_json:
@@ -109,15 +109,15 @@ def show_result(
         details: also say how it was made.
         how: the option or the command that shows the details.
     """
-    from fedtally import report
+    from fedtally.answer import fields, screen
 
     with console.Progress() as progress:
         found.prepare(progress)
         estimates = found.top(top, progress=progress)
     if as_json:
-        console.show_json(report.document(found, estimates))
+        console.show_json(fields.document(found, estimates))
     else:
-        console.show(report.answer(found, estimates, details=details, how=how))
+        console.show(screen.answer(found, estimates, details=details, how=how))
 
 
 def about(seconds: float) -> str:
@@ -200,7 +200,7 @@ class Progress:
         """
         import time
 
-        from fedtally.report import counted, who
+        from fedtally.answer.wording import counted, who
 
         unit = who(self._folder.plan)
         running = {one.session: one for one in self._running()}
@@ -246,7 +246,7 @@ class Progress:
 
     def _tell_ends(self) -> None:
         """Print how sessions ended that are not told yet."""
-        from fedtally.report import counted, who
+        from fedtally.answer.wording import counted, who
         from fedtally.store import StoreError
 
         try:
@@ -278,7 +278,7 @@ class Progress:
 
     def _draw_whole(self) -> None:
         """Draw the bar of the whole campaign."""
-        from fedtally.report import who
+        from fedtally.answer.wording import who
 
         if self._bars is not None:
             left = self._left()

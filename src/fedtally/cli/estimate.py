@@ -24,7 +24,8 @@ from fedtally.errors import FedtallyError
 from fedtally.options import Door
 
 if TYPE_CHECKING:
-    from fedtally.result import Estimate, Result
+    from fedtally.answer.estimates import Estimate
+    from fedtally.answer.result import Result
     from fedtally.simulation.simulation import Simulation
     from fedtally.sources import Source
 
@@ -211,9 +212,9 @@ def _files_of(ledger: str | None) -> list[str]:
 
 def _check_answerable(source: Source, simulation: Simulation, options: dict[str, Any]) -> None:
     """Refuse, before anything is spent, questions that a declared domain cannot answer."""
+    from fedtally.answer.files import check_table_fits
     from fedtally.domain import OpenStrings
     from fedtally.recovery.decoding import MAX_ENUMERATED, check_enumerable
-    from fedtally.result import check_table_fits
     from fedtally.simulation.census import declared
 
     domain = declared(simulation.spec.domain, source)
@@ -247,7 +248,7 @@ def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Res
 
 def _hints(result: Result, options: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the options that lead on from an answer."""
-    from fedtally.report.wording import size
+    from fedtally.answer.wording import size
 
     plan = result.plan
     is_public = plan.is_open or plan.domain["public"]
@@ -268,7 +269,7 @@ def _answer(
     charged: str = "",
 ) -> None:
     """Write the files that were asked for, and print the answer."""
-    from fedtally import report
+    from fedtally.answer import fields, screen
 
     # everything is computed before anything is printed, so that an error leaves no half answer
     estimates = _top(result, options)
@@ -276,10 +277,10 @@ def _answer(
     if not charged:
         _write_files(result, options)
     if options["as_json"]:
-        console.show_json(report.document(result, estimates, queried))
+        console.show_json(fields.document(result, estimates, queried))
     else:
         how = {"details": options["details"], "hints": hints, "charged": charged}
-        console.show(report.answer(result, estimates, queried, **how))
+        console.show(screen.answer(result, estimates, queried, **how))
     if charged:  # an answer that was paid for is shown before a file can fail
         _write_files(result, options, charged)
 
@@ -346,19 +347,19 @@ def _write_files(result: Result, options: dict[str, Any], charged: str = "") -> 
             result.plot(options["plot"], estimates=estimates)
         console.note(f"wrote {options['plot']}: the top items", quiet)
     if options["report"]:
-        from fedtally import report
+        from fedtally.answer import page
 
         estimates = _top(result, options)
         queried = result.estimates(as_named(result.domain, options["query"]))
         with console.Progress(options["quiet"]) as progress:
             progress("draw")
-            report.write_page(
+            page.write_page(
                 result,
                 estimates,
                 queried,
                 command=console.command_line(),
                 path=options["report"],
                 charged=charged,
-                head=report.Head(options["title"] or "", [options["source"]], _today()),
+                head=page.Head(options["title"] or "", [options["source"]], _today()),
             )
         console.note(f"wrote {options['report']}: the report", quiet)

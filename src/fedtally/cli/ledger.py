@@ -182,10 +182,10 @@ def _exported(location: str, population: str | None) -> dict[str, Any]:
 
 
 def _show_population(entry: dict[str, Any]) -> None:
-    from fedtally import report
+    from fedtally.answer import tables
 
     granted = f"epsilon {entry['epsilon_granted']:g} at delta {entry['delta']:g}"
-    console.show(report.heading(f"Population {entry['population']}"))
+    console.show(tables.heading(f"Population {entry['population']}"))
     facts = [
         ("granted", granted),
         ("spent", entry["statement"] or "nothing"),
@@ -194,22 +194,22 @@ def _show_population(entry: dict[str, Any]) -> None:
     if entry["campaigns"]:
         same = f"delta {entry['delta']:g}, at which the same noise may have another epsilon"
         facts.insert(2, ("", f"all campaigns at {same} than at the delta of a plan"))
-    console.show(report.facts([*facts, ("unit", entry["unit"]), ("period", entry["period"])]))
+    console.show(tables.facts([*facts, ("unit", entry["unit"]), ("period", entry["period"])]))
     if not entry["campaigns"]:
         return
     campaigns = entry["campaigns"]
     releases = [campaign["releases"] for campaign in campaigns]
     landed = [str(sum(one["landed"] is not None for one in each)) for each in releases]
-    plans = [report.printable(each["plan"][:_SHOWN]).plain for each in campaigns]
+    plans = [tables.printable(each["plan"][:_SHOWN]).plain for each in campaigns]
     console.show(
-        report.FittedTable(
+        tables.FittedTable(
             heading="one client is exposed to",
-            names=[report.printable(_in_words(campaign["event"])) for campaign in campaigns],
+            names=[tables.printable(_in_words(campaign["event"])) for campaign in campaigns],
             before=[
-                report.Column("plan", plans, justify="left"),
-                report.Column("since", [_day(each["time"]) for each in campaigns], 1, wishes=True),
-                report.Column("reserved", [str(len(each)) for each in releases], 2, wishes=True),
-                report.Column("landed", landed),
+                tables.Column("plan", plans, justify="left"),
+                tables.Column("since", [_day(each["time"]) for each in campaigns], 1, wishes=True),
+                tables.Column("reserved", [str(len(each)) for each in releases], 2, wishes=True),
+                tables.Column("landed", landed),
             ],
             after=[],
             folds=True,
@@ -245,12 +245,12 @@ def _in_words(event: dict[str, Any]) -> str:
     ...            "max_items": 1})
     'skellam, variance 500, 5 rows; 2 rounds, 1 item'
     """
-    from fedtally import report
+    from fedtally.answer import wording
 
     times, items = (event[name] for name in ("participations", "max_items"))
     silos = event.get("silos_per_person", 1)  # written only where it is above 1
     return (
         f"{event['mechanism']}, variance {event['variance']:.6g},"
-        f" {report.counted(event['rows'], 'row')}; {report.counted(times, 'round')},"
-        f" {report.counted(items, 'item')}{f', {silos:,} silos of a person' if silos > 1 else ''}"
+        f" {wording.counted(event['rows'], 'row')}; {wording.counted(times, 'round')},"
+        f" {wording.counted(items, 'item')}{f', {silos:,} silos of a person' if silos > 1 else ''}"
     )

@@ -40,17 +40,18 @@ def merge(results: tuple[str, ...], as_json: bool, **options: Any) -> None:
     person of silos, that is in two of them counts in both. A plan for the next part may come from
     `fedtally plan --like RESULT`. Frequencies are shares of all of them together.
     """
-    from fedtally import report
-    from fedtally.merged import Merged
-    from fedtally.result import Result, check_export_path, write_table
+    from fedtally.answer import merged_page, page, wording
+    from fedtally.answer.files import check_export_path, write_table
+    from fedtally.answer.merged import Merged
+    from fedtally.answer.result import Result
 
     top, query = options["top"], options["query"]
-    output, page = options["output"], options["report"]
-    console.check_files([output, page], results)
+    output, path = options["output"], options["report"]
+    console.check_files([output, path], results)
     if output is not None:
         check_export_path(output)
-    if page is not None:
-        report.check_report_path(page)
+    if path is not None:
+        page.check_report_path(path)
     merged = Merged([Result.load(path) for path in results])
     with console.Progress() as progress:
         for part in merged.results:
@@ -60,22 +61,24 @@ def merge(results: tuple[str, ...], as_json: bool, **options: Any) -> None:
     if output is not None:
         table = merged.to_arrow()
         changed = write_table(table, output)
-        console.note(f"wrote {output}: {report.counted(len(table), 'estimate')}", as_json)
+        console.note(f"wrote {output}: {wording.counted(len(table), 'estimate')}", as_json)
         console.note_of_cells(changed, as_json)
-    if page is not None:
-        report.write_merged_page(
+    if path is not None:
+        merged_page.write_merged_page(
             merged,
             results,
             estimates,
             queried,
             command=console.command_line(),
-            path=page,
+            path=path,
             title=options["title"] or "",
             day=date.today(),
         )
-        console.note(f"wrote {page}: the report", as_json)
+        console.note(f"wrote {path}: the report", as_json)
     if as_json:
-        console.show_json(report.merged_document(merged, results, estimates, queried))
+        console.show_json(merged_page.merged_document(merged, results, estimates, queried))
     else:
         details = options["details"]
-        console.show(report.merged_answer(merged, results, estimates, queried, details=details))
+        console.show(
+            merged_page.merged_answer(merged, results, estimates, queried, details=details)
+        )

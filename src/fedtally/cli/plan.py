@@ -26,11 +26,11 @@ from fedtally.options import Door
 
 if TYPE_CHECKING:
     from fedtally.domain import Domain
-    from fedtally.planner import Frequencies
-    from fedtally.planner.costs import Host
-    from fedtally.planner.proposal import Proposal
-    from fedtally.planner.request import CampaignSpec
-    from fedtally.planner.silos import Silos
+    from fedtally.plan.costs import Host
+    from fedtally.plan.frequencies.distribution import Frequencies
+    from fedtally.plan.proposal import Proposal
+    from fedtally.plan.request import CampaignSpec
+    from fedtally.plan.silos import Silos
 
 _NO_PRIVACY = "none"
 
@@ -184,7 +184,7 @@ def plan(**options: Any) -> None:
 
 def _hints(proposal: Proposal, options: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what may be typed next, each with its purpose."""
-    from fedtally.planner import hardest
+    from fedtally.plan.frequencies import hardest
 
     plan, path = proposal.plan, options["output"]
     hints = [("--details", "privacy, sums, each stage, and other sizes")]
@@ -215,7 +215,7 @@ def _propose(
 ) -> Proposal:
     """Return the plan that is asked for, and what is to be known of it."""
     from fedtally.domain import OpenStrings
-    from fedtally.planner import names, open_domain, proposal
+    from fedtally.plan import names, open_domain, proposal
     from fedtally.simulation.randomness import campaign_seed
 
     number, seed = options["clients"], campaign_seed(options["seed"])
@@ -240,13 +240,13 @@ def _propose(
 
 def _host(path: str | None) -> Host | None:
     from fedtally import __version__
-    from fedtally.planner.costs import Host
+    from fedtally.plan.costs import Host
 
     return None if path is None else Host.load(path, __version__)
 
 
 def _check_outputs(options: dict[str, Any]) -> None:
-    from fedtally.planner.rules import check, given, unmet
+    from fedtally.plan.rules import check, given, unmet
 
     console.check_files(
         [options["output"], options["plot"], options["report"]],
@@ -260,7 +260,7 @@ def _check_outputs(options: dict[str, Any]) -> None:
 
 def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     """Return the resolved request, and whether epsilon is to be found."""
-    from fedtally.planner.request import Request
+    from fedtally.plan.request import Request
     from fedtally.privacy.config import checked_epsilon
 
     silos = _silos(options)
@@ -293,8 +293,8 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
 
 def _silos(options: dict[str, Any]) -> Silos | None:
     """Return what is asked of silos; None: a client is one person."""
-    from fedtally.planner.rules import check, given, unmet
-    from fedtally.planner.silos import Silos
+    from fedtally.plan.rules import check, given, unmet
+    from fedtally.plan.silos import Silos
 
     most, each, expected = (
         options[name] for name in ("people", "silos_per_person", "expected_people")
@@ -308,7 +308,7 @@ def _silos(options: dict[str, Any]) -> Silos | None:
 def _domain(options: dict[str, Any], size: int | None) -> Domain:
     """Return the candidates: the declared ones, or as many as `--like` has."""
     from fedtally.domain import IntegerRange
-    from fedtally.planner.rules import check, given, unmet
+    from fedtally.plan.rules import check, given, unmet
     from fedtally.sources import domain_of
 
     read = read_open_domain(options, "allow_rare_names", "name_length")
@@ -366,7 +366,7 @@ def _distribution(
     like = options["like"]
     if like is None:
         return None, None, None
-    from fedtally.planner.rules import check, given, unmet
+    from fedtally.plan.rules import check, given, unmet
     from fedtally.sources.synthetic import FAMILIES, Population
 
     if like.partition(":")[0] in FAMILIES:
@@ -385,7 +385,7 @@ def _distribution(
 def _of_population(population: Any) -> Frequencies:
     import numpy as np
 
-    from fedtally.planner import Frequencies
+    from fedtally.plan.frequencies.distribution import Frequencies
 
     weights = population.weight(np.arange(1.0, population.size + 1))
     return Frequencies.from_frequencies(weights / weights.sum(), population.size)
@@ -398,8 +398,8 @@ def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]
     """
     import numpy as np
 
-    from fedtally.planner import Frequencies
-    from fedtally.result import Result
+    from fedtally.answer.result import Result
+    from fedtally.plan.frequencies.distribution import Frequencies
 
     result = Result.load(path)
     if result.plan.is_open:

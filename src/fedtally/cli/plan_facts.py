@@ -95,11 +95,11 @@ def identity_rows(plan: Plan) -> list[tuple[str, str]]:
 
 def demand_rows(plan: Plan) -> list[tuple[str, str]]:
     """Return the rows on what a plan asks of a client, and on what is guaranteed to it."""
-    from fedtally import report
+    from fedtally.answer import wording
 
     times = plan.protection.participations
     items, candidates, rounds = (
-        report.counted(number, noun)
+        wording.counted(number, noun)
         for number, noun in (
             (plan.max_items, "item"),
             (plan.domain_size, "candidate"),
@@ -111,9 +111,9 @@ def demand_rows(plan: Plan) -> list[tuple[str, str]]:
         which = f"{items}, whatever text it is (an open domain)"
     return [
         ("Asks for", f"up to {which}, in {times} of {rounds}"),
-        ("Upload", f"{report.size(plan.bytes_per_client)} a round"),
+        ("Upload", f"{wording.size(plan.bytes_per_client)} a round"),
         ("Sums", _sums(plan)),
-        *report.privacy_rows(plan),
+        *wording.privacy_rows(plan),
     ]
 
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from fedtally.plan import Plan
-    from fedtally.planner.bill import Bill
-    from fedtally.planner.costs import Host
-    from fedtally.planner.proposal import Proposal
+    from fedtally.plan.bill import Bill
+    from fedtally.plan.costs import Host
+    from fedtally.plan.proposal import Proposal
 
 _DROPOUTS = (0.0, 0.1, 0.2)  # for which it is said how many silos fit
 # what the plan of an open domain takes frequencies to be
@@ -32,13 +32,13 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
         proposal: the plan and what it was chosen for.
         host: the measured speed of this machine; None: it was not measured.
     """
-    from fedtally import report
+    from fedtally.answer import fields
     from fedtally.recovery.decoding import resting
 
     chosen, target = proposal.plan, proposal.target
     return {
         "schema": "fedtally-proposal/1",
-        "plan": report.plan_fields(chosen),
+        "plan": fields.plan_fields(chosen),
         "missing_keys": list(chosen.missing_keys),
         "validity": _validity_fields(chosen) if chosen.is_two_server else None,
         "target": target.to_dict(),
@@ -49,7 +49,7 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
         "usual": _plan_fields(proposal.usual()),
         **{f"by_{name}": _plan_fields(proposal.relying_on(name)) for name in resting()},
         "message": proposal.size.message,
-        "privacy": report.privacy_fields(chosen),
+        "privacy": fields.privacy_fields(chosen),
         "silos": _silo_fields(proposal) if chosen.is_of_silos else None,
         "bill": proposal.bill(host).to_dict() | {"calibrated": host is not None},
         "neighbours": [
@@ -126,21 +126,20 @@ def screen(
     from rich.console import Group
     from rich.text import Text
 
-    from fedtally import report
-    from fedtally.report import plan_words
+    from fedtally.answer import plan_words, screen, tables, wording
 
     plan, bill = proposal.plan, proposal.bill(host)
     is_marked = plan.privacy is not None and plan.privacy.not_private
     rows: list[tuple[str, RenderableType]] = [
-        ("Bytes", report.short_cost(plan)),
+        ("Bytes", wording.short_cost(plan)),
         ("Error", plan_words.error(proposal)),
         ("Privacy", Text(plan_words.privacy(plan), style="yellow" if is_marked else "")),
         *_names(proposal, bill)[:1],
         ("Cost", plan_words.effort(proposal, bill)),
     ]
-    parts = [report.heading(plan_words.title(plan)), Text()]
+    parts = [tables.heading(plan_words.title(plan)), Text()]
     return Group(
-        *parts, report.facts([*rows, *_noted(_cautions(proposal)), *report.next_rows(hints)])
+        *parts, tables.facts([*rows, *_noted(_cautions(proposal)), *screen.next_rows(hints)])
     )
 
 
@@ -155,21 +154,20 @@ def view(proposal: Proposal, host: Host | None) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from fedtally import report
-    from fedtally.report import plan_words
+    from fedtally.answer import plan_words, tables, wording
 
     chosen, bill = proposal.plan, proposal.bill(host)
     rows: list[tuple[str, RenderableType]] = [*_account(proposal, bill)]
     return Group(
-        report.heading(plan_words.title(chosen)),
+        tables.heading(plan_words.title(chosen)),
         Text(),
-        report.facts([*rows, *_noted(_notes(proposal, host))]),
+        tables.facts([*rows, *_noted(_notes(proposal, host))]),
         Text(),
-        report.heading("What it costs"),
+        tables.heading("What it costs"),
         Text(),
-        _stages(bill, report.who(chosen)),
+        _stages(bill, wording.who(chosen)),
         Text(),
-        report.heading("What other sizes cost"),
+        tables.heading("What other sizes cost"),
         Text(),
         _neighbours(proposal, host),
     )
@@ -177,11 +175,11 @@ def view(proposal: Proposal, host: Host | None) -> RenderableType:
 
 def _account(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     """Return the rows of the whole account of a plan, without notes and tables."""
-    from fedtally import report
+    from fedtally.answer import wording
 
     chosen, target = proposal.plan, proposal.target
-    heading, sketch = report.encoded(chosen)
-    linf, expected = report.points(target.linf), report.points(proposal.linf)
+    heading, sketch = wording.encoded(chosen)
+    linf, expected = wording.points(target.linf), wording.points(proposal.linf)
     chance = f"{100 * target.failure_probability:.3g} %"
     asked = f"largest error of all frequencies {linf}, exceeded in at most {chance} of campaigns"
     if proposal.names is not None and proposal.names.least <= proposal.names.threshold:
@@ -199,7 +197,7 @@ def _account(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
         ("Target", asked),
         ("", f"{how}; predicted {expected}{_if(proposal)}"),
         *_frequencies(proposal),
-        ("Upload", report.cost(chosen)),
+        ("Upload", wording.cost(chosen)),
         *_names(proposal, bill),
         *_privacy(proposal, bill),
         *_secure_sum(proposal),
@@ -220,7 +218,7 @@ def write_page(
         path: the file, which ends in .html.
         report: called with a stage, the sizes that are done, and all.
     """
-    from fedtally.report import plan_page
+    from fedtally.answer import plan_page
 
     account = _account(proposal, proposal.bill(host))
     said = plan_page.Said(account, _cautions(proposal), console.command_line())
@@ -238,8 +236,8 @@ def _if(proposal: Proposal) -> str:
 
 def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
     """Return the rows on frequencies: what the target takes them to be, and what others do."""
-    from fedtally import report
-    from fedtally.planner import hardest
+    from fedtally.answer import wording
+    from fedtally.plan.frequencies import hardest
     from fedtally.recovery.decoding import resting
 
     plan, found, usual = proposal.plan, proposal.shapes(), proposal.usual()
@@ -249,8 +247,8 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
         like = proposal.target.frequencies
         said = f"{_ASSUMED}; if they do not" if like is None else f"like {like}; if they are not"
         return [("Frequencies", f"{said}, the target may be missed")]
-    shapes = f"{report.counted(found.hardest.items, 'item')} of equal frequency"
-    listed = "; ".join(f"{name} {report.points(linf)}" for name, linf in found.named.items())
+    shapes = f"{wording.counted(found.hardest.items, 'item')} of equal frequency"
+    listed = "; ".join(f"{name} {wording.points(linf)}" for name, linf in found.named.items())
     if not proposal.is_for_any:
         like = proposal.target.frequencies
         rows = [
@@ -258,13 +256,15 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
                 "Frequencies",
                 f"assumed to be like {like}; if they are not, the target may be missed",
             ),
-            ("", f"predicted for the hardest, {shapes}: {report.points(found.hardest.linf)}"),
+            ("", f"predicted for the hardest, {shapes}: {wording.points(found.hardest.linf)}"),
             ("", f"predicted for others: {listed}"),
         ]
         for name in resting():
             smaller = proposal.relying_on(name)
             if smaller is not None and smaller.bytes_per_client <= _WORTH * plan.bytes_per_client:
-                would = f"{report.dimensions(smaller)} and {report.size(smaller.bytes_per_client)}"
+                would = (
+                    f"{wording.dimensions(smaller)} and {wording.size(smaller.bytes_per_client)}"
+                )
                 said = f"if they are sure, --recovery {name} would take {would}"
                 rows.append(("", said))
         return rows
@@ -273,17 +273,16 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
         ("", f"predicted for others: {listed}"),
     ]
     if usual is not None:
-        cost = report.size(usual.bytes_per_client)
+        cost = wording.size(usual.bytes_per_client)
         like = f"--like {hardest.USUAL},d={plan.domain_size}"
-        saves = f"{like} would take {report.dimensions(usual)} and {cost}"
+        saves = f"{like} would take {wording.dimensions(usual)} and {cost}"
         rows.append(("", f"if you know that they are easier, say so: {saves}"))
     return rows
 
 
 def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     """Return the rows on the names that are read, where nobody has the list of candidates."""
-    from fedtally import report
-    from fedtally.report import plan_words
+    from fedtally.answer import plan_words, wording
 
     found, plan = proposal.names, proposal.plan
     if found is None:
@@ -294,7 +293,7 @@ def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
         number = math.ceil(frequency * found.clients)
         return "no number of clients" if math.isinf(frequency) else f"about {number:,} {whom}"
 
-    bytes_of = report.counted(found.length, "byte")
+    bytes_of = wording.counted(found.length, "byte")
     if math.isinf(found.theta_name):
         read = f"names of {bytes_of} cannot be read, whoever holds them"
     else:
@@ -317,8 +316,8 @@ def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     ]
     if proposal.one_release is not None:
         size, alone = proposal.one_release
-        releases = report.counted(len(plan.releases), "release")
-        cost = report.size(size)
+        releases = wording.counted(len(plan.releases), "release")
+        cost = wording.size(size)
         said = (
             f"so with {releases}; one release would name {alone.named:.0%}, for {cost} of a client"
         )
@@ -330,10 +329,10 @@ def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
 
 def _clients(proposal: Proposal) -> list[tuple[str, str]]:
     """Return the rows on the clients, and on what is special of silos."""
-    from fedtally import report
+    from fedtally.answer import wording
 
     plan = proposal.plan
-    rounds = report.counted(plan.num_rounds, "round")
+    rounds = wording.counted(plan.num_rounds, "round")
     if not plan.is_of_silos:
         return [("Clients", f"{plan.num_clients:,} in {rounds}")]
     found = _silo_fields(proposal)
@@ -347,7 +346,7 @@ def _clients(proposal: Proposal) -> list[tuple[str, str]]:
         )
     ]
     if found["fitting"] is not None:
-        from fedtally.planner.silos import in_ranges
+        from fedtally.plan.silos import in_ranges
 
         fitting = "; ".join(
             f"{in_ranges(each['silos'])} with up to {100 * each['max_dropout']:g} % dropouts"
@@ -372,7 +371,7 @@ def _size_learnt(proposal: Proposal) -> str:
 
 def _silo_fields(proposal: Proposal) -> dict[str, Any]:
     """Return what a proposal says of silos: which numbers fit, and what a sum shows of one."""
-    from fedtally.planner.silos import fitting_numbers, size_shown
+    from fedtally.plan.silos import fitting_numbers, size_shown
     from fedtally.secagg.config import SecAggConfig
 
     plan, fitting = proposal.plan, None
@@ -393,15 +392,15 @@ def _silo_fields(proposal: Proposal) -> dict[str, Any]:
 
 def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     """Return the rows on the plan's privacy; where clients add noise, on that of every cohort."""
-    from fedtally import report
+    from fedtally.answer import wording
 
     if bill.method == "ideal":
-        return report.privacy_rows(proposal.plan)
-    return report.privacy_rows(proposal.plan, {"method": bill.method, "cohorts": bill.sums})
+        return wording.privacy_rows(proposal.plan)
+    return wording.privacy_rows(proposal.plan, {"method": bill.method, "cohorts": bill.sums})
 
 
 def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
-    from fedtally import report
+    from fedtally.answer import wording
     from fedtally.secagg.config import SecAggConfig
 
     agreed = proposal.plan.secure_sum
@@ -413,17 +412,17 @@ def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
                 "Secure sum",
                 f"two servers that do not collude; at least {agreed.min_batch:,} clients in a sum",
             ),
-            ("", report.validity(agreed.validity)),
+            ("", wording.validity(agreed.validity)),
         ]
     p = agreed.parameters
-    graph, whom = p.graph(p.n_max), report.who(proposal.plan)
+    graph, whom = p.graph(p.n_max), wording.who(proposal.plan)
     sizes = in_range(p.n_min, p.n_max)
     text = (
         f"secagg, {p.adversary}: cohorts of {sizes} {whom}s,"
         f" {graph.neighbours} neighbours, up to {p.corrupt:,} corrupt, up to"
         f" {p.max_dropout_ppm / 1e4:g} % may drop out"
     )
-    return [("Secure sum", text), ("", report.honesty(p.honest_survivors))]
+    return [("Secure sum", text), ("", wording.honesty(p.honest_survivors))]
 
 
 def _cautions(proposal: Proposal) -> list[str]:
@@ -512,8 +511,7 @@ def _on_histogram(proposal: Proposal) -> list[str]:
 
 
 def _stages(bill: Bill, unit: str) -> RenderableType:
-    from fedtally import report
-    from fedtally.report import plan_words
+    from fedtally.answer import plan_words, tables
 
     rows: list[tuple[str, Sequence[float]]] = [
         (
@@ -540,11 +538,11 @@ def _stages(bill: Bill, unit: str) -> RenderableType:
         ("the server", "sends", _bytes, 1),
         ("the server", "CPU", plan_words.seconds, 0),
     )
-    return report.FittedTable(
+    return tables.FittedTable(
         heading="stage",
-        names=[report.printable(name) for name, _ in rows],
+        names=[tables.printable(name) for name, _ in rows],
         after=[
-            report.Column(name, [shown(figures[place]) for _, figures in rows], rank, True, group)
+            tables.Column(name, [shown(figures[place]) for _, figures in rows], rank, True, group)
             for place, (group, name, shown, rank) in enumerate(columns)
         ],
         noun="stages",
@@ -553,35 +551,34 @@ def _stages(bill: Bill, unit: str) -> RenderableType:
 
 
 def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
-    from fedtally import report
-    from fedtally.report import plan_words
+    from fedtally.answer import plan_words, tables, wording
 
-    unit = report.who(proposal.plan)
+    unit = wording.who(proposal.plan)
     # by width, and not by error: a wider sketch may have the larger predicted error by chance
     listed = sorted(
         [(proposal.plan, proposal.linf), *proposal.neighbours], key=lambda pair: pair[0].width
     )
-    digits = report.decimals([error for _, error in listed])
+    digits = wording.decimals([error for _, error in listed])
     rows = []
     for other, error in listed:
         mark = " (the plan)" if other is proposal.plan else ""
         cost = proposal.bill(host, other)
         rows.append(
             (
-                f"{report.dimensions(other)}{mark}",
-                report.size(cost.upload_bytes),
+                f"{wording.dimensions(other)}{mark}",
+                wording.size(cost.upload_bytes),
                 plan_words.seconds(cost.client_seconds),
-                report.size(cost.received_bytes),
+                wording.size(cost.received_bytes),
                 plan_words.seconds(cost.server_seconds + cost.decoding_seconds),
-                report.points(error, digits).removesuffix(" points"),
+                wording.points(error, digits).removesuffix(" points"),
             )
         )
     if proposal.minimax is not None:  # no exact vector has names of strings that nobody lists
         worst, cost_of_worst = proposal.minimax
         name = f"{worst.rows} x {worst.width:,} (minimax)"
-        rows.append((name, report.size(cost_of_worst), "", "", "", ""))
+        rows.append((name, wording.size(cost_of_worst), "", "", "", ""))
         exact = "0.00" if proposal.plan.privacy is None else "noise"
-        one_hot = report.size(proposal.plan.one_hot_bytes_per_client)
+        one_hot = wording.size(proposal.plan.one_hot_bytes_per_client)
     if proposal.minimax is not None and not proposal.plan.is_histogram:
         rows.append(("one-hot vector", one_hot, "", "", "", exact))
     columns = (  # with the order in which they go where there is no room for all
@@ -592,11 +589,11 @@ def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
         ("", "largest\nerror in\npoints", 0),
     )
     is_mixed = proposal.plan.is_histogram  # beside it stand sketches
-    return report.FittedTable(
+    return tables.FittedTable(
         heading="size" if is_mixed else "sketch",
-        names=[report.printable(row[0]) for row in rows],
+        names=[tables.printable(row[0]) for row in rows],
         after=[
-            report.Column(name, [row[place] for row in rows], rank, True, group)
+            tables.Column(name, [row[place] for row in rows], rank, True, group)
             for place, (group, name, rank) in enumerate(columns, 1)
         ],
         noun="sizes" if is_mixed else "sketches",
@@ -604,25 +601,25 @@ def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
 
 
 def _bytes(number: float) -> str:
-    from fedtally import report
+    from fedtally.answer import wording
 
-    return report.size(number) if number else ""
+    return wording.size(number) if number else ""
 
 
 def plot(proposal: Proposal, path: str) -> None:
     """Draw the plan's error and bytes on the curves of other widths."""
-    from fedtally import charts, report
+    from fedtally.answer import charts, wording
 
     chosen, target = proposal.plan, proposal.target
     exact = "one-hot (exact)" if chosen.privacy is None else "one-hot"
     costs = {} if chosen.is_histogram else {exact: float(chosen.one_hot_bytes_per_client)}
     title = (
-        f"{report.counted(chosen.num_clients, report.who(chosen))} in"
-        f" {report.counted(chosen.num_rounds, 'round')}, {target.recovery} recovery\npredicted,"
+        f"{wording.counted(chosen.num_clients, wording.who(chosen))} in"
+        f" {wording.counted(chosen.num_rounds, 'round')}, {target.recovery} recovery\npredicted,"
         f" exceeded in {100 * target.failure_probability:.3g} %"
     )
     mark = charts.Point(chosen.bytes_per_client, proposal.linf, proposal.linf, proposal.linf)
-    name = f"the plan, {report.dimensions(chosen)}"
+    name = f"the plan, {wording.dimensions(chosen)}"
     charts.error_against_bytes(
         {},
         costs,

@@ -59,8 +59,8 @@ def query(
     ITEM must be one of them. Otherwise it may be any string. Put -- before an ITEM that starts with
     a dash.
     """
-    from fedtally import report
-    from fedtally.result import Result
+    from fedtally.answer import fields, screen
+    from fedtally.answer.result import Result
 
     saved = Result.load(result)
     loaded = saved.decoded(recovery=recovery, confidence=confidence, intervals=intervals)
@@ -74,26 +74,26 @@ def query(
         console.note(f"auto: decoded by {loaded.recovery} recovery{before}", quiet=as_json)
     estimates = loaded.estimates(as_named(loaded.domain, named))
     if as_json:
-        fields = {
+        answer = {
             "fingerprint": loaded.plan.fingerprint,
             "num_clients": loaded.num_clients,
             "num_contributions": loaded.num_contributions,
             "recovery": loaded.recovery,
             "objective": loaded.objective,
-            "intervals": report.intervals_fields(loaded),
-            "error": report.error_fields(estimates),
-            "privacy": report.privacy_fields(loaded.plan, loaded.secure_sum),
+            "intervals": fields.intervals_fields(loaded),
+            "error": fields.error_fields(estimates),
+            "privacy": fields.privacy_fields(loaded.plan, loaded.secure_sum),
             "warnings": list(loaded.warnings),
         }
         console.show_json(
             {
                 "schema": "fedtally-query/2",
-                **fields,
-                "estimates": [report.estimate_fields(estimate) for estimate in estimates],
+                **answer,
+                "estimates": [fields.estimate_fields(estimate) for estimate in estimates],
             }
         )
     else:
-        console.show(report.answer(loaded, (), estimates, details=details))
+        console.show(screen.answer(loaded, (), estimates, details=details))
 
 
 @click.command(
@@ -119,8 +119,8 @@ def report(result: str, output: str | None, title: str | None, top: int) -> None
 
     `fedtally merge --report` writes that of several results together.
     """
-    from fedtally.report import Head, check_report_path, write_page
-    from fedtally.result import Result
+    from fedtally.answer.page import Head, check_report_path, write_page
+    from fedtally.answer.result import Result
 
     path = str(Path(result).with_suffix(".html")) if output is None else output
     console.check_files([path], [result])
@@ -180,37 +180,38 @@ def _lines(path: str) -> list[str]:
 @json_option
 def inspect(file: str, losses: str | None, as_json: bool) -> None:
     """Show what is in a plan (.toml, .json), a sketch or a result, and its fingerprint."""
-    from fedtally import report
+    from fedtally.answer import fields, tables, wording
 
     console.check_files([losses], [file])
-    kind, fields = _describe(file)
+    kind, facts = _describe(file)
     if losses is not None:
         _write_losses(kind, file, losses)
     if as_json:
-        console.show_json({"schema": "fedtally-inspect/1", "kind": kind, **fields})
+        console.show_json({"schema": "fedtally-inspect/1", "kind": kind, **facts})
         return
-    fingerprint, warnings = fields.pop("fingerprint"), fields.pop("warnings", [])
-    private = fields.get("privacy")
+    fingerprint, warnings = facts.pop("fingerprint"), facts.pop("warnings", [])
+    private = facts.get("privacy")
     if private is not None:
-        fields["privacy"] = f"{report.guarantee(private)}; population {private['population']}"
-    of_silos = fields.get("people", 1) > 1
+        facts["privacy"] = f"{wording.guarantee(private)}; population {private['population']}"
+    of_silos = facts.get("people", 1) > 1
     rows = [
-        (report.field_name(name, of_silos), report.printable(_readable(name, value)))
-        for name, value in report.told(fields).items()
+        (fields.field_name(name, of_silos), tables.printable(_readable(name, value)))
+        for name, value in fields.told(facts).items()
     ]
-    rows += [("warning", report.printable(warning)) for warning in warnings]
-    console.show(report.heading(f"{kind.capitalize()} {file}"))
-    console.show(report.printable(f"fingerprint {fingerprint}"))
-    console.show(report.facts(rows))
+    rows += [("warning", tables.printable(warning)) for warning in warnings]
+    console.show(tables.heading(f"{kind.capitalize()} {file}"))
+    console.show(tables.printable(f"fingerprint {fingerprint}"))
+    console.show(tables.facts(rows))
 
 
 def _write_losses(kind: str, file: str, path: str) -> None:
     """Write the privacy loss distribution that the plan of a file guarantees, as a table."""
     import pyarrow as pa
 
+    from fedtally.answer.files import check_export_path, write_table
+    from fedtally.answer.result import Result
     from fedtally.plan import Plan
     from fedtally.privacy.accounting import privacy_loss
-    from fedtally.result import Result, check_export_path, write_table
 
     check_export_path(path)
     readers: dict[str, Callable[[], Plan | None]] = {
@@ -229,8 +230,8 @@ def _write_losses(kind: str, file: str, path: str) -> None:
 
 def _describe(file: str) -> tuple[str, dict[str, Any]]:
     """Return the kind of a file and its fields."""
+    from fedtally.answer.provenance import SCHEMA as RESULT
     from fedtally.base import archive
-    from fedtally.result import SCHEMA as RESULT
     from fedtally.sketch.count_sketch import SCHEMA as SKETCH
 
     if Path(file).suffix.lower() in (".toml", ".json"):
@@ -250,27 +251,29 @@ def _describe(file: str) -> tuple[str, dict[str, Any]]:
 
 
 def _plan_fields(file: str) -> dict[str, Any]:
-    from fedtally import report
+    from fedtally.answer import fields
     from fedtally.plan import Plan, Target
 
     plan = Plan.load(file)
-    return report.plan_fields(plan) | {
+    return fields.plan_fields(plan) | {
         "max_round_clients": plan.max_round_clients,
         "max_items": plan.max_items,
         "secure_sum": "ideal" if plan.secure_sum is None else plan.secure_sum.method,
         "missing_keys": list(plan.missing_keys),
-        "privacy": report.privacy_fields(plan),
+        "privacy": fields.privacy_fields(plan),
         "target": Target.fields_of(plan.target),
         "domain": dict(plan.domain),
     }
 
 
 def _result_fields(file: str) -> dict[str, Any]:
-    from fedtally import report
-    from fedtally.result import Result  # with all decoders and SciPy: the others need neither
+    from fedtally.answer import fields
+    from fedtally.answer.result import (
+        Result,  # with all decoders and SciPy: the others need neither
+    )
 
     result = Result.load(file)
-    return report.plan_fields(result.plan) | {
+    return fields.plan_fields(result.plan) | {
         "max_items": result.plan.max_items,
         "recovery": result.recovery,
         "objective": result.objective,
@@ -281,7 +284,7 @@ def _result_fields(file: str) -> dict[str, Any]:
         "num_silos": result.num_silos if result.plan.is_of_silos else None,
         "secure_sum": result.secure_sum["method"],
         "rounds_landed": len(result.sketches),
-        "privacy": report.privacy_fields(result.plan, result.secure_sum),
+        "privacy": fields.privacy_fields(result.plan, result.secure_sum),
         "missing": result.missing,
         "domain": dict(result.plan.domain),
         "evaluation": result.evaluation_fields,
@@ -307,14 +310,14 @@ def _sketch_fields(file: str) -> dict[str, Any]:
 
 
 def _readable(name: str, value: Any) -> str:
-    from fedtally import report
+    from fedtally.answer import fields, wording
 
     if name.endswith("bytes_per_client"):
-        size = report.size(value)
+        size = wording.size(value)
         return size if size == f"{value} B" else f"{size} ({value:,} bytes)"
     if isinstance(value, dict):
         return "; ".join(
-            f"{report.field_name(key)}: {_readable(key, part)}" for key, part in value.items()
+            f"{fields.field_name(key)}: {_readable(key, part)}" for key, part in value.items()
         )
     if isinstance(value, list):
         return "; ".join(map(str, value)) or "none"

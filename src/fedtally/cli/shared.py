@@ -119,19 +119,19 @@ def check_outputs(options: dict[str, Any], *names: str) -> None:
 
 
 def _check_table(path: str) -> None:
-    from fedtally.result import check_export_path
+    from fedtally.answer.files import check_export_path
 
     check_export_path(path)
 
 
 def _check_chart(path: str) -> None:
-    from fedtally import charts
+    from fedtally.answer import charts
 
     charts.check(path)
 
 
 def _check_page(path: str) -> None:
-    from fedtally.report import check_report_path
+    from fedtally.answer.page import check_report_path
 
     check_report_path(path)
 
@@ -155,7 +155,7 @@ def read_name_length(options: dict[str, Any], domain: OpenStrings) -> int:
     Raises:
         InvalidInputError: longer than the longest that can be read.
     """
-    from fedtally.planner.names import NAME_LENGTH
+    from fedtally.plan.names import NAME_LENGTH
 
     if options["name_length"] is None:
         return min(NAME_LENGTH, domain.max_length)
@@ -179,7 +179,7 @@ def read_open_domain(
     """
     from fedtally.domain import OpenStrings
     from fedtally.domain.open_strings import USUAL_LENGTH
-    from fedtally.planner.rules import check, given, unmet
+    from fedtally.plan.rules import check, given, unmet
 
     length, form = options["max_length"], options["normalise"]
     if options["domain"] == OpenStrings.kind:

@@ -36,8 +36,8 @@ def show(output: str, seed: int | None) -> None:
     The page holds 200 real uploads of the secure sum, adds them up, and shows what epsilon hides.
     It works offline.
     """
+    from fedtally.answer.show_page import show_page
     from fedtally.base.archive import replacing
-    from fedtally.report.show import show_page
     from fedtally.simulation.demonstration import demonstrate
 
     target = Path(output)

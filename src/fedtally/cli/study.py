@@ -143,7 +143,7 @@ def simulate(source: str, **options: Any) -> int:
 
 
 def _compare(source: str, options: dict[str, Any]) -> StudyResult:
-    from fedtally.planner.rules import check, unmet
+    from fedtally.plan.rules import check, unmet
     from fedtally.recovery.decoding import recovery_of
     from fedtally.studies import schedules as engine
 
@@ -172,7 +172,7 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
 def _test_plan(source: str, options: dict[str, Any]) -> int:
     """Check a plan against its target; return 1 if the target is missed, else 0."""
     from fedtally.plan import Plan
-    from fedtally.planner.rules import check, unmet
+    from fedtally.plan.rules import check, unmet
     from fedtally.studies import validation as engine
 
     typed = _typed(options)
@@ -192,7 +192,7 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
 
 def _test_open(source: str, options: dict[str, Any]) -> int:
     """Plan for the clients of the source, and check that plan; return 1 if it misses, else 0."""
-    from fedtally.planner.rules import check, unmet
+    from fedtally.plan.rules import check, unmet
     from fedtally.simulation.simulation import Simulation
     from fedtally.studies import validation as engine
 
@@ -266,7 +266,7 @@ def _plot(found: StudyResult, path: str) -> None:
     """Draw medians with bands from the 10 % to the 90 % quantile of the repeats."""
     import numpy as np
 
-    from fedtally import charts, report
+    from fedtally.answer import charts, wording
 
     study = found.study
     curves: dict[str, list[charts.Point]] = {}
@@ -283,7 +283,7 @@ def _plot(found: StudyResult, path: str) -> None:
         curves.setdefault(comparison.method, []).append(
             charts.Point(comparison.bytes_per_client, middle, low, high)
         )
-    rounds = report.counted(study.num_rounds, "round")
+    rounds = wording.counted(study.num_rounds, "round")
     what = (
         f"{found.num_clients:,} clients in {rounds}, {study.rows} rows, {study.recovery} recovery"
     )
@@ -292,7 +292,7 @@ def _plot(found: StudyResult, path: str) -> None:
 
 
 def _document(found: StudyResult) -> dict[str, Any]:
-    from fedtally.result import RARE_ITEMS
+    from fedtally.answer.notes import RARE_ITEMS
     from fedtally.studies.own import fits_items
 
     study = found.study
@@ -317,7 +317,7 @@ def _view(found: StudyResult) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from fedtally import report
+    from fedtally.answer import tables, wording
 
     study, domain = found.study, found.domain
     sizes = (
@@ -327,7 +327,7 @@ def _view(found: StudyResult) -> RenderableType:
         (study.repeats, "repeat"),
     )
     title = ", ".join(
-        [*(report.counted(number, name) for number, name in sizes), f"{study.recovery} recovery"]
+        [*(wording.counted(number, name) for number, name in sizes), f"{study.recovery} recovery"]
     )
     rows = [
         (
@@ -342,7 +342,7 @@ def _view(found: StudyResult) -> RenderableType:
         ("Privacy", _privacy_in_words(found)),
         (
             "Candidates",
-            "; ".join(filter(None, [report.candidates(domain), report.collisions(domain)])),
+            "; ".join(filter(None, [wording.candidates(domain), wording.collisions(domain)])),
         ),
     ]
     noised = "exact" if study.privacy is None else "no collisions, the same privacy"
@@ -352,7 +352,7 @@ def _view(found: StudyResult) -> RenderableType:
         if c.width is None
     ]
     return Group(
-        report.heading(title), _table(found.comparisons()), Text(), report.facts([*rows, *exact])
+        tables.heading(title), _table(found.comparisons()), Text(), tables.facts([*rows, *exact])
     )
 
 
@@ -372,13 +372,13 @@ def _target(found: StudyResult) -> dict[str, Any]:
 
 
 def _privacy_in_words(found: StudyResult) -> str:
-    from fedtally import report
+    from fedtally.answer import wording
+    from fedtally.answer.notes import RARE_ITEMS
     from fedtally.privacy import NOT_PRIVATE
-    from fedtally.result import RARE_ITEMS
     from fedtally.studies.own import fits_items
 
     if found.study.privacy is None:
-        return report.NO_PRIVACY + (f"; {RARE_ITEMS}" if fits_items(found.study.recovery) else "")
+        return wording.NO_PRIVACY + (f"; {RARE_ITEMS}" if fits_items(found.study.recovery) else "")
     promised = _target(found)
     return (
         f"{NOT_PRIVATE}: the noise of epsilon {promised['epsilon']:g}, delta {promised['delta']:g} "
@@ -399,15 +399,15 @@ _RANKS = {
 
 def _table(comparisons: Sequence[Comparison]) -> RenderableType:
     """Return the errors of a comparison."""
-    from fedtally import report
+    from fedtally.answer import tables
 
     heads = [("", "width"), ("", "upload"), *((e, f) for e in _ERRORS for f in _FIGURES)]
     cells = zip(*(_figures(one, comparisons) for one in comparisons), strict=True)
-    return report.FittedTable(
+    return tables.FittedTable(
         heading="method",
-        names=[report.printable(one.method) for one in comparisons],
+        names=[tables.printable(one.method) for one in comparisons],
         after=[
-            report.Column(name, texts, rank=_RANKS.get((group, name), 0), group=group)
+            tables.Column(name, texts, rank=_RANKS.get((group, name), 0), group=group)
             for (group, name), texts in zip(heads, cells, strict=True)
         ],
         noun="methods",
@@ -415,18 +415,18 @@ def _table(comparisons: Sequence[Comparison]) -> RenderableType:
 
 
 def _figures(comparison: Comparison, all_of_them: Sequence[Comparison]) -> list[str]:
-    from fedtally import report
+    from fedtally.answer import wording
 
     cells = [
         "" if comparison.width is None else f"{comparison.width:,}",
-        report.size(comparison.bytes_per_client),
+        wording.size(comparison.bytes_per_client),
     ]
     if comparison.width is None and not any(comparison.linf):  # exact: no decimals of nothing
         return [*cells, *["0"] * 6]
-    largest = report.decimals(share for c in all_of_them for share in c.linf)
-    squared = report.decimals(share for c in all_of_them for share in c.l2)
-    errors = [report.points(error, largest) for error in comparison.linf] + [
-        report.points(error, squared) for error in comparison.l2
+    largest = wording.decimals(share for c in all_of_them for share in c.linf)
+    squared = wording.decimals(share for c in all_of_them for share in c.l2)
+    errors = [wording.points(error, largest) for error in comparison.linf] + [
+        wording.points(error, squared) for error in comparison.l2
     ]
     # six columns of errors leave no room for a unit, which stands below the table
     return [*cells, *(text.removesuffix(" points") for text in errors)]

@@ -44,15 +44,15 @@ def write_files(
 
 def document(found: TrialResult) -> dict[str, Any]:
     """Return the JSON document of a simulated plan."""
-    from fedtally import report
+    from fedtally.answer import fields
     from fedtally.plan import Target
 
     trial, target, verdict = found.trial, found.trial.plan.target, found.verdict
     return {
         "schema": "fedtally-validation/1",
         "warnings": list(found.warnings),
-        "plan": report.plan_fields(trial.plan),
-        "privacy": report.privacy_fields(trial.study_plan),
+        "plan": fields.plan_fields(trial.plan),
+        "privacy": fields.privacy_fields(trial.study_plan),
         "domain": found.domain.describe(),
         "source_clients": found.num_clients,
         "drawn_with_replacement": found.is_drawn,
@@ -90,7 +90,7 @@ def view(found: TrialResult) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from fedtally import report
+    from fedtally.answer import tables, wording
 
     trial, plan = found.trial, found.trial.plan
     sizes = (
@@ -98,25 +98,27 @@ def view(found: TrialResult) -> RenderableType:
         (found.domain.size, "candidate"),
         (plan.num_rounds, "round"),
     )
-    counted = [report.counted(number, name) for number, name in (*sizes, (trial.repeats, "repeat"))]
+    counted = [
+        wording.counted(number, name) for number, name in (*sizes, (trial.repeats, "repeat"))
+    ]
     rows: list[tuple[str, RenderableType]] = [
         *_promise(found),
         *_names(found),
         ("Clients", _clients(found)),
-        ("Upload", report.cost(plan)),
-        report.encoded(plan),
+        ("Upload", wording.cost(plan)),
+        wording.encoded(plan),
         *_private(trial.study_plan),
         (
             "Candidates",
             "; ".join(
-                filter(None, [report.candidates(found.domain), report.collisions(found.domain)])
+                filter(None, [wording.candidates(found.domain), wording.collisions(found.domain)])
             ),
         ),
         ("Plan", plan.fingerprint[:16]),
         *(("Note", Text(note, style="yellow")) for note in found.warnings),
     ]
     title = ", ".join([*counted, f"{trial.decoder} recovery"])
-    return Group(report.heading(title), _table(found), Text(), report.facts(rows))
+    return Group(tables.heading(title), _table(found), Text(), tables.facts(rows))
 
 
 def _levels(found: TrialResult) -> list[float]:
@@ -128,10 +130,10 @@ def _levels(found: TrialResult) -> list[float]:
 
 def _private(plan: Plan) -> list[tuple[str, str]]:
     """Return the rows on privacy: those of a real campaign, since a simulation protects nobody."""
-    from fedtally import report
+    from fedtally.answer import wording
     from fedtally.privacy import NOT_PRIVATE
 
-    rows = report.privacy_rows(plan)
+    rows = wording.privacy_rows(plan)
     if plan.privacy is None:
         return rows
     name, said = rows[0]
@@ -140,18 +142,18 @@ def _private(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _table(found: TrialResult) -> Table:
-    from fedtally import report
+    from fedtally.answer import tables, wording
 
     rows = [(_named(p), found.quantile(p), found.predicted(p)) for p in _levels(found)]
     rows.append((f"worst of {found.trial.repeats:,}", float(found.errors.max()), None))
-    digits = report.decimals(error for _, *errors in rows for error in errors if error is not None)
-    table = report.new_table()
+    digits = wording.decimals(error for _, *errors in rows for error in errors if error is not None)
+    table = tables.new_table()
     table.add_column("largest error", style="bold", no_wrap=True)
     for name in ("simulated", "predicted"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, *errors in rows:
         table.add_row(
-            name, *("" if error is None else report.points(error, digits) for error in errors)
+            name, *("" if error is None else wording.points(error, digits) for error in errors)
         )
     return table
 
@@ -198,9 +200,9 @@ def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
     """Return the rows on the names that were read, where the domain is open."""
     from rich.text import Text
 
-    from fedtally import report
+    from fedtally.answer import wording
 
-    recall, repeats = found.recall, report.counted(found.trial.repeats, "repeat")
+    recall, repeats = found.recall, wording.counted(found.trial.repeats, "repeat")
     if recall is None:
         return []
     target = found.trial.plan.target
@@ -225,9 +227,9 @@ def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
 
 def _shown(verdict: Verdict) -> str:
     """Return what so many repeats can show, in words."""
-    from fedtally import report
+    from fedtally.answer import wording
 
-    repeats = report.counted(verdict.repeats, "repeat")
+    repeats = wording.counted(verdict.repeats, "repeat")
     if verdict.detectable is None:
         return f"{repeats} cannot show that the target is missed: take more"
     return (
@@ -260,7 +262,7 @@ def plot(found: TrialResult, path: str) -> None:
     """Draw the plan on the predicted errors of other widths, with a band up to its target."""
     import numpy as np
 
-    from fedtally import charts, report
+    from fedtally.answer import charts, wording
     from fedtally.privacy import NOT_PRIVATE
 
     plan = found.trial.plan
@@ -272,7 +274,7 @@ def plot(found: TrialResult, path: str) -> None:
         f"predicted, {_named(p)}": found.curve(p) for p in sorted({0.5, promised}, reverse=True)
     }
     title = (
-        f"{plan.num_clients:,} clients, {plan.schedule}, {report.dimensions(plan)},"
+        f"{plan.num_clients:,} clients, {plan.schedule}, {wording.dimensions(plan)},"
         f" {found.trial.decoder}"
     )
     charts.error_against_bytes(

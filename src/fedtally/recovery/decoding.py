@@ -62,7 +62,7 @@ def recovery_of(
         domain_size: candidates.
         rows: of the sketch.
         encoding: how items become counters.
-        batches: of rounds.
+        batches: of rounds, of those that landed, or of a plan's.
         planned: whether it is the decoder whose error a plan rests on, or an open domain's: there
             "auto" is no belief propagation.
 

@@ -16,7 +16,7 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.quantiles import median
 from fedtally.sketch import CountSketch, ScheduleKind, SketchSpec, check_compatible
-from fedtally.sketch.hashing import SIGNS_PER_GROUP, tabulation_tables
+from fedtally.sketch.hashing import SIGNS_PER_GROUP, tables_of_batches
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -95,6 +95,16 @@ def check_landed(sketches: Sequence[CountSketch]) -> SketchSpec:
     return sketches[0].spec
 
 
+def landed_batches(spec: SketchSpec, sketches: Sequence[CountSketch]) -> list[int]:
+    """Return the batches of rounds of which a sum landed, rising.
+
+    >>> spec = SketchSpec(rows=1, width=2, schedule="hybrid", num_rounds=2**20, seed=bytes(32))
+    >>> landed_batches(spec, [CountSketch(spec, 70_000), CountSketch(spec, 3)])
+    [3, 70000]
+    """
+    return sorted({spec.schedule.batch_of(s.round, spec.num_rounds) for s in sketches})
+
+
 class Summed:
     """A decoder that adds the numbers of several decoders."""
 
@@ -119,10 +129,13 @@ class Summed:
 class Landed:
     """The landed sums, by batches of rounds with equal hashes.
 
+    Batches of which nothing landed have no place here, so their number costs nothing.
+
     Attributes:
         spec: the spec of all sketches.
         fresh: whether every batch has locations of its own.
-        clients: float64 [batches], the clients of each batch; a batch that did not land has none.
+        batches: the batches that landed, rising.
+        clients: float64 [batches], the clients of each batch.
         weights: float64 [batches], the shares of all clients.
         num_clients: the number of all clients.
         frequencies: float64 [rows, width, batches], sums divided by clients. The batches of one
@@ -130,33 +143,28 @@ class Landed:
     """
 
     def __init__(self, spec: SketchSpec, sketches: Sequence[CountSketch]) -> None:
-        batch_of = {s.round: spec.schedule.batch_of(s.round, spec.num_rounds) for s in sketches}
         self.spec = spec
         self.fresh = spec.schedule.kind is ScheduleKind.FRESH
-        # Under other schedules the place of a batch is the place of its sign bit. So batches that
-        # did not land keep their places.
-        kept = sorted(batch_of.values()) if self.fresh else range(spec.num_batches)
-        place = {batch: index for index, batch in enumerate(kept)}
+        self.batches = landed_batches(spec, sketches)
+        place = {batch: index for index, batch in enumerate(self.batches)}
         self.clients = np.zeros(len(place))
         self.frequencies = np.zeros((spec.rows, spec.width, len(place)))
         for sketch in sketches:
-            self.frequencies[..., place[batch_of[sketch.round]]] += sketch.counters
-            self.clients[place[batch_of[sketch.round]]] += sketch.num_clients
+            own = place[spec.schedule.batch_of(sketch.round, spec.num_rounds)]
+            self.frequencies[..., own] += sketch.counters
+            self.clients[own] += sketch.num_clients
         if not self.clients.any():
             raise InvalidInputError(
                 "no client took part in any landed round: there is nothing to decode"
             )
         self.num_clients = int(self.clients.sum())
         self.weights = self.clients / self.clients.sum()
-        # Batches that did not land are all 0: dividing them by 1 leaves them so.
+        # Batches without clients are all 0: dividing them by 1 leaves them so.
         self.frequencies /= np.maximum(self.clients, 1.0)
         if self.fresh:
-            self._tables = [spec.round_hash(batch).location[None] for batch in kept]
+            self._tables = [spec.round_hash(batch).location[None] for batch in self.batches]
         else:
-            groups = range(-(-spec.num_batches // SIGNS_PER_GROUP))
-            self._tables = [
-                np.stack([tabulation_tables(spec.seed, spec.rows, group) for group in groups])
-            ]
+            self._tables = [tables_of_batches(spec.seed, spec.rows, self.batches)]
 
     @property
     def several(self) -> bool:

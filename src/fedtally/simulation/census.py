@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from fedtally.domain import Domain, IntegerRange, Names, OpenStrings, parse
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
-from fedtally.planner.design import Design
-from fedtally.planner.request import CampaignSpec
-from fedtally.planner.rules import check, given, unmet
+from fedtally.plan.design import Design
+from fedtally.plan.request import CampaignSpec
+from fedtally.plan.rules import check, given, unmet
 from fedtally.simulation.item_ids import Declared, Encoder, FromInput, Spelled, fate_outside
 from fedtally.simulation.partial import Rules, Tallied
 from fedtally.simulation.prefetch import read_ahead

@@ -22,8 +22,8 @@ from fedtally.crypto.keys import SigningKey
 from fedtally.domain import Names
 from fedtally.errors import FedtallyError
 from fedtally.plan import MAX_CLIENTS, Plan, Sums
-from fedtally.planner.privacy import Random
-from fedtally.planner.secure_sum import Keys, Summation
+from fedtally.plan.privacy import Random
+from fedtally.plan.secure_sum import Keys, Summation
 from fedtally.secagg import two_server
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import SecAggConfig, TwoServerConfig

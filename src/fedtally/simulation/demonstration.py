@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.answer.result import Result
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, carry, drive
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Dictionary
 from fedtally.plan import Plan
-from fedtally.planner.design import Design
-from fedtally.planner.secure_sum import Keys
+from fedtally.plan.design import Design
+from fedtally.plan.secure_sum import Keys
 from fedtally.privacy.accounting import most_detected, privacy_loss
-from fedtally.result import Result
 from fedtally.secagg import wire
 from fedtally.secagg.client import Client, MemoryJournal
 from fedtally.secagg.messages import Kind

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from fedtally.answer.result import Result
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.screening import Screen
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
-from fedtally.result import Result
 from fedtally.simulation.partial import Tallied, is_tally
 from fedtally.simulation.randomness import population_rng
 from fedtally.simulation.run import run

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, arg, opt
-from fedtally.planner.rules import OUTSIDE_TELLS, check, given, unmet
+from fedtally.plan.rules import OUTSIDE_TELLS, check, given, unmet
 from fedtally.simulation.census import declared, encoder_of
 from fedtally.simulation.estimate import is_input, source_of, suggests_keywords
 from fedtally.simulation.item_ids import fate_outside

@@ -17,7 +17,7 @@ from fedtally.campaign.screening import Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain, Names
 from fedtally.plan import Plan
-from fedtally.planner.secure_sum import Keys
+from fedtally.plan.secure_sum import Keys
 from fedtally.simulation.clipping import clip_rounds
 from fedtally.simulation.cohorts import joined, sum_rounds
 from fedtally.simulation.item_ids import add_items

@@ -17,13 +17,13 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from fedtally.answer.files import physical_memory
+from fedtally.answer.result import Progress, Result
 from fedtally.base.text import in_number
 from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.domain.columns import as_text
 from fedtally.errors import InvalidInputError, MemoryLimitError
-from fedtally.plan import Plan
-from fedtally.planner import rare_names
-from fedtally.result import Progress, Result, physical_memory
+from fedtally.plan import Plan, rare_names
 from fedtally.simulation import counted_unit, run_notes
 from fedtally.simulation.census import Census, declared, take_census
 from fedtally.simulation.randomness import campaign_seed

@@ -13,9 +13,9 @@ from fedtally.campaign.screening import Screen
 from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError, arg
 from fedtally.plan import Plan
-from fedtally.planner.request import CampaignSpec, Request
-from fedtally.planner.rules import check, given, unmet
-from fedtally.planner.silos import Silos
+from fedtally.plan.request import CampaignSpec, Request
+from fedtally.plan.rules import check, given, unmet
+from fedtally.plan.silos import Silos
 from fedtally.privacy.config import checked_epsilon
 from fedtally.secagg.config import SecureSum
 from fedtally.simulation.item_ids import fate_outside

@@ -21,15 +21,16 @@ import numpy.typing as npt
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, opt
-from fedtally.plan import Plan, Target
-from fedtally.planner import RISK, Size, encodings
-from fedtally.planner import names as open_names
-from fedtally.planner.design import DEFAULT_MAX_BYTES, Chosen, Design, fit_existing
-from fedtally.planner.names import Names
-from fedtally.planner.open_domain import Search
-from fedtally.planner.proposal import chosen_for, predict_linf
-from fedtally.planner.secure_sum import Keys
-from fedtally.planner.seeds import with_even_seed
+from fedtally.plan import Plan, Target, encodings
+from fedtally.plan import names as open_names
+from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design, fit_existing
+from fedtally.plan.names import Names
+from fedtally.plan.open_domain import Search
+from fedtally.plan.paper import Size
+from fedtally.plan.proposal import chosen_for, predict_linf
+from fedtally.plan.secure_sum import Keys
+from fedtally.plan.seeds import with_even_seed
+from fedtally.plan.sizes import RISK
 from fedtally.privacy.events import Event
 from fedtally.recovery.decoding import kind_of
 from fedtally.simulation.census import Census
@@ -48,7 +49,7 @@ from fedtally.simulation.truth import true_counts
 from fedtally.sketch import CountSketch
 
 if TYPE_CHECKING:
-    from fedtally.planner import Frequencies
+    from fedtally.plan.frequencies.distribution import Frequencies
 
 # Bytes of a pilot's sketch for a tau of 0.001. A smaller tau may have more items above it, and
 # needs more counters to tell them apart.
@@ -354,7 +355,7 @@ def pilot_size(
     >>> [pilot_size(Sizing.MODEL, None, 0.01, share)["max_bytes"] for share in (0.01, 0.02, 0.1)]
     [4000, 2000, 400]
     """
-    from fedtally.planner import Pilot
+    from fedtally.plan.frequencies.pilot import Pilot
 
     if sizing is Sizing.TWO_PHASE:
         return {"rows": Pilot.rows, "width": Pilot.width, "max_bytes": None}
@@ -381,8 +382,8 @@ def without_pilot(draft: Design, max_bytes: int | None) -> Sized | None:
     Raises:
         InvalidInputError: a histogram is asked for by name, and does not meet the target.
     """
-    from fedtally.planner import Frequencies
-    from fedtally.planner.proposal import unreachable
+    from fedtally.plan.frequencies.distribution import Frequencies
+    from fedtally.plan.proposal import unreachable
 
     tau = draft.spec.tau
     assert tau is not None
@@ -400,10 +401,10 @@ def possible_events(draft: Design) -> list[Event]:
 
     A ledger looks at them before the pilot: a campaign that cannot be paid for needs no pilot.
     """
-    from fedtally import theory
+    from fedtally.plan.paper import rows_for
 
     spec = draft.spec
-    paper = theory.rows_for(draft.domain.size, spec.failure_probability)
+    paper = rows_for(draft.domain.size, spec.failure_probability)
     rows = {spec.rows} if spec.rows else {paper, *kind_of(draft.recovery).planned_rows}
     plans = [
         draft.with_size(draft.example, each, _USUAL_WIDTH).plan()
@@ -422,7 +423,7 @@ def frequencies_of(plan: Plan, sketches: Sequence[CountSketch], domain: Domain) 
         sketches: the sums of the pilot, with their noise.
         domain: the candidates.
     """
-    from fedtally.planner import Frequencies
+    from fedtally.plan.frequencies.distribution import Frequencies
 
     variance = 0.0
     if plan.privacy is not None:
@@ -444,7 +445,7 @@ def paper_size(
     Raises:
         InvalidInputError: the sketch takes more bytes than are given.
     """
-    from fedtally import planner
+    from fedtally.plan.paper import linear, minimax, oracle, two_phase
 
     spec, tau = draft.spec, draft.spec.tau
     assert tau is not None
@@ -456,13 +457,13 @@ def paper_size(
     }
     if sizing is Sizing.TWO_PHASE:
         [sketch] = sketches
-        size = planner.two_phase(sketch, domain, tau, **given)
+        size = two_phase(sketch, domain, tau, **given)
     elif sizing is Sizing.ORACLE:
-        size = planner.oracle(frequencies(), tau, domain_size=domain.size, **given)
+        size = oracle(frequencies(), tau, domain_size=domain.size, **given)
     elif sizing is Sizing.MINIMAX:
-        size = planner.minimax(tau, domain_size=domain.size, **given)
+        size = minimax(tau, domain_size=domain.size, **given)
     else:
-        size = planner.linear(domain_size=domain.size, **given)
+        size = linear(domain_size=domain.size, **given)
     design = draft.with_size(draft.usual_schedule, size.rows, size.width)
     needed = design.bytes_per_client
     if spec.max_bytes is not None and needed > spec.max_bytes:

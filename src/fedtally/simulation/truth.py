@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.answer.evaluation import Truth
 from fedtally.domain import Domain, OpenStrings
-from fedtally.result import Truth
 from fedtally.simulation.round_tally import RoundTally
 
 

@@ -7,6 +7,7 @@ location from its upper 24 bits, and up to 8 signs from its low 8 bits.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -62,6 +63,35 @@ def tabulation_tables(
     tables = np.frombuffer(raw, "<u4").astype(np.uint32).reshape(rows, 8, 256)
     tables.flags.writeable = False  # the cache hands the same array to all callers
     return tables
+
+
+def tables_of_batches(seed: bytes, rows: int, batches: Sequence[int]) -> npt.NDArray[np.uint32]:
+    """Return tables whose words hold the signs of chosen batches, without the batches between.
+
+    A word is the XOR of one entry for each byte of an id. So bits of words may be put in other
+    places by putting those of the entries there.
+
+    Args:
+        seed: 32 bytes.
+        rows: at least 1.
+        batches: of a schedule that shares locations, rising, at least one.
+
+    Returns:
+        uint32 [groups, rows, 8, 256]. Bit i % 8 of group i // 8 is the sign of the i-th batch, and
+        the upper 24 bits of every group give the location.
+
+    >>> all_of_them = tables_of_batches(bytes(32), 2, range(16))
+    >>> chosen = tables_of_batches(bytes(32), 2, [1, 9])
+    >>> bool(np.all(chosen[0] >> 1 & 1 == all_of_them[1] >> 1 & 1))
+    True
+    """
+    locations = tabulation_tables(seed, rows) & ~np.uint32(2**SIGNS_PER_GROUP - 1)
+    packed = np.repeat(locations[None], -(-len(batches) // SIGNS_PER_GROUP), axis=0)
+    for place, batch in enumerate(batches):
+        group, bit = divmod(batch, SIGNS_PER_GROUP)
+        sign = tabulation_tables(seed, rows, group) >> np.uint32(bit) & np.uint32(1)
+        packed[place // SIGNS_PER_GROUP] |= sign << np.uint32(place % SIGNS_PER_GROUP)
+    return packed
 
 
 def round_seed(seed: bytes, round: int) -> bytes:

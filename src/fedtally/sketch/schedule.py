@@ -18,7 +18,7 @@ from itertools import pairwise
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError, arg
 
-# These are not schedules yet: `fedtally.planner.choice.schedules` replaces them by schedules.
+# These are not schedules yet: `fedtally.plan.choice.schedules` replaces them by schedules.
 AUTO = "auto"
 BATCHED_AUTO = "batched:auto"
 

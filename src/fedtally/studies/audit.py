@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedtally.answer.result import Progress
 from fedtally.base import validate
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner.privacy import worst_pair
+from fedtally.plan.privacy import worst_pair
 from fedtally.recovery.decoders import SIMPLEST
-from fedtally.result import Progress
 from fedtally.simulation.run import run as run_campaign
 from fedtally.simulation.simulation import Simulation
 from fedtally.studies.audit_clients import Design, law_of, terms_of

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.answer.result import Result
 from fedtally.plan import Plan
-from fedtally.result import Result
 from fedtally.sketch import CountSketch
 from fedtally.studies.audit_clients import Crowd, Design, Population, law_of, terms_of
 from fedtally.studies.dependence_checks import dependence_checks

@@ -19,6 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import kernels
+from fedtally.answer.evaluation import Truth
+from fedtally.answer.files import check_export_path, write_table
+from fedtally.answer.result import Progress
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.books import MemoryBooks
@@ -27,14 +30,13 @@ from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
-from fedtally.planner.privacy import Privacy, Random, resolve_privacy
-from fedtally.planner.rules import check, given, unmet
-from fedtally.planner.secure_sum import Summation
+from fedtally.plan.privacy import Privacy, Random, resolve_privacy
+from fedtally.plan.rules import check, given, unmet
+from fedtally.plan.secure_sum import Summation
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.decoders import SIMPLEST
 from fedtally.recovery.decoding import Decoding, check_enumerable
 from fedtally.recovery.linear_system import BLOCK, Summed, ask, ids_between
-from fedtally.result import Progress, Truth, check_export_path, write_table
 from fedtally.secagg.config import SecureSum
 from fedtally.simulation.census import read
 from fedtally.simulation.randomness import campaign_seed, key_bytes

@@ -28,6 +28,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr, bdtri, stdtrit
 
+from fedtally.answer.evaluation import NameEvaluation
+from fedtally.answer.files import check_export_path, write_table
+from fedtally.answer.notes import RARE_ITEMS
+from fedtally.answer.result import Progress, Result
 from fedtally.base import validate
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.server import FrequencyServer
@@ -36,21 +40,14 @@ from fedtally.domain import Domain, Names, OpenStrings
 from fedtally.domain import load as load_domain
 from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
-from fedtally.plan import Plan, Sums
-from fedtally.planner import Campaign, Frequencies, open_domain
-from fedtally.planner import names as names_of
-from fedtally.planner.names import NAME_LENGTH, NAMED_SHARE
-from fedtally.planner.privacy import Random
+from fedtally.plan import Plan, Sums, open_domain
+from fedtally.plan import names as names_of
+from fedtally.plan.campaign import Campaign
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.names import NAME_LENGTH, NAMED_SHARE
+from fedtally.plan.privacy import Random
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding, kind_of, recovery_of
-from fedtally.result import (
-    RARE_ITEMS,
-    NameEvaluation,
-    Progress,
-    Result,
-    check_export_path,
-    write_table,
-)
 from fedtally.simulation.census import read
 from fedtally.simulation.clipping import clip_rounds
 from fedtally.simulation.item_ids import Encoder

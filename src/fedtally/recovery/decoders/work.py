@@ -1,7 +1,7 @@
 """What decoding takes, in operations: a decoder counts them, and a host says how long each takes.
 
 How many of each a decoder takes is known from sizes, before there are sums. What they are worth
-together is `fedtally.planner.costs`.
+together is `fedtally.plan.costs`.
 """
 
 from __future__ import annotations

@@ -30,11 +30,11 @@ from fedtally import kernels
 from fedtally.base import validate
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoders.kind import CampaignDecoder
-from fedtally.recovery.linear_system import Candidates, ask, check_landed
+from fedtally.recovery.linear_system import Candidates, ask, check_landed, landed_batches
 from fedtally.recovery.phantoms import NUM_PHANTOMS, generator
 from fedtally.recovery.shrinkage import EXACT, NORMAL, NORMAL_95, Noisy, noise_distribution
 from fedtally.sketch import CountSketch, ScheduleKind, SketchSpec
-from fedtally.sketch.hashing import tabulation_tables
+from fedtally.sketch.hashing import tables_of_batches
 
 F64 = npt.NDArray[np.float64]
 U64 = npt.NDArray[np.uint64]
@@ -130,16 +130,11 @@ def _decoders(
     # Sums of integers stay exact integers. Where huge weights could overflow int64, they are
     # floating-point numbers of 53 bits instead.
     largest = sum(float(np.abs(sketch.counters.astype(np.float64)).max()) for sketch in sketches)
+    batches = landed_batches(spec, sketches)
+    place = {batch: index for index, batch in enumerate(batches)}
     sums: npt.NDArray[Any] = np.zeros(
-        (spec.num_batches, spec.rows, spec.width), np.int64 if largest < 2**62 else np.float64
+        (len(batches), spec.rows, spec.width), np.int64 if largest < 2**62 else np.float64
     )
     for sketch in sketches:
-        sums[spec.schedule.batch_of(sketch.round, spec.num_rounds)] += sketch.counters
-    groups = range(-(-spec.num_batches // 8))
-    return [
-        kernels.Decoder(
-            sums,
-            np.stack([tabulation_tables(spec.seed, spec.rows, group) for group in groups]),
-            expected,
-        )
-    ]
+        sums[place[spec.schedule.batch_of(sketch.round, spec.num_rounds)]] += sketch.counters
+    return [kernels.Decoder(sums, tables_of_batches(spec.seed, spec.rows, batches), expected)]

@@ -1,0 +1,596 @@
+"""The report to share: one HTML file that loads nothing, and is whole without JavaScript.
+
+Items are data of strangers: the template escapes each text, and the page's policy lets a browser
+run only the one script and style whose hashes it names. Jinja2 is imported inside functions.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from importlib import metadata
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedtally.answer import summary, wording
+from fedtally.answer.estimates import Estimate, is_told_from_zero
+from fedtally.answer.fields import field_name, plan_fields, privacy_fields, told
+from fedtally.answer.result import Result
+from fedtally.answer.screen import certainty, digits_of, has_widths
+from fedtally.answer.standing import Standing, doubted, standing
+from fedtally.answer.tables import printable
+from fedtally.base.text import escaped, in_number
+from fedtally.domain import Domain, Grid, Unread
+from fedtally.errors import InvalidInputError, MissingExtraError
+from fedtally.plan import Plan
+
+LIST, ASKED = "Most frequent items", "Items asked for"
+_FEWEST_OF_CURVE = 10  # items above noise that a curve has more to say of than a list
+_BOUNDS = ("epsilon", "delta", "rho")  # how the names of upper bounds begin
+
+
+def check_report_path(path: str | os.PathLike[str]) -> None:
+    """Raise an error unless a report can be written to `path`; call it before a long run.
+
+    Raises:
+        MissingExtraError: Jinja2 or matplotlib is not installed.
+        InvalidInputError: the name does not end in .html.
+
+    >>> check_report_path("out.pdf")
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: a report must end in .html, got 'out.pdf'
+    """
+    if Path(path).suffix.lower() != ".html":
+        raise InvalidInputError(f"a report must end in .html, got {os.fspath(path)!r}")
+    from fedtally.answer import charts
+
+    try:
+        import jinja2  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(
+            "reports need Jinja2, which is not installed: pip install 'fedtally[report]'"
+        ) from error
+    charts.check("report.svg")
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a page says of itself.
+
+    Attributes:
+        title: the title; "": one of the names of the sources and of what is counted.
+        sources: the files or populations that were read; a reader sees their base names alone.
+        day: the day of the report; None: it names none.
+    """
+
+    title: str = ""
+    sources: Sequence[str] = ()
+    day: date | None = None
+
+
+_NO_HEAD = Head()
+
+
+def write_page(
+    result: Result,
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate] = (),
+    *,
+    command: str,
+    path: str | os.PathLike[str],
+    charged: str = "",
+    head: Head = _NO_HEAD,
+) -> None:
+    """Write the report of a result to a file, whole or not at all.
+
+    Args:
+        result: the whole answer.
+        estimates: the top items.
+        queried: estimates of items that were asked for by name.
+        command: the command that made it, without secrets.
+        path: the file, which ends in .html.
+        charged: what a ledger says after the campaign was charged; "": it was not.
+        head: the title, what was read, and the day.
+
+    Raises:
+        MissingExtraError: Jinja2 or matplotlib is not installed.
+        InvalidInputError: the name does not end in .html, or this is no one result.
+    """
+    if not isinstance(result, Result):
+        raise InvalidInputError(
+            f"a report is of one Result, got {type(result).__name__}: write_merged_page writes that"
+            " of a merged answer"
+        )
+    check_report_path(path)
+    write(_content(result, estimates, queried, command, charged, head), path)
+
+
+def page(
+    result: Result,
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate] = (),
+    *,
+    command: str,
+    charged: str = "",
+    head: Head = _NO_HEAD,
+) -> str:
+    """Return the report of a result as an HTML document; the arguments are `write_page`'s."""
+    return _rendered(_content(result, estimates, queried, command, charged, head))
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What lists of estimates have in common.
+
+    Attributes:
+        unit: the noun for the things that are counted.
+        confidence: that of the limits.
+        shares_counters: whether items share counters; in a histogram none does.
+        domain: the candidates.
+        draw: draws the list as bars, for a phone if it is called with True.
+        truth: returns the true frequencies of items, or None where they are not known.
+        left_out: what the list leaves out, in words.
+        standing: all estimates, and which stand above noise; None: nobody can say so.
+    """
+
+    unit: str
+    confidence: float
+    shares_counters: bool
+    domain: Domain
+    draw: Callable[[bool], Any]
+    truth: Callable[[Sequence[str | int]], Sequence[float] | None] = lambda _: None
+    left_out: str = ""
+    standing: Standing | None = None
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a page shows.
+
+    Attributes:
+        title: the title.
+        origin: what was read, and when.
+        question: what is counted.
+        banner: what stands above it all; "": nothing.
+        verdict: what was found, and how sure it is, a sentence each.
+        privacy: what protects it, in one sentence; "": the banner says so.
+        tables: the lists, each of `table`.
+        figures: those of `figures`.
+        sections: each of `section`.
+        experts: the sections that are folded, each of `section`.
+        drawn: what the bound on a client's items left out; "": nothing.
+    """
+
+    title: str
+    origin: str
+    question: str
+    banner: str
+    verdict: Sequence[str]
+    privacy: str
+    tables: Sequence[Mapping[str, Any]]
+    figures: Sequence[Mapping[str, str]]
+    sections: Sequence[Mapping[str, Any]]
+    experts: Sequence[Mapping[str, Any]]
+    drawn: str = ""
+
+
+def write(content: Content, path: str | os.PathLike[str]) -> None:
+    """Write a page to a file, whole or not at all."""
+    from fedtally.base.archive import replacing
+
+    text = _rendered(content)
+    with replacing(path) as temporary:
+        Path(temporary).write_text(text, encoding="utf-8")
+
+
+def _rendered(content: Content) -> str:
+    import jinja2
+    from markupsafe import Markup
+
+    folder = files("fedtally.answer")
+    template, style, script = (
+        (folder / f"page.{kind}").read_text("utf-8") for kind in ("html.j2", "css", "js")
+    )
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string(template).render(
+        policy=policy(style, script),
+        style=Markup(style),  # noqa: S704 - our own file, and so is the script
+        script=Markup(script),  # noqa: S704
+        content=content,
+        version=metadata.version("fedtally"),
+    )
+
+
+def policy(style: str, script: str) -> str:
+    """Return what a browser may load and run on a page: its one style and its one script."""
+    return (
+        f"default-src 'none'; style-src '{content_hash(style)}';"
+        f" script-src '{content_hash(script)}'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def content_hash(text: str) -> str:
+    """Return the hash of a style or a script, as a policy names it.
+
+    >>> content_hash("")
+    'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='
+    """
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _content(
+    result: Result,
+    estimates: Sequence[Estimate],
+    queried: Sequence[Estimate],
+    command: str,
+    charged: str,
+    head: Head,
+) -> Content:
+    estimates = doubted(result, estimates)
+    # a hash that nobody could read, and that may be noise, tells a reader nothing
+    shown = [e for e in estimates if is_told_from_zero(e) or not isinstance(e.item, Unread)]
+    of, plan = _listed(result, shown, len(estimates) - len(shown)), result.plan
+    named = [escaped(name) for name in result.columns.get("item", [])]
+    # the lines of a text have no name of their own
+    items = named[0] if len(named) == 1 and named != ["item"] else "items"
+    return Content(
+        **titled(head, "places" if isinstance(result.domain, Grid) else items),
+        question=wording.question(result),
+        banner=wording.banner(plan),
+        drawn=wording.drawn_away(result.draw),
+        verdict=summary.verdict(
+            shown or queried,
+            result.num_contributions,
+            result.unit,
+            result.confidence,
+            holds=summary.holding(result),
+            is_exact=result.is_exact,
+        ),
+        privacy=wording.privacy_sentence(plan) if plan.privacy else "",
+        tables=tables(of, shown, queried),
+        figures=figures(of, shown),
+        sections=_sections(result, estimates, queried, command, charged),
+        experts=_experts(result),
+    )
+
+
+def titled(head: Head, items: str) -> dict[str, str]:
+    """Return the title of a page, and where its numbers are from.
+
+    Args:
+        head: what the page says of itself.
+        items: what is counted, in the plural.
+    """
+    sources = summary.source_names(head.sources)
+    title = escaped(head.title) or summary.title(items, sources)
+    return {"title": title, "origin": summary.origin(sources, head.day)}
+
+
+def _listed(result: Result, estimates: Sequence[Estimate], num_unread: int = 0) -> Listed:
+    unread = f"{wording.counted(num_unread, 'more string')} could not be read, and may be noise"
+    return Listed(
+        unit=result.unit,
+        confidence=result.confidence,
+        shares_counters=result.plan.vector.shares_counters,
+        domain=result.domain,
+        draw=lambda narrow: result.plot(estimates=estimates, narrow=narrow),
+        truth=result.true_frequencies,
+        left_out=unread if num_unread else wording.left_out(result, estimates),
+        standing=standing(result) if estimates else None,
+    )
+
+
+def tables(
+    of: Listed, estimates: Sequence[Estimate], queried: Sequence[Estimate]
+) -> list[dict[str, Any]]:
+    """Return the lists of a page: the top items, and the ones that were asked for by name."""
+    both = ((estimates, LIST), (queried, ASKED))
+    return [table(of, shown, caption) for shown, caption in both if shown]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A column of numbers of a table.
+
+    Attributes:
+        head: its name.
+        values: a number for each row, or None.
+        show: how a number is written.
+        group: what it has in common with the columns beside it; "": nothing.
+        alone: its name where it stands without the group, as on a phone; "": its head.
+    """
+
+    head: str
+    values: Sequence[float | None]
+    show: Callable[[float], str]
+    group: str = ""
+    alone: str = ""
+
+
+def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, Any]:
+    """Return a list of estimates with its caption."""
+    truth = of.truth([estimate.item for estimate in estimates])
+    columns = _columns(of, estimates, truth)
+    rows = []
+    for place, estimate in enumerate(estimates):
+        name = printable(estimate.item).plain
+        cells = [{"text": name, "key": name}, *(_cell(column, place) for column in columns)]
+        rows.append({"cells": cells, "is_doubtful": not is_told_from_zero(estimate)})
+    grey = [not is_told_from_zero(estimate) for estimate in estimates]
+    told = "cannot be told from 0 (in grey)."
+    doubts = f"{sum(grey):,} of these {len(rows):,} {told}" * any(grey)
+    if grey != sorted(grey) and of.shares_counters:
+        # then a larger share is less certain than a smaller one
+        doubts += " An item's margin depends on the items in its counters."
+    if caption == LIST and of.left_out:
+        doubts += f" {of.left_out}."
+    return {
+        "caption": caption,
+        "columns": [Numbers("item", [], str), *columns],
+        "groups": [
+            (group, list(members)) for group, members in groupby(columns, lambda one: one.group)
+        ],
+        "is_ranked": caption == LIST,
+        "is_even": truth is None,
+        "rows": rows,
+        "doubts": doubts.strip(),
+    }
+
+
+def _columns(
+    of: Listed, estimates: Sequence[Estimate], truth: Sequence[float] | None
+) -> list[Numbers]:
+    """Return the columns of numbers: shares, the truth where it is known, counts and limits."""
+    digits = digits_of(estimates)
+
+    def share(value: float) -> str:
+        return wording.percent(value, digits)
+
+    columns = [Numbers("share", [estimate.frequency for estimate in estimates], share)]
+    columns += [] if truth is None else [Numbers("true", truth, share)]
+    counts = [estimate.count for estimate in estimates]
+    columns.append(Numbers(of.unit, counts, lambda count: f"{count:,.0f}"))
+    if has_widths(estimates):
+        ends = [e.low for e in estimates], [e.high for e in estimates]
+        columns += _limits(of, "among those who took part", "took part", ends, share)
+    lows = [estimate.population_low for estimate in estimates]
+    highs = [estimate.population_high for estimate in estimates]
+    widths = [high - low for low, high in zip(lows, highs, strict=True) if low is not None and high]
+    if widths:
+        few = wording.decimals(widths)  # more would be decoration
+        columns += _limits(
+            of,
+            "in the population they stand for",
+            "population",
+            (lows, highs),
+            lambda value: wording.percent(value, few),
+        )
+    return columns
+
+
+def _limits(
+    of: Listed,
+    group: str,
+    alone: str,
+    ends: tuple[Sequence[float | None], Sequence[float | None]],
+    show: Callable[[float], str],
+) -> list[Numbers]:
+    """Return the columns of the lower and upper limits of a kind."""
+    of_both = f"{group} ({wording.level(of.confidence)})"
+    return [
+        Numbers(head, values, show, of_both, f"{alone}: {head}")
+        for head, values in zip(("lowest", "highest"), ends, strict=True)
+    ]
+
+
+def _cell(column: Numbers, place: int) -> dict[str, str]:
+    value = column.values[place]
+    if value is None:
+        return {"text": "", "key": ""}
+    return {"text": column.show(value), "key": repr(float(value))}
+
+
+def figures(of: Listed, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
+    """Return each figure twice, for a screen and for a phone, with its caption.
+
+    A figure that would say nothing is left out.
+    """
+    if not estimates:
+        return []
+    bars = Figure(of.draw, "", summary.bars_said(estimates))  # its title says the rest
+    drawn = [*_map(of, estimates), bars, *_curve(of)]
+    from fedtally.answer import charts
+
+    return [
+        {
+            "wide": base64.b64encode(charts.as_svg(figure.draw(False))).decode(),
+            "narrow": base64.b64encode(charts.as_svg(figure.draw(True))).decode(),
+            "caption": figure.caption,
+            "alt": figure.alt,
+        }
+        for figure in drawn
+    ]
+
+
+class Figure(NamedTuple):
+    """A figure: what draws it, for a phone if called with True, its caption, and its text."""
+
+    draw: Callable[[bool], Any]
+    caption: str
+    alt: str
+
+
+def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
+    """Return the map of a grid: of all cells above noise, or of the listed ones."""
+    from fedtally.answer import charts
+
+    grid = of.domain
+    if not isinstance(grid, Grid):
+        return []
+    if of.standing is not None:
+        places, shares = of.standing.above, of.standing.shares.tolist()
+        those = in_number(len(places), "The one cell", "All {} cells")
+        which = f"{those} whose share stands above noise"
+    else:
+        sure = [estimate for estimate in estimates if is_told_from_zero(estimate)]
+        places = grid.locate([estimate.item for estimate in sure])
+        shares = [estimate.frequency for estimate in sure]
+        which = f"The {wording.counted(len(sure), 'listed cell')}"
+    if not len(places):
+        return []
+    centres = grid.centres(places).tolist()
+    closer = " Letters mark where cells crowd; these places are drawn closer below."
+    caption = (
+        f"{which}. A cell is {wording.degrees(grid.step)} wide."
+        f"{closer * charts.has_closer_views(centres, shares, grid.step)}"
+        " No outline of land is drawn, since fedtally has none."
+    )
+    alt = summary.map_said(centres[0], shares[0], len(shares))
+    return [
+        Figure(
+            lambda narrow: charts.cell_map(centres, shares, grid.step, of.unit, narrow),
+            caption,
+            alt,
+        )
+    ]
+
+
+def _curve(of: Listed) -> list[Figure]:
+    """Return the curve of all estimates by rank; none where it would say little."""
+    from fedtally.answer import charts
+
+    found = of.standing
+    if found is None or not found.floor or len(found.above) < _FEWEST_OF_CURVE:
+        return []
+    number, floor = len(found.above), found.floor
+    said = (
+        f"About {summary.rounded(number)} of {len(found.frequencies):,} candidates stand above"
+        f" noise, which hides shares below {wording.percent(floor, wording.decimals([floor]))}."
+    )
+    shares = found.frequencies.tolist()
+    return [
+        Figure(
+            lambda narrow: charts.rank_frequency(shares, number, floor, of.unit, narrow),
+            f"How far down the list one can trust. {said} With"
+            f" {wording.level(found.confidence)} confidence somebody holds each of them.",
+            f"Estimates by rank, with the noise floor. {said}",
+        )
+    ]
+
+
+def _sections(
+    result: Result,
+    listed: Sequence[Estimate],
+    named: Sequence[Estimate],
+    command: str,
+    charged: str,
+) -> list[dict[str, Any]]:
+    plan, traffic = result.plan, result.secure_sum
+    # without a truth the verdict has said so
+    errors = [("Error", wording.sure(result, [*listed, *named]))] * bool(result.evaluation)
+    ledger = [("Ledger", printable(charged, longest=len(charged)).plain)] if charged else []
+    return [
+        section("How sure it is", [*errors, *certainty(result, listed, named)]),
+        section("Notes", [], sentences(result.warnings)),
+        section("What it protects", ledger, wording.protects(plan)),
+        section(
+            "Who could learn what",
+            [
+                *wording.learned(plan, traffic),
+                *wording.secure_sum_rows(traffic, wording.part_of_sum(result), wording.who(plan)),
+            ],
+        ),
+        section(
+            "How it was made",
+            [
+                ("Command", command),
+                ("Version", f"fedtally {metadata.version('fedtally')}"),
+                ("Candidates", wording.candidates(result.domain)),
+                ("Upload", wording.cost(plan)),
+            ],
+        ),
+    ]
+
+
+def _experts(result: Result) -> list[dict[str, Any]]:
+    """Return the sections of numbers that an expert checks."""
+    plan, traffic = result.plan, result.secure_sum
+    private, planned = privacy_fields(plan, traffic) or {}, plan_fields(plan)
+    del planned["spelling"]  # the upload says it
+    if not private.get("rho_delta"):  # then nothing is excepted
+        private.pop("rho_delta", None)
+    return [
+        section(
+            "Plan and decoder",
+            [
+                ("Recovery", result.recovery),
+                *wording.sizing_rows(result.sizing),
+                *wording.target_rows(plan),
+                *_named(planned | {"num_clients": result.num_clients}, plan),
+            ],
+        ),
+        *(
+            [section("Privacy", [*wording.privacy_rows(plan, traffic), *_named(private, plan)])]
+            if private
+            else []
+        ),
+    ]
+
+
+def section(
+    title: str, rows: Sequence[tuple[str, str]], lines: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return a section; a row without a name goes on with the row before it."""
+    grouped: list[tuple[str, list[str]]] = []
+    for name, text in rows:
+        if name or not grouped:
+            grouped.append((name, [text]))
+        else:
+            grouped[-1][1].append(text)
+    return {
+        "id": re.sub(r"\W+", "-", title.lower()),
+        "title": title,
+        "rows": grouped,
+        "lines": list(lines),
+    }
+
+
+def sentences(notes: Iterable[str]) -> list[str]:
+    """Return notes as sentences that a browser may show."""
+    shown = [printable(note, longest=len(note)).plain for note in notes]
+    return [_capital(text) for text in shown]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _named(fields: dict[str, Any], plan: Plan) -> list[tuple[str, str]]:
+    return [
+        (_capital(field_name(name, plan.is_of_silos)), _shown(name, value))
+        for name, value in told(fields).items()
+        if not isinstance(value, bool)
+    ]
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return a field as people read it: four digits of a real number, and bounds rounded up.
+
+    >>> _shown("epsilon", 1.9999992), _shown("noise_variance", 136.0044), _shown("rows", 1200)
+    ('2', '136', '1,200')
+    """
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not isinstance(value, float):
+        return str(value)
+    from fedtally.privacy.accounting import rounded_up
+
+    return f"{rounded_up(value) if name.startswith(_BOUNDS) else value:.4g}"

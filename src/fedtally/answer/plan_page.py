@@ -1,0 +1,316 @@
+"""The page of a plan: error against bytes, what the plan costs, and what would halve the error.
+
+It is one HTML file that loads nothing, in the look of the report of a result. Jinja2 and matplotlib
+are imported inside functions.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fedtally.answer import page, plan_words, wording
+
+if TYPE_CHECKING:
+    from fedtally.plan.bill import Bill
+    from fedtally.plan.costs import Host
+    from fedtally.plan.proposal import Proposal
+    from fedtally.plan.tradeoff import Curve, Halved
+
+_CHANGED = {  # what halves the error, in words
+    "epsilon": "a larger epsilon: less privacy",
+    "clients": "more clients",
+    "cohort": "larger cohorts",
+}
+
+_ALIKE = 0.95  # of the error: noise takes hardly any of it
+_ANOTHER = "CPU is of a reference machine: --host FILE names another."
+
+
+class Table(NamedTuple):
+    """A table of the page: its caption, the names of its columns, and its rows of texts."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the terminal says of a plan, too.
+
+    Attributes:
+        account: the rows of the whole account.
+        cautions: what a reader must know first.
+        command: the command that made the plan, without secrets.
+    """
+
+    account: Sequence[tuple[str, str]]
+    cautions: Sequence[str]
+    command: str
+
+
+def write_plan_page(
+    proposal: Proposal,
+    host: Host | None,
+    said: Said,
+    *,
+    path: str | os.PathLike[str],
+    report: Callable[..., None] = lambda *_: None,
+) -> None:
+    """Write the page of a plan to a file, whole or not at all.
+
+    Args:
+        proposal: the plan and what it was chosen for.
+        host: the measured speed of this machine; None: it was not measured.
+        said: what the terminal says, too.
+        path: the file, which ends in .html.
+        report: called with a stage, the sizes that are done, and all.
+
+    Raises:
+        MissingExtraError: Jinja2 or matplotlib is not installed.
+        InvalidInputError: the name does not end in .html.
+    """
+    from fedtally.base.archive import replacing
+
+    page.check_report_path(path)
+    text = _rendered(_content(proposal, host, said, report))
+    with replacing(path) as temporary:
+        Path(temporary).write_text(text, encoding="utf-8")
+
+
+def _rendered(content: dict[str, Any]) -> str:
+    import jinja2
+    from markupsafe import Markup
+
+    folder = files("fedtally.answer")
+    template, style, script = (
+        (folder / name).read_text("utf-8") for name in ("plan_page.html.j2", "page.css", "page.js")
+    )
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string(template).render(
+        policy=page.policy(style, script),
+        style=Markup(style),  # noqa: S704 - our own file, and so is the script
+        script=Markup(script),  # noqa: S704
+        version=metadata.version("fedtally"),
+        **content,
+    )
+
+
+def _content(
+    proposal: Proposal, host: Host | None, said: Said, report: Callable[..., None]
+) -> dict[str, Any]:
+    plan, bill = proposal.plan, proposal.bill(host)
+    drawn, why_none = _curves(proposal, report)
+    changes, why_same = _halved(proposal)
+    return {
+        "title": plan_words.title(plan),
+        "banner": wording.banner(plan),
+        "verdict": _verdict(proposal),
+        "privacy": plan_words.privacy(plan),
+        "figure": _figure(proposal, drawn) if drawn else None,
+        "why_none": why_none,
+        "costs": _costs(proposal, bill),
+        "machine": "" if host else _ANOTHER,
+        "halved": changes,
+        "why_same": why_same,
+        "cautions": page.sentences(said.cautions),
+        "account": page.section("The plan", [*said.account, ("Command", said.command)]),
+        "tables": [_stages(bill, wording.who(plan)), *([_numbers(drawn)] if drawn else [])],
+    }
+
+
+def _verdict(proposal: Proposal) -> str:
+    """Return in one sentence what a plan takes of a client, and what it gives."""
+    plan, one = proposal.plan, wording.who(proposal.plan)
+    sends = f"Each {one} sends {wording.size(plan.bytes_per_client)}"
+    if plan.is_histogram and plan.privacy is None:
+        return f"{sends}, and the counts are exact."
+    return f"{sends}, and the largest error is {plan_words.error(proposal)}."
+
+
+def _curves(proposal: Proposal, report: Callable[..., None]) -> tuple[list[Curve], str]:
+    """Return the curves of a plan, or none and the reason for that."""
+    from fedtally.plan import tradeoff
+
+    plan = proposal.plan
+    if plan.is_open:
+        half = f"{proposal.target.linf / 2:.2g}"
+        return [], (
+            "There is no curve: the bytes follow from the names that are to be read, and nobody"
+            f" lists them. To see what half the error takes, ask for --tau {half}."
+        )
+    if plan.is_histogram and plan.privacy is None:
+        return [], (
+            "There is no curve: each candidate has a counter of its own, so that counts are exact."
+        )
+    if plan.is_histogram:
+        return [], (
+            "There is no curve: each candidate has a counter of its own, and all of the error is"
+            " noise. More bytes would change nothing."
+        )
+    return tradeoff.curves(proposal, report), ""
+
+
+def _named(epsilon: float | None) -> str:
+    return "no epsilon" if epsilon is None else f"epsilon {epsilon:g}"
+
+
+def _figure(proposal: Proposal, curves: Sequence[Curve]) -> dict[str, str]:
+    """Return the chart twice, for a screen and for a phone, with its finding."""
+    from fedtally.answer import charts
+    from fedtally.plan import tradeoff
+
+    plan, own = proposal.plan, tradeoff.epsilon_of(proposal)
+    lines = {
+        _named(curve.epsilon): [(one.bytes_per_client, one.linf) for one in curve.sizes]
+        for curve in curves
+    }
+
+    def draw(narrow: bool) -> str:
+        mark = (plan.bytes_per_client, proposal.linf)
+        figure = charts.tradeoff(lines, mark, _named(own), unit=wording.who(plan), narrow=narrow)
+        return base64.b64encode(charts.as_svg(figure)).decode()
+
+    finding = _finding(proposal, {curve.epsilon: curve for curve in curves})
+    how_often = plan_words.campaigns(proposal.target.failure_probability)
+    about = (
+        f"Predicted largest error, not exceeded in {how_often}, for sketches of {plan.rows} rows"
+        f" and the schedule {plan.schedule}. The star is the plan."
+    )
+    return {
+        "wide": draw(False),
+        "narrow": draw(True),
+        "caption": f"{finding} {about}",
+        "alt": finding,
+    }
+
+
+def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
+    """Return what the chart shows, in one to three sentences."""
+    from fedtally.plan import tradeoff
+
+    own = tradeoff.epsilon_of(proposal)
+    most, plan = curves[own].sizes[-1], proposal.plan
+    before, after = wording.size(plan.bytes_per_client), wording.size(most.bytes_per_client)
+    digits = wording.decimals([proposal.linf, most.linf])
+    shown, left = (wording.points(error, digits) for error in (proposal.linf, most.linf))
+    is_last = most.max_bytes == plan.bytes_per_client
+    more = "" if is_last else f"; {after} would bring it to {left}"
+    found = [f"At {before} the predicted error is {shown}{more}."]
+    free = None if own is None else curves.get(None)
+    if free is not None:
+        rest = free.sizes[-1].linf
+        is_alike = rest > _ALIKE * most.linf
+        less = "about the same" if is_alike else f"{wording.points(rest)} there"
+        found.append(f"Without differential privacy it would be {less}.")
+    return " ".join([*found, *_beyond(proposal)])
+
+
+def _beyond(proposal: Proposal) -> Iterator[str]:
+    """Yield what comes after the end of the curves."""
+    from fedtally.plan import tradeoff
+
+    better = tradeoff.histogram_within(proposal)
+    if better is None:
+        return
+    cost = wording.size(better.plan.bytes_per_client)
+    error = f"an error of {wording.points(better.linf)}" if better.linf else "no error"
+    yield f"A histogram takes {cost}, and has {error}."
+
+
+def _costs(proposal: Proposal, bill: Bill) -> Table:
+    one = wording.who(proposal.plan)
+    server = plan_words.seconds(plan_words.server_seconds(proposal, bill))
+    rows = [
+        (
+            f"a {one}, in its round",
+            *map(wording.size, (bill.upload_bytes, bill.download_bytes)),
+            plan_words.seconds(bill.client_seconds),
+        ),
+        (
+            "the server, in all rounds",
+            *map(wording.size, (bill.sent_bytes, bill.received_bytes)),
+            server,
+        ),
+    ]
+    return Table("Bytes and CPU", ("who", "sends", "gets", "CPU"), rows)
+
+
+def _halved(proposal: Proposal) -> tuple[Table | None, str]:
+    """Return the table of what halves the error, or none and the reason for that."""
+    from fedtally.plan import tradeoff
+
+    plan, linf = proposal.plan, proposal.target.linf
+    if plan.is_open:
+        return None, ""
+    if plan.is_histogram and plan.privacy is None:
+        return None, "There is no error to halve."
+    found = list(tradeoff.halvings(proposal))
+    if not found:
+        return None, "The planner found no single change that halves the error."
+    now, then = map(wording.points, (linf, linf / 2))
+    rows = [("this plan", wording.size(plan.bytes_per_client), "")]
+    rows += [_changed(proposal, one) for one in found]
+    columns = ("what changes", f"bytes per {wording.who(plan)}", "type instead")
+    return Table(f"From {now} to {then}: one change each", columns, rows), ""
+
+
+def _changed(proposal: Proposal, found: Halved) -> tuple[str, str, str]:
+    """Return the row of a plan with half the error, with the options that make it."""
+    from fedtally.plan import tradeoff
+
+    own, way = tradeoff.epsilon_of(proposal), found.way
+    options = [f"--tau {proposal.target.linf / 2:.12g}"]
+    epsilon = way.value if way is not None and way.what == "epsilon" else own
+    options += [] if epsilon is None else [f"--epsilon {epsilon:.12g}"]
+    if way is None:
+        is_new = found.plan.is_histogram and not proposal.plan.is_histogram
+        name = "more bytes: a counter for each candidate" if is_new else "more bytes"
+    else:
+        name = _CHANGED[way.what]
+        flag = {"clients": "--clients", "cohort": "--max-cohort"}.get(way.what)
+        options += [] if flag is None else [f"{flag} {way.value:.0f}"]
+    return name, wording.size(found.plan.bytes_per_client), " ".join(options)
+
+
+def _stages(bill: Bill, unit: str) -> Table:
+    def texts(sizes: Iterable[float], cpu: float) -> list[str]:
+        return [*(wording.size(one) if one else "" for one in sizes), plan_words.seconds(cpu)]
+
+    rows = [
+        [
+            stage.stage,
+            *texts((stage.upload_bytes, stage.download_bytes), stage.client_seconds),
+            *texts((stage.received_bytes, stage.sent_bytes), stage.server_seconds),
+        ]
+        for stage in bill.stages
+    ]
+    rows.append(["decoding", "", "", "", "", "", plan_words.seconds(bill.decoding_seconds)])
+    columns = [f"{unit} sends", f"{unit} gets", f"{unit} CPU"]
+    columns += ["server gets", "server sends", "server CPU"]
+    return Table("What each stage costs", ("stage", *columns), rows)
+
+
+def _numbers(curves: Sequence[Curve]) -> Table:
+    """Return the numbers of the chart."""
+    sizes = sorted({one.max_bytes for curve in curves for one in curve.sizes})
+    digits = wording.decimals([one.linf for curve in curves for one in curve.sizes])
+    rows = []
+    for budget in sizes:
+        errors = [
+            next((one.linf for one in curve.sizes if one.max_bytes == budget), None)
+            for curve in curves
+        ]
+        shown = ["" if e is None else wording.points(e, digits).split()[0] for e in errors]
+        rows.append([f"{budget:,}", *shown])
+    names = [_named(curve.epsilon) for curve in curves]
+    return Table(
+        "The chart in numbers: largest error in points, within bytes", ("bytes", *names), rows
+    )

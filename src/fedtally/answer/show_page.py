@@ -1,0 +1,152 @@
+"""The page of `fedtally show`: one phone, the sum, and what epsilon hides, to try by hand.
+
+The page is one file that loads nothing. Its data come as a mapping, since the engine that makes
+them is a neighbour of this layer (`fedtally.simulation.demonstration.Demonstration`).
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import math
+import re
+from collections.abc import Mapping
+from importlib import metadata
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.answer.page import policy
+from fedtally.errors import InvalidInputError
+
+_MOST_BITS = 16  # the page adds in 16-bit integers
+
+
+def show_page(shown: Mapping[str, Any]) -> str:
+    """Return the page as an HTML document of less than 1.5 MB.
+
+    Args:
+        shown: the fields of `fedtally.simulation.demonstration.Demonstration`, by their names.
+
+    Raises:
+        InvalidInputError: the uploads have more than 16 bits.
+    """
+    if shown["bits"] > _MOST_BITS:
+        raise InvalidInputError(f"bits must be at most {_MOST_BITS}, got {shown['bits']}")
+    folder = files("fedtally.answer")
+    template, style, script = (
+        (folder / f"show_page.{kind}").read_text("utf-8") for kind in ("html", "css", "js")
+    )
+    phones, counters = shown["sketches"].shape
+    texts = {
+        "policy": policy(style, script),
+        "style": style,
+        "script": script,
+        # no text can end the element that holds it
+        "data": json.dumps(_document(shown)).replace("<", "\\u003c"),
+        "table": _table(shown),
+        "phones": f"{phones:,}",
+        "before": f"{phones - 1:,}",
+        "more": f"{1000 * phones:,}",
+        "rows": str(shown["rows"]),
+        "counters": f"{counters:,}",
+        "candidates": f"{shown['candidates']:,}",
+        "modulus": f"{2 ** shown['bits']:,}",
+        "delta": f"{max(level.delta for level in shown['levels']):g}",
+        "bytes": f"{counters * shown['bits'] // 8:,} bytes",
+        "last": str(len(shown["levels"]) - 1),
+        "version": metadata.version("fedtally"),
+    }
+    # in one pass: what one text holds is no place for another
+    return re.sub(r"{{(\w+)}}", lambda found: texts[found[1]], template)
+
+
+def at_most(share: float) -> str:
+    r"""Return an upper bound in percent, rounded upwards, as it stands in a line of text.
+
+    >>> [at_most(share) for share in (0.05, 0.1359150, 0.3694536, 0.9996813, 1.0)]
+    ['5\xa0%', '13.6\xa0%', '37\xa0%', '99.97\xa0%', '100\xa0%']
+    """
+    digits = 2 if share > 0.99 else 1
+    # what is a rounding error above a digit is not the next one
+    text = f"{math.ceil(round(share * 100 * 10**digits, 6)) / 10**digits:.{digits}f}"
+    return f"{text.rstrip('0').rstrip('.')}\xa0%"
+
+
+def _document(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the script reads."""
+    truth = np.bincount(shown["held"]).tolist()
+    return {
+        **{name: shown[name] for name in ("bits", "rows", "width", "words")},
+        "false_alarms": at_most(shown["false_alarms"]),
+        "held": shown["held"].tolist(),
+        "truth": truth,
+        # a phone whose word is its own: nobody else's upload hides it
+        "chosen": next((at for at, place in enumerate(shown["held"]) if truth[place] == 1), 0),
+        "uploads": _packed(shown["uploads"]),
+        "opened": _packed(shown["opened"]),
+        "marks": _packed(_marks(shown["sketches"])),
+        "levels": [
+            {
+                "epsilon": level.epsilon,
+                "released": _packed(level.released.astype("<i2")),
+                **{name: _rounded(getattr(level, name)) for name in ("counts", "low", "high")},
+                "promised": at_most(level.promised),
+                "proven": at_most(level.proven),
+            }
+            for level in shown["levels"]
+        ],
+    }
+
+
+def _marks(sketches: npt.NDArray[np.int64]) -> npt.NDArray[np.int16]:
+    """Return the counters that each phone's word marks, from 1 on, with their signs.
+
+    int16 [phones, rows]: a word marks one counter in each row, by 1 or -1.
+    """
+    phones, places = np.nonzero(sketches)
+    found = ((places + 1) * sketches[phones, places]).astype("<i2")
+    return found.reshape(len(sketches), -1)
+
+
+def _packed(values: npt.NDArray[Any]) -> str:
+    """Return 16-bit integers as text: base64 of little-endian ones."""
+    return base64.b64encode(values.astype(values.dtype.newbyteorder("<")).tobytes()).decode()
+
+
+def _rounded(values: npt.NDArray[np.float64]) -> list[float]:
+    return [round(value, 3) for value in values.tolist()]
+
+
+def _table(shown: Mapping[str, Any], rows: int = 8) -> str:
+    """Return the answers as a table, for readers without JavaScript."""
+    levels, truth = shown["levels"], np.bincount(shown["held"]).tolist()
+    names = ["no noise", *(f"epsilon {level.epsilon:g}" for level in levels[1:])]
+    lines = [
+        [
+            word,
+            str(truth[at]),
+            *(f"{level.counts[at]:.0f}" if level.low[at] > 0 else "lost" for level in levels),
+        ]
+        for at, word in enumerate(shown["words"][:rows])
+    ]
+    caught = [
+        "one phone is recognised in at most",
+        "",
+        *(at_most(level.promised) for level in levels),
+    ]
+    head = "".join(f"<th scope=col>{name}</th>" for name in ("word", "true", *names))
+    body = "".join(
+        f"<tr><th scope=row>{html.escape(first)}</th>"
+        + "".join(f"<td>{html.escape(text)}</td>" for text in rest)
+        + "</tr>"
+        for first, *rest in [*lines, caught]
+    )
+    caption = "Phones that hold each word, as decoded; “lost” cannot be told from 0"
+    return (
+        f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table>"
+    )

@@ -1,0 +1,212 @@
+"""What a report says first, in one sentence each: its title, its verdict, and its pictures."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from datetime import date
+
+import numpy as np
+
+from fedtally.answer.estimates import Estimate, is_told_from_zero, largest_uncertainty
+from fedtally.answer.result import Result
+from fedtally.answer.wording import (
+    NOT_ESTIMATED,
+    counted,
+    decimals,
+    drawn_away,
+    level,
+    percent,
+    points,
+    those,
+)
+from fedtally.base.text import escaped, in_number, shortened
+
+_LONGEST = 40  # columns of a name within a sentence
+_MOST_NAMED = 2  # sources that a title names
+_MOST_SAID = 3  # items that the text for a picture names
+_ROUNDING = 1e-9  # of a share
+
+
+def source_names(sources: Sequence[str]) -> list[str]:
+    """Return the base names of sources, since a folder may name a person.
+
+    >>> source_names(["/home/ana/words.txt", "-", "zipf:a=1.1,n=9"])
+    ['words.txt', 'standard input', 'zipf:a=1.1,n=9']
+    """
+    bare = (name.rstrip("/\\") or name for name in sources)
+    return [
+        "standard input" if name == "-" else escaped(os.path.basename(name) or name)
+        for name in bare
+    ]
+
+
+def title(items: str, sources: Sequence[str]) -> str:
+    """Return a title for a report that nobody gave one.
+
+    Args:
+        items: what is counted, in the plural.
+        sources: the names of what was read.
+
+    >>> title("words", ["words.txt"]), title("items", ["a", "b", "c"]), title("items", [])
+    ('Most frequent words in words.txt', 'Most frequent items in 3 sources', 'Most frequent items')
+    """
+    if not sources:
+        return f"Most frequent {items}"
+    where = " and ".join(sources)
+    if len(sources) > _MOST_NAMED:
+        where = counted(len(sources), "source")
+    return f"Most frequent {items} in {where}"
+
+
+def origin(sources: Sequence[str], day: date | None) -> str:
+    """Return what was read, and the day, for the line below a title; "" if nobody said so.
+
+    >>> origin(["words.txt"], date(2026, 3, 1)), origin([], None)
+    ('From words.txt, 1 March 2026', '')
+    """
+    when = "" if day is None else f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
+    where = f"From {', '.join(sources)}" if sources else ""
+    return ", ".join(part for part in (where, when) if part)
+
+
+# not those of the locale: the page is in English
+_MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
+
+
+def holding(result: Result) -> str:
+    """Return the verb that joins an item and the share that has it, in words.
+
+    >>> import fedtally
+    >>> holding(fedtally.estimate(["tea", "milk"], seed=1))
+    'is held by'
+    """
+    # Under privacy nobody may know whether a client had more than were drawn.
+    is_hidden = result.plan.privacy is not None and "client" in result.columns
+    if drawn_away(result.draw) or is_hidden:
+        some = in_number(result.plan.max_items, "the drawn item", "among the drawn items")
+        return f"is {some} of"
+    return "is in" if result.unit == "contributions" else "is held by"
+
+
+def verdict(
+    listed: Sequence[Estimate],
+    number: int,
+    unit: str,
+    confidence: float,
+    *,
+    holds: str = "is held by",
+    is_exact: bool = False,
+) -> list[str]:
+    """Return what was found, and how sure it is, in a sentence each.
+
+    Args:
+        listed: the top items, as `standing.doubted` returns them.
+        number: how many clients, people or contributions took part.
+        unit: the noun for them, in the plural.
+        confidence: the confidence of the limits.
+        holds: the verb between an item and the share that has it.
+        is_exact: whether the counts have no error.
+
+    >>> from dataclasses import replace
+    >>> tea = Estimate("tea", 0.5, 0.49, 0.51, 500.0, 0.031, 0.467, 0.533)
+    >>> for sentence in verdict([tea], 1000, "clients", 0.95):
+    ...     print(sentence.partition(", and")[0])
+    “tea” is held by 50.00 % of clients.
+    Right within 1.00 points among these 1,000 clients
+    >>> verdict([replace(tea, low=0.0)], 1000, "clients", 0.95)
+    ['No item surely stands above noise among these 1,000 clients.']
+    """
+    sure = [estimate for estimate in listed if is_told_from_zero(estimate)]
+    if not sure:
+        some = "No item surely stands above noise" if listed else "No item is listed"
+        return [f"{some} among {those(number, unit)}."]
+    digits = decimals([sure[min(1, len(sure) - 1)].frequency])
+    first = f"{quoted(sure[0].item)} {holds} {percent(sure[0].frequency, digits)} of {unit}"
+    if len(sure) > 1:
+        first += f", then {quoted(sure[1].item)} with {percent(sure[1].frequency, digits)}"
+    return [f"{first}.", *_sure(sure, number, unit, confidence, is_exact)]
+
+
+def _sure(
+    shown: Sequence[Estimate], number: int, unit: str, confidence: float, is_exact: bool
+) -> list[str]:
+    off = largest_uncertainty(shown)
+    if off is None:
+        return [f"How far off these numbers may be was {NOT_ESTIMATED}."]
+    here, wider = off
+    among = f"among {those(number, unit)}"
+    beyond = f"if they stand for more people ({level(confidence)})"
+    each = in_number(len(shown), "Right", "Each is right")
+    if here <= _ROUNDING:
+        exact = "The counts are exact" if is_exact else "No error was found"
+        return [f"{exact} {among}. {each} within {points(wider)} {beyond}."]
+    more = points(wider).removesuffix(" points")
+    return [f"{each} within {points(here)} {among}, and {more} {beyond}."]
+
+
+def quoted(item: str | int) -> str:
+    """Return an item within a sentence, in quotes, which it cannot turn around.
+
+    >>> quoted("tea"), quoted(7)
+    ('“tea”', '“7”')
+    """
+    name = shortened(escaped(str(item)), _LONGEST)
+    return f"“{name}”" if name.isascii() else f"“\u2068{name}\u2069”"
+
+
+def bars_said(listed: Sequence[Estimate]) -> str:
+    """Return what a chart of bars shows, for who does not see it.
+
+    >>> bars_said([Estimate("tea", 0.5, None, None, 5.0), Estimate("milk", 0.25, None, None, 2.0)])
+    'Bars of 2 items: tea 50.00 %, milk 25.00 %. The table below has the numbers.'
+    """
+    shown = [e for e in listed if is_told_from_zero(e)][:_MOST_SAID]
+    some = ", ".join(
+        f"{shortened(escaped(str(e.item)), _LONGEST)} {percent(e.frequency)}" for e in shown
+    )
+    more = ", and more" * (len(shown) < len(listed))
+    found = f": {some}{more}" if some else ", of which none stands above noise"
+    return f"Bars of {counted(len(listed), 'item')}{found}. The table below has the numbers."
+
+
+def map_said(centre: Sequence[float], share: float, number: int) -> str:
+    """Return what a map shows, for who does not see it.
+
+    Args:
+        centre: latitude and longitude of the most frequent cell.
+        share: its frequency.
+        number: the cells on the map.
+
+    >>> map_said((40.75, -73.95), 0.031, 12)
+    'Map of 12 cells. The most frequent one, around 40.75, -73.95, holds 3.10 %.'
+    """
+    place = f"{centre[0]:.6g}, {centre[1]:.6g}"
+    return (
+        f"Map of {counted(number, 'cell')}. The most frequent one, around {place}, holds"
+        f" {percent(share)}."
+    )
+
+
+def rounded(number: int) -> str:
+    """Return a number with two digits: how many items stand above noise is no exact number.
+
+    >>> rounded(1070), rounded(57)
+    ('1,100', '57')
+    """
+    digits = max(0, math.floor(math.log10(max(1, number))) - 1)
+    return f"{int(np.round(number, -digits)):,}"

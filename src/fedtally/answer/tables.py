@@ -1,0 +1,283 @@
+"""Tables that fit any terminal: names are elided in the middle, and no number is cut.
+
+Where there is no room, the columns that matter least go first, and a line below says so. Rich is
+imported inside the functions: documents in JSON must not pay for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from fedtally.base.text import escaped
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.table import Table
+    from rich.text import Text
+
+_SHORTEST = 8  # columns of a name that is elided
+_WISHED = 24  # columns of a name for which columns that one can do without make room
+_GAP = 2  # columns between two columns of a table
+_BAR = (6, 20)  # the fewest and the most columns of a bar
+_LONGEST_SHOWN = 300  # characters of a name in a table: a longer one is cut off
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table beside its names.
+
+    Attributes:
+        name: the heading.
+        cells: a text a row.
+        rank: the order in which columns are left out if there is no room, those of one rank
+            together; 0: never.
+        wishes: whether it goes so that names have as much room as they wish.
+        group: a heading above neighbouring columns; "": none.
+        justify: "left" for words.
+    """
+
+    name: str
+    cells: Sequence[str]
+    rank: int = 0
+    wishes: bool = False
+    group: str = ""
+    justify: Literal["left", "right"] = "right"
+
+
+@dataclass(frozen=True)
+class FittedTable:
+    """A table of names and numbers that fits any terminal.
+
+    Attributes:
+        heading: the heading of the names.
+        names: the name of each row.
+        after: the columns after the names.
+        before: the columns before them.
+        noun: what the names are of, in the plural.
+        folds: whether long names are broken into lines, and not elided.
+        shares: the length of each row's bar, behind the first column after the names; (): no bars.
+        styles: the style of each row; (): none.
+        line: a text between two rows, and the place of the row below it.
+        note: a text below the rows.
+    """
+
+    heading: str
+    names: Sequence[Text]
+    after: Sequence[Column]
+    before: Sequence[Column] = ()
+    noun: str = "items"
+    folds: bool = False
+    shares: Sequence[float] = ()
+    styles: Sequence[str] = ()
+    line: tuple[int, Text] | None = None
+    note: Text | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.cells import cell_len
+        from rich.segment import Segment
+
+        most = options.max_width - _last_padding(console)
+        longest = max(cell_len(text) for text in [self.heading, *(n.plain for n in self.names)])
+        gone = self._gone(most, longest)
+        before, after = (
+            [column for column in side if column.rank not in gone]
+            for side in (self.before, self.after)
+        )
+        room = most - _taken([*before, *after])
+        width = max(1, min(longest, room))
+        has_bars = max(self.shares, default=0.0) > 0 and not options.ascii_only
+        bar = min(_BAR[1], room - width - _GAP) if has_bars else 0
+        bar = bar if bar >= _BAR[0] else 0
+        lines = console.render_lines(self._table(before, after, width, bar), options, pad=False)
+        first = len(lines) - len(self.names)  # the line of the first row
+        for place, line in enumerate(lines):
+            if self.line is not None and place - first == self.line[0]:
+                yield self.line[1]
+            yield from line
+            yield Segment.line()
+        if self.note is not None:
+            yield self.note
+        is_elided = longest > width and not self.folds
+        if said := self._said(gone, has_bars and not bar, is_elided, options.max_width):
+            yield said
+
+    def _gone(self, most: int, longest: int) -> set[int]:
+        """Return the ranks of the columns that go, so that the others fit beside the names."""
+        columns, gone = [*self.before, *self.after], set[int]()
+        wishes = {column.rank: column.wishes for column in columns if column.rank}
+        for rank in sorted(wishes):
+            least = min(longest, _WISHED if wishes[rank] else _SHORTEST)
+            kept = [column for column in columns if column.rank not in gone]
+            if _taken(kept) + least > most:
+                gone.add(rank)
+        return gone
+
+    def _table(
+        self, before: Sequence[Column], after: Sequence[Column], width: int, bar: int
+    ) -> Table:
+        from rich.bar import Bar
+
+        table, longest = new_table(), max(self.shares, default=1.0)
+        table.padding = (0, _GAP - 1, 0, 0)  # the box has a blank between columns
+        for column, head in zip(before, _heads(before), strict=True):
+            table.add_column(head, justify=column.justify, style="dim", no_wrap=True)
+        table.add_column(
+            printable(self.heading), style="bold", no_wrap=not self.folds, min_width=width
+        )
+        for place, (column, head) in enumerate(zip(after, _heads(after), strict=True)):
+            table.add_column(
+                head,
+                justify=column.justify,
+                no_wrap=True,
+                vertical="bottom",
+                min_width=_width(head, column),
+            )
+            if bar and not place:
+                table.add_column("", no_wrap=True, width=bar)
+        for row, name in enumerate(self.names):
+            cells: list[RenderableType] = [column.cells[row] for column in before]
+            cells.append(name if self.folds else elided(name, width))
+            for place, column in enumerate(after):
+                cells.append(column.cells[row])
+                if bar and not place:
+                    # a quotient: rounding must not take an eighth of a cell from the longest
+                    part = max(0.0, self.shares[row] / longest)
+                    cells.append(Bar(1.0, 0, part, width=bar))
+            table.add_row(*cells, style=self.styles[row] if self.styles else None)
+        return table
+
+    def _said(self, gone: set[int], lacks_bars: bool, is_elided: bool, columns: int) -> Text | None:
+        """Return the line on what is not shown; None if everything is."""
+        from rich.text import Text
+
+        everything = [*self.before, *self.after]
+        kept = {column.group for column in everything if column.rank not in gone}
+        names = [
+            f"{column.group} {column.name}".strip().replace("\n", " ")
+            if column.group in kept or not column.group
+            else column.group
+            for column in sorted(everything, key=lambda column: column.rank)
+            if column.rank in gone
+        ]
+        names += ["bars"] * lacks_bars
+        said = [f"without {', '.join(dict.fromkeys(names))}"] * bool(names)
+        said += [f"{self.noun} shortened"] * is_elided
+        if not said:
+            return None
+        return Text(f"{columns} columns: {', '.join(said)}; --json has all", style="dim")
+
+
+def _heads(columns: Sequence[Column]) -> list[str]:
+    """Return the headings of columns; that of a group stands above its first column."""
+    heads, before = [], ""
+    for column in columns:
+        above = column.group if column.group != before else ""
+        heads.append(f"{above}\n{column.name}" if column.group else column.name)
+        before = column.group
+    return heads
+
+
+def _width(head: str, column: Column) -> int:
+    from rich.cells import cell_len
+
+    return max(map(cell_len, [*head.split("\n"), *column.cells]))
+
+
+def _taken(columns: Sequence[Column]) -> int:
+    """Return the columns of a terminal that columns take, with the gap beside each."""
+    return sum(_width(*pair) + _GAP for pair in zip(_heads(columns), columns, strict=True))
+
+
+def elided(label: Text, columns: int) -> Text:
+    """Return a label in so many columns, elided in the middle: items often differ at their ends.
+
+    >>> elided(printable("https://example.org/1"), 9).plain
+    'http…rg/1'
+    """
+    from rich.cells import cell_len, set_cell_size
+    from rich.text import Text
+
+    text = label.plain
+    if cell_len(text) <= columns:
+        return label
+    back = (columns - 1) // 2
+    end = ""
+    for letter in reversed(text):
+        if cell_len(letter + end) > back:
+            break
+        end = letter + end
+    return Text(f"{set_cell_size(text, columns - 1 - back).rstrip()}…{end}")
+
+
+def printable(item: str | int, style: str = "", longest: int = _LONGEST_SHOWN) -> Text:
+    r"""Return an item as text for a terminal, which it cannot drive.
+
+    Control characters are escaped, and markup is not read. An empty item is shown as two quotes.
+
+    Args:
+        item: the item.
+        style: a style of rich.
+        longest: the characters after which it is cut off.
+
+    >>> printable("tab\there\x1b[31m").plain
+    'tab\\there\\x1b[31m'
+    """
+    from rich.text import Text
+
+    text = escaped(str(item)) or '""'
+    return Text(text if len(text) <= longest else f"{text[: longest - 3]}...", style=style)
+
+
+def new_table() -> Table:
+    """Return an empty table in the style of all commands.
+
+    >>> new_table().show_edge
+    False
+    """
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+
+
+def _last_padding(console: Console) -> int:
+    """Return the columns that a table pays for padding behind its last column.
+
+    Before version 15, Rich counts them although it pads no edge.
+    """
+    from rich.measure import Measurement
+
+    table = new_table()
+    table.padding = (0, _GAP - 1, 0, 0)
+    table.add_column(min_width=1)
+    return Measurement.get(console, console.options, table).minimum - 1
+
+
+def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
+    r"""Return a listing of names and texts in two columns, whose control characters are escaped.
+
+    >>> from fedtally.answer.screen import plain
+    >>> print(plain(facts([("Upload", "32.0 kB\x1b[2K")])).strip())
+    Upload  32.0 kB\x1b[2K
+    """
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in rows:
+        grid.add_row(escaped(name), escaped(text) if isinstance(text, str) else text)
+    return grid
+
+
+def heading(text: str) -> RenderableType:
+    """Return a line in bold, as it stands above a table, whose control characters are escaped.
+
+    >>> heading("Answer").plain
+    'Answer'
+    """
+    from rich.text import Text
+
+    return Text(escaped(text), style="bold")

@@ -1,0 +1,695 @@
+"""A plan for the clients that came or are expected; or a plan that exists, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from fedtally.base.encoding import Encoding
+from fedtally.domain import Domain, OpenStrings
+from fedtally.errors import InvalidInputError, arg, opt
+from fedtally.kernels import MAX_WIDTH
+from fedtally.plan import Plan, Protection, Target, Vector, encodings
+from fedtally.plan.paper import Size
+from fedtally.plan.privacy import check_certificate, honest_clients, noise_of_release, worst_pair
+from fedtally.plan.request import CampaignSpec
+from fedtally.plan.secure_sum import (
+    Keys,
+    check_cohorts,
+    check_rounds,
+    make_keys,
+    replace_keys,
+    terms,
+    with_noise,
+    with_validity,
+)
+from fedtally.plan.silos import error_of_number
+from fedtally.plan.sizes import RISK
+from fedtally.privacy.config import NoiseBy, default_delta
+from fedtally.privacy.events import Event, Mechanism, Relation, default_clip_norm
+from fedtally.recovery.decoding import kind_of
+from fedtally.secagg import params
+from fedtally.secagg.config import Terms, TwoServerConfig
+from fedtally.sketch import Schedule, SketchSpec, Spelling
+from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
+
+if TYPE_CHECKING:
+    from fedtally.plan.choice import Question
+    from fedtally.plan.frequencies.distribution import Frequencies
+
+DEFAULT_ROWS = 7  # of joint recovery: more rows of the same bytes change its error little
+DEFAULT_MAX_BYTES = 32_000
+_MARGIN = 6  # standard deviations of the size of a round
+# for which a clip's norm is taken while the width is still searched: it hardly depends on it
+_USUAL_WIDTH = 1000
+
+
+class Chosen(NamedTuple):
+    """The size of a design: what is chosen for a target, or for bytes.
+
+    Attributes:
+        schedule: the hashes of each round.
+        rows: rows of the sketch, 1 of a histogram.
+        width: counters of a row.
+        spelling: the size of what names are read from, where the domain is open.
+        encoding: the way in which items become counters.
+    """
+
+    schedule: Schedule
+    rows: int
+    width: int
+    spelling: Spelling | None = None
+    encoding: Encoding = Encoding.SKETCH
+
+
+@dataclass(frozen=True)
+class Design:
+    """A plan to be, without its keys: with a size, or before there is one.
+
+    Args:
+        spec: what is asked.
+        domain: the candidates.
+        sizes: clients of each round.
+        seed: of the hashes.
+        clients: of all rounds, and the most of one; public.
+        participations: the most rounds of one client.
+        has_room: whether rounds may be of other sizes, as many clients being drawn at random, than
+            those in `sizes`.
+        size: what was chosen; None: nothing yet.
+    """
+
+    spec: CampaignSpec
+    domain: Domain
+    sizes: Sequence[int]
+    seed: bytes
+    clients: tuple[int, int]
+    participations: int = 1
+    has_room: bool = False
+    size: Chosen | None = None
+
+    @classmethod
+    def fit(
+        cls,
+        spec: CampaignSpec,
+        domain: Domain,
+        sizes: Sequence[int],
+        *,
+        seed: bytes,
+        by_client: bool = False,
+    ) -> Self:
+        """Return what is known of a plan for the clients that came.
+
+        Args:
+            spec: what is asked.
+            domain: the candidates.
+            sizes: clients of each round.
+            seed: of the hashes.
+            by_client: whether a client may be in several natural rounds.
+        """
+        check_rounds(spec.summation, sizes)
+        asked, natural = spec.privacy, spec.num_rounds is None
+        participations, clients = 1, (sum(sizes), max(sizes))
+        if isinstance(domain, OpenStrings):  # its rounds are chosen, and drawn anew for the plan
+            clients = _public_sizes(sizes, natural)
+        if asked is not None:
+            # where the number of clients is hidden, the plan says a public bound
+            bound = asked.max_clients
+            clients = _public_sizes(sizes, natural) if bound is None else (bound, bound)
+            if by_client and natural:
+                participations = min(len(sizes), asked.max_rounds or len(sizes))
+        return cls(spec, domain, sizes, seed, clients, participations)
+
+    def with_size(
+        self,
+        schedule: Schedule,
+        rows: int,
+        width: int,
+        spelling: Spelling | None = None,
+        encoding: Encoding = Encoding.SKETCH,
+    ) -> Design:
+        """Return this design with a size: the arguments are those of `Chosen`."""
+        return replace(self, size=Chosen(schedule, rows, width, spelling, encoding))
+
+    def like(self, plan: Plan) -> Design:
+        """Return this design with the size of a plan."""
+        return self.with_size(plan.schedule, plan.rows, plan.width, plan.spelling, plan.encoding)
+
+    @property
+    def chosen(self) -> Chosen:
+        """The size, which there must be."""
+        assert self.size is not None
+        return self.size
+
+    @property
+    def bytes_per_client(self) -> int:
+        """The bytes that a client sends in its round."""
+        return self.plan().bytes_per_client
+
+    def finish(
+        self, random: Callable[[int], bytes], report: Callable[..., None]
+    ) -> tuple[Plan, Keys | None]:
+        """Return the plan of a design with a size, and the keys that it names.
+
+        Args:
+            random: returns as many bytes as it is asked for, for the keys.
+            report: called for what takes long.
+
+        Raises:
+            InvalidInputError: nothing protects so, or a certificate is asked for that the plan
+                cannot have.
+        """
+        summation, asked = self.spec.summation, self.spec.privacy
+        keys = (
+            None
+            if summation.is_ideal
+            else make_keys(summation, self.sums(self.chosen.schedule), random)
+        )
+        plan = self.plan()
+        if plan.secure_sum is not None and keys is not None:
+            plan = replace(plan, secure_sum=replace_keys(plan.secure_sum, keys))
+        if asked is None or not asked.certify:
+            return plan, keys
+        if plan.max_items > 1 or (plan.privacy is not None and plan.privacy.event.per_release > 1):
+            raise InvalidInputError(
+                "certify is for clients of one item whose rounds are opened one by one: leave it"
+                f" out, or use {opt.max_items(1)} and a schedule that adds up no two rounds of a"
+                " client (hybrid, fresh)"
+            )
+        assert plan.privacy is not None
+        return (
+            replace(
+                plan, privacy=plan.privacy.certified(worst_pair(plan.spec, self.domain, report))
+            ),
+            keys,
+        )
+
+    @property
+    def num_rounds(self) -> int:
+        """How many rounds there are."""
+        return len(self.sizes)
+
+    @property
+    def recovery(self) -> str:
+        """How the sums are to be decoded."""
+        return self.spec.recovery_of(self.domain.size)
+
+    @property
+    def is_noised_once(self) -> bool:
+        """Whether noise is added once to each sum that is opened.
+
+        Rounds are then better added up first.
+        """
+        noise_by = self.spec.noise_by
+        return noise_by is not None and noise_by.is_once
+
+    @property
+    def noises_sums(self) -> bool:
+        """Whether there is noise in the vectors that are summed, by clients or by two servers.
+
+        Counters need room for it.
+        """
+        return self.spec.noise_by in (NoiseBy.CLIENTS, NoiseBy.SERVERS)
+
+    @property
+    def folds_sums(self) -> bool:
+        """Whether exact sums are secret, and so are folded: counters need twice the room."""
+        return self.spec.privacy is not None and not self.noises_sums
+
+    def sums(self, schedule: Schedule) -> list[int]:
+        """Return the clients of each secure sum.
+
+        Where there is room, return those of the smallest and the largest sums alone.
+        """
+        summation, asked = self.spec.summation, self.spec.privacy
+        together = [range(i, i + 1) for i in range(self.num_rounds)]
+        together = together if asked is None else asked.releases(schedule, self.num_rounds)
+        if not self.has_room:
+            return summation.sums(self.sizes, together)
+        if not summation.is_two_server:
+            together = [range(1)]
+        shares = sorted({len(rounds) for rounds in together})
+        return sorted(
+            {size for share in shares for size in summation.extremes(*self._between(share))}
+        )
+
+    def _between(self, share: int) -> tuple[int, int]:
+        """Return the fewest and the most clients that so many rounds are to have together."""
+        total = self.clients[0]
+        if share == self.num_rounds:
+            return total, total
+        expected = total * share / self.num_rounds
+        least, most = round_size_bounds(expected)
+        return max(1, least), min(total, most)
+
+    def plan(self) -> Plan:
+        """Return the plan of a design with a size.
+
+        It has no keys of a secure sum: its sizes do not depend on them.
+        """
+        schedule, rows, width, spelling, encoding = self.chosen
+        asked, summation = self.spec.privacy, self.spec.summation
+        first_id = Vector(encoding).first_id(self.domain)
+        sketch = SketchSpec(rows, width, schedule, self.num_rounds, self.seed, spelling, first_id)
+        agreed, counters = None, sketch.vector_length
+        clients = self.spec.clients
+        entries, largest = counters + clients.entries, clients.largest_entry(encoding)
+        folds, signed = self.folds_sums, encoding.is_signed
+        if not summation.is_ideal:
+            agreed = terms(summation, self.sums(schedule), largest, entries, signed=signed)
+        privacy = None
+        if asked is not None:
+            privacy = asked.make_terms(
+                rows=sketch.touched,
+                width=sketch.mean_width,
+                counters=counters,
+                schedule=schedule,
+                max_items=self.spec.max_items,
+                participations=self.participations,
+                num_clients=self.sizes,
+                most_clients=self.clients[1] if agreed is None else agreed.most_clients,
+                honest_survivors=self._sharers(agreed),
+                encoding=encoding,
+                probability=self.spec.failure_probability * RISK,
+            )
+            if agreed is not None:
+                added = Protection(privacy, schedule, self.num_rounds, has_secure_sum=True)
+                noise = added.bound(entries, agreed.most_clients)
+                agreed = with_noise(agreed, largest, noise, folds=folds, signed=signed)
+        if agreed is not None:
+            items = clients.most_items
+            agreed = with_validity(agreed, summation, items, folds=folds, signed=signed)
+        target = None
+        if self.spec.tau is not None:
+            recovery = self.spec.recovery_of(self.domain.size, rows, encoding)
+            target = Target(self.spec.tau, self.spec.failure_probability, recovery)
+        described, items = self.domain.describe(), self.spec.max_items
+        fixed = (self.num_rounds, *self.clients, described, items, self.seed)
+        return Plan(
+            rows,
+            width,
+            schedule,
+            *fixed,
+            secure_sum=agreed,
+            privacy=privacy,
+            target=target,
+            people=self.spec.people,
+            spelling=spelling,
+            encoding=encoding,
+        )
+
+    @property
+    def _largest_entry(self) -> int:
+        """The most that one client adds to an entry of a sketch."""
+        return self.spec.clients.largest_entry(Encoding.SKETCH)
+
+    @property
+    def expected(self) -> int:
+        """How many frequencies are shares of: the clients, or the people expected in silos."""
+        silos = self.spec.silos
+        return self.clients[0] if silos is None else silos.expected_of(self.clients[0])
+
+    @property
+    def people(self) -> list[int]:
+        """Those whose items the clients of each round hold: more than clients if they are silos."""
+        return [self.expected * clients // self.clients[0] for clients in self.sizes]
+
+    def _sharers(self, agreed: Terms | None) -> int | None:
+        """Return the fewest clients that count on each other's noise.
+
+        None where clients add none.
+        """
+        if self.spec.noise_by is not NoiseBy.CLIENTS:
+            return None
+        if agreed is None:
+            return honest_clients(self.spec.summation, self.sizes)
+        return agreed.honest_survivors
+
+    # ---- sizes ----
+
+    def question(self, distribution: Frequencies, rows: int | None = None) -> Question:
+        """Return what the planner is asked, where so much is known of the frequencies."""
+        from fedtally.plan.choice import Question, schedules
+
+        return Question(
+            distribution=distribution,
+            num_clients=self.expected,
+            num_rounds=self.num_rounds,
+            schedules=self._possible(
+                schedules(
+                    self.spec.schedule,
+                    self.num_rounds,
+                    self.recovery,
+                    noised_by_release=self.is_noised_once,
+                )
+            ),
+            bytes_of=self.bytes_of(),
+            recovery=self.recovery,
+            rows=rows,
+            failure_probability=self.spec.failure_probability,
+            noise=self.noise(),
+            round_sizes=None if self.has_room or not self._are_told else tuple(self.sizes),
+        )
+
+    def tau_of_sketch(self, distribution: Frequencies) -> float:
+        """Return tau, less what the noise on the number of people takes of it.
+
+        Raises:
+            UnreachableError: nothing is left.
+        """
+        from fedtally.plan.sizes import UnreachableError
+
+        tau = self.spec.tau
+        assert tau is not None
+        if self.spec.silos is None:
+            return tau
+        stddev = self.largest_noise(self.example) * math.sqrt(self.num_rounds)
+        taken = error_of_number(
+            distribution, stddev / self.expected, self.spec.failure_probability * RISK
+        )
+        if taken >= tau:
+            raise UnreachableError(
+                f"tau {tau:g} is below what noise on the number of people leaves"
+            )
+        return math.sqrt(tau**2 - taken**2)
+
+    def _possible(self, listed: list[Schedule]) -> list[Schedule]:
+        """Return the schedules whose releases two servers can sum at once; all, if none is."""
+        if not self.spec.summation.is_two_server or len(listed) == 1:
+            return listed
+        return [one for one in listed if max(self.sums(one)) <= params.MAX_CLIENTS] or listed
+
+    @property
+    def _are_told(self) -> bool:
+        """Whether the sizes of rounds are public, those of all clients, and none is empty.
+
+        Those of silos are not: how many people are in a round is private.
+        """
+        is_public = self.spec.silos is None and self.spec.relation is not Relation.ADD_REMOVE
+        return is_public and min(self.sizes) > 0
+
+    def bytes_of(self) -> Callable[[int, int, Schedule], int]:
+        """Return a function of rows, width and schedule: the bytes of a client in its round.
+
+        They are right to a few bytes.
+        """
+        sent = self.bytes_of_counters()
+        return lambda rows, width, schedule: sent(rows, rows * width, schedule)
+
+    def bytes_of_counters(self) -> Callable[[int, int, Schedule], int]:
+        """Return the same as a function of all rows, all counters and schedule.
+
+        The rows need not be of one width.
+        """
+
+        @cache
+        def agreed_and_bits(schedule: Schedule) -> tuple[Terms | None, int]:
+            summation, counters = self.spec.summation, DEFAULT_ROWS * _USUAL_WIDTH
+            noise = (
+                params.noise_bound(self.largest_noise(schedule), counters)
+                if self.noises_sums
+                else 0
+            )
+            if summation.is_ideal:
+                most, largest = self.clients[1], self._largest_entry
+                return None, params.modulus_bits(most, largest, noise, multiple=1)
+            largest = self._largest_entry
+            agreed = terms(summation, self.sums(schedule), largest, counters, signed=True)
+            folds = self.folds_sums
+            agreed = with_noise(agreed, largest, noise, folds=folds, signed=True)
+            agreed = with_validity(
+                agreed, summation, self.spec.clients.most_items, folds=folds, signed=True
+            )
+            return agreed, agreed.bits
+
+        @cache
+        def rest(rows: int, schedule: Schedule) -> int:
+            """Return the bytes besides the counters; those of a proof follow from the rows."""
+            agreed, bits = agreed_and_bits(schedule)
+            if agreed is None:
+                return 0
+            bytes_of_counters = -(-agreed.length * bits // 8)
+            if not isinstance(agreed, TwoServerConfig) or not agreed.has_proofs:
+                return agreed.upload_bytes - bytes_of_counters
+            agreed = replace(agreed, length=rows * _USUAL_WIDTH)
+            widths, abstain = [_USUAL_WIDTH] * rows, self.spec.privacy is not None
+            proof = agreed.proof(agreed.sizing, widths, abstain=abstain)
+            return agreed.upload_bytes + proof.added_bytes - -(-agreed.length * bits // 8)
+
+        def sent(rows: int, counters: int, schedule: Schedule) -> int:
+            _, bits = agreed_and_bits(schedule)
+            return rest(rows, schedule) + -(-counters * bits // 8)
+
+        return sent
+
+    @property
+    def example(self) -> Schedule:
+        """A schedule that may be taken."""
+        name = self.spec.schedule
+        return Schedule.parse("hybrid" if name in (AUTO, BATCHED_AUTO) else name)
+
+    def noise(self) -> Callable[[int, Schedule], float]:
+        """Return a function of rows and schedule: the noise of a round's sum.
+
+        It is that of Gaussian accounting.
+        """
+        asked = self.spec.privacy
+        if asked is None:
+            return lambda *_: 0.0
+        (total, _), rounds = self.clients, self.num_rounds
+        honest, provision = None, 1.0
+        if asked.noise_by is NoiseBy.CLIENTS:
+            honest = self._honest()
+            provision = max(1.0, total / rounds / honest)
+        mechanism = Mechanism.ROUNDED_GAUSSIAN if honest is None else Mechanism.SKELLAM
+        delta = default_delta(total * self.spec.people) if asked.delta is None else asked.delta
+        each = 1 if asked.silos is None else asked.silos.silos_per_person
+
+        def noise(rows: int, schedule: Schedule) -> float:
+            # clients add noise to each round, others once to rounds that are added up
+            releases = schedule.num_batches(rounds) if honest is None else rounds
+            event = Event(
+                mechanism,
+                rows=rows,
+                relation=Relation.parse(asked.relation),
+                max_items=self.spec.max_items,
+                clip_norm=(
+                    default_clip_norm(rows, _USUAL_WIDTH, self.spec.max_items)
+                    if self.spec.max_items > 1
+                    else None
+                ),
+                participations=self.participations,
+                per_release=min(self.participations, -(-rounds // releases)),
+                honest_survivors=honest,
+                trust=asked.trust,
+                silos_per_person=each,
+            )
+            of_release = noise_of_release(event, asked.epsilon, delta, provision)
+            return of_release * math.sqrt(releases / rounds)
+
+        return noise
+
+    def largest_noise(self, schedule: Schedule) -> float:
+        """Return about the largest standard deviation of the noise in a counter of a sum."""
+        releases = schedule.num_batches(self.num_rounds) if self.is_noised_once else self.num_rounds
+        return self.noise()(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / releases)
+
+    def _honest(self) -> int:
+        """Return the fewest clients that count on each other's noise."""
+        summation = self.spec.summation
+        if summation.is_ideal:
+            return honest_clients(summation, self.sizes)
+        sums, largest = self.sums(self.example), self._largest_entry
+        agreed = terms(summation, sums, largest, DEFAULT_ROWS, signed=True)
+        return agreed.honest_survivors
+
+    def for_bytes(self) -> Design:
+        """Return this design with the size that was given, or that a budget of bytes buys.
+
+        It is a histogram, or a sketch.
+
+        Nothing is known of the frequencies: where a schedule, or the median's rows, are to be
+        chosen, they are for `Frequencies.assumed`. Of an open domain
+        `fedtally.plan.open_domain.Search` says it.
+        """
+
+        def sketch() -> tuple[Design, Size]:
+            design = self._sketch_for_bytes()
+            return design, Size("budget", design.chosen.rows, design.chosen.width)
+
+        return encodings.for_bytes(self, DEFAULT_MAX_BYTES, sketch, self._assumed)[0]
+
+    def _assumed(self) -> Frequencies:
+        from fedtally.plan.frequencies.distribution import Frequencies
+
+        return Frequencies.assumed(self.domain.size, max_items=self.spec.max_items)
+
+    def _sketch_for_bytes(self) -> Design:
+        asked = self.spec
+        rows = asked.rows or (
+            DEFAULT_ROWS if asked.width or kind_of(self.recovery).fits_items else None
+        )
+        schedule = self._only_schedule
+        budget = asked.max_bytes or DEFAULT_MAX_BYTES
+        if rows is None or schedule is None:
+            from fedtally.plan.choice import best, best_schedule
+
+            question = self.question(self._assumed(), rows)
+            if asked.width and rows is not None:
+                schedule = best_schedule(question, rows, asked.width)
+            else:
+                schedule, size = best(question, budget)
+                rows = size.rows
+        if asked.width:
+            return self.with_size(schedule, rows, asked.width)
+        return self.like(
+            find_widest(lambda width: self.with_size(schedule, rows, width).plan(), budget)
+        )
+
+    @property
+    def usual_schedule(self) -> Schedule:
+        """The schedule where nothing is known of the frequencies, and no width is given."""
+        return self._only_schedule or self._sketch_for_bytes().chosen.schedule
+
+    @property
+    def _only_schedule(self) -> Schedule | None:
+        """The schedule, if it is named, or if there is nothing to choose."""
+        name = self.spec.schedule
+        if name not in (AUTO, BATCHED_AUTO):
+            return Schedule.parse(name)
+        if self.num_rounds == 1:
+            return Schedule.parse("shared")
+        return Schedule.parse("hybrid") if name == AUTO and not self.is_noised_once else None
+
+
+def round_size_bounds(expected: float) -> tuple[int, int]:
+    """Return the fewest and the most clients of a round that is drawn at random.
+
+    A round is outside with a chance of about 1e-9.
+
+    >>> round_size_bounds(10_000.0)
+    (9400, 10600)
+    """
+    room = _MARGIN * math.sqrt(expected)
+    return math.floor(expected - room), math.ceil(expected + room)
+
+
+def _public_sizes(sizes: Sequence[int], natural: bool) -> tuple[int, int]:
+    """Return the clients of all rounds, and of the largest.
+
+    Where rounds are drawn at random, the largest has room, so that the plan can be used again.
+    """
+    total, largest = sum(sizes), max(sizes)
+    if not natural and len(sizes) > 1:
+        largest = min(total, max(largest, round_size_bounds(total / len(sizes))[1]))
+    return total, largest
+
+
+def find_widest(planned: Callable[[int], Plan], max_bytes: int) -> Plan:
+    """Return the plan of the largest width, up to 2^24, whose uploads keep a budget.
+
+    Args:
+        planned: returns the plan for a width.
+        max_bytes: upload per client and round, all messages together.
+
+    Raises:
+        InvalidInputError: not even one counter per row fits.
+    """
+    least = planned(1)
+    if least.bytes_per_client > max_bytes:
+        protocol = "" if least.secure_sum is None else "this secure sum and "
+        raise InvalidInputError(
+            f"{arg.max_bytes} must be at least {least.bytes_per_client} for {protocol}one counter"
+            f" of {least.modulus_bits} bits in each of {least.rows} rows, got {max_bytes}; give"
+            " more bytes, fewer rows or smaller cohorts"
+        )
+    counters = least.spec.vector_length  # for each unit of the width
+    plan = planned(
+        min(
+            MAX_WIDTH,
+            2 + 8 * (max_bytes - least.bytes_per_client + 1) // (counters * least.modulus_bits),
+        )
+    )
+    while plan.bytes_per_client > max_bytes:
+        excess = 8 * (plan.bytes_per_client - max_bytes - 1) // (counters * plan.modulus_bits)
+        plan = planned(plan.width - max(1, excess))
+    return plan
+
+
+def fit_existing(
+    plan: Plan,
+    spec: CampaignSpec,
+    domain: Domain,
+    sizes: Sequence[int],
+    *,
+    random: Callable[[int], bytes],
+    report: Callable[..., None],
+) -> tuple[Plan, Keys | None]:
+    """Return a plan that exists, under the keys of a simulation, for the clients that came.
+
+    Args:
+        plan: that is given.
+        spec: what is asked besides.
+        domain: the candidates.
+        sizes: clients of each round.
+        random: returns as many bytes as it is asked for, for the keys.
+        report: called for what takes long.
+
+    Raises:
+        InvalidInputError: the plan is not for such clients.
+    """
+    summation = spec.summation
+    releases = summation.sums(sizes, plan.releases)
+    keys = None if summation.is_ideal else make_keys(summation, releases, random)
+    _check_fits(plan, domain, sizes, has_keys=keys is not None)
+    privacy = plan.privacy
+    if privacy is not None and spec.is_not_private and not privacy.not_private:
+        plan = replace(plan, privacy=replace(privacy, not_private=True))
+    if keys is not None:
+        if plan.secure_sum is None and privacy is not None:
+            raise InvalidInputError(
+                f"the noise of the plan is for an ideal secure sum, got {summation.method}: leave"
+                f" {opt.secure_sum} out, or make a plan with it"
+            )
+        if plan.secure_sum is None:
+            largest, signed = plan.largest_entry, plan.encoding.is_signed
+            agreed = terms(summation, sizes, largest, plan.vector_length, signed=signed)
+            agreed = with_validity(agreed, summation, plan.most_items, signed=signed)
+        else:
+            agreed = plan.secure_sum
+            check_cohorts(agreed, summation, releases)
+        plan = replace(plan, secure_sum=replace_keys(agreed, keys))
+    plan = plan if plan.domain["public"] else replace(plan, domain=domain.describe())
+    check_certificate(plan, domain, report)
+    return plan, keys
+
+
+def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: bool) -> None:
+    """Refuse a plan that is not for rounds of these sizes, or not for these candidates."""
+    if plan.num_rounds != len(sizes):
+        raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {len(sizes)}")
+    privacy, (_, noun) = plan.privacy, plan.clients.senders
+    hidden = plan.clients.hides_number(None if privacy is None else privacy.event.relation)
+    if max(sizes) > plan.max_round_clients and not hidden:
+        raise InvalidInputError(
+            f"the plan allows {plan.max_round_clients:,} {noun} in a round, the input has"
+            f" {max(sizes):,}; its sums could overflow"
+        )
+    if plan.domain["public"] and not plan.has_domain(domain.describe()):
+        raise InvalidInputError(
+            f"the plan is for the domain {_shown(plan.domain)}, the input is read as"
+            f" {_shown(domain.describe())}; declare the same domain ({opt.domain})"
+        )
+    if privacy is not None and privacy.noised_by is NoiseBy.CLIENTS and not has_keys:
+        least, honest = min(size for size in sizes if size), privacy.event.honest_survivors or 0
+        if least < honest:
+            raise InvalidInputError(
+                f"the plan counts on the noise of {honest:,} {noun} in every round, and a round of"
+                f" the input has {least:,}; use fewer rounds, or a plan for smaller ones"
+            )
+
+
+def _shown(description: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in description.items())

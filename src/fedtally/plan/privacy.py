@@ -1,0 +1,355 @@
+"""Differential privacy in a campaign: the request, resolved once, and the terms of a plan.
+
+With privacy, whatever chooses a parameter or names an item is public. What only a run marked
+not_private may use is refused elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.base import validate
+from fedtally.base.encoding import Encoding
+from fedtally.domain import Domain
+from fedtally.errors import InvalidInputError, arg, opt
+from fedtally.plan import MAX_CLIENTS, Plan
+from fedtally.plan.rules import check, given, unmet
+from fedtally.plan.secure_sum import Summation
+from fedtally.plan.silos import Silos
+from fedtally.privacy.accounting import noise_multiplier
+from fedtally.privacy.budget import checked_name
+from fedtally.privacy.config import POPULATION, NoiseBy, PrivacyConfig, default_delta, propose
+from fedtally.privacy.events import Collisions, Event, Mechanism, Relation, Trust, certify
+from fedtally.recovery.noise_law import NoiseLaw
+from fedtally.secagg.config import SecureSum
+from fedtally.secagg.params import corrupt_clients
+from fedtally.sketch import Schedule, SketchSpec
+
+MAX_CERTIFIED = 1 << 22  # candidates
+Random = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """The differential privacy that is asked for; `resolve_privacy` makes it.
+
+    Args:
+        epsilon: what the campaign may cost.
+        delta: what it may cost besides; None: 1e-6, or a tenth of one over the number of clients if
+            that is less.
+        noise_by: who adds the noise.
+        mechanism: the noise, or its name; None: of those that these may add, the one with the
+            smaller error. Geometric noise is for histograms.
+        relation: "zero-out", "replace-one" or "add-remove".
+        max_rounds: the most natural rounds that one client takes part in; None: all of them.
+        max_clients: for add-remove, a public bound on the number of clients, which is itself
+            private then.
+        certify: for replace-one, look for the worst pair of candidates under the very hashes, which
+            needs less noise.
+        population: whose budget is charged.
+        not_private: allow what no private run may use: private candidates, a seed, the truth.
+        silos: what is asked of silos, whose relation is add-remove of a person, and whose number is
+            public; None: clients are no silos.
+
+    Raises:
+        InvalidInputError: values do not go together.
+    """
+
+    epsilon: float
+    delta: float | None = None
+    noise_by: NoiseBy = NoiseBy.AGGREGATOR
+    mechanism: Mechanism | str | None = None
+    relation: Relation | str = Relation.ZERO_OUT
+    max_rounds: int | None = None
+    max_clients: int | None = None
+    certify: bool = False
+    population: str = POPULATION
+    not_private: bool = False
+    silos: Silos | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relation", Relation.parse(self.relation))
+        if self.mechanism is not None:
+            object.__setattr__(self, "mechanism", self._checked_mechanism(self.mechanism))
+        for name, most in (("max_rounds", None), ("max_clients", MAX_CLIENTS)):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, validate.integer(1, most, **{name: value}))
+        checked_name(population=self.population)
+        if self.silos is not None and self.relation is not Relation.ADD_REMOVE:
+            raise InvalidInputError(
+                f"{arg.neighbours} must be add-remove where clients are silos, since how many"
+                f" people a silo has is not public, got {self.relation}: leave {opt.neighbours} out"
+            )
+        hides_number = self.relation is Relation.ADD_REMOVE and self.silos is None
+        check(
+            given(max_clients=self.max_clients, certify=self.certify),
+            unmet(
+                persons=self.silos is not None,
+                add_remove=self.relation is not Relation.ADD_REMOVE and self.relation,
+                replace_one=self.relation is not Relation.REPLACE_ONE and self.relation,
+            ),
+        )
+        if hides_number and self.max_clients is None:
+            raise InvalidInputError(
+                f"add-remove needs {opt.max_clients}, a public bound on the number of clients,"
+                " which is private then"
+            )
+
+    def _checked_mechanism(self, name: str) -> Mechanism:
+        mechanism, possible = Mechanism.parse(name), self._possible
+        if mechanism not in possible:
+            got = f"{mechanism}{' (or delta 0)' * mechanism.is_pure}"
+            if self.silos is not None:
+                raise InvalidInputError(
+                    f"{arg.mechanism} must be {possible[0]} where clients are silos, got {got}:"
+                    " leave it out"
+                )
+            who, way = {
+                NoiseBy.AGGREGATOR: ("an aggregator adds", "distributed"),
+                NoiseBy.CLIENTS: ("clients add", "central"),
+                NoiseBy.SERVERS: ("two servers add", "central"),
+            }[self.noise_by]
+            raise InvalidInputError(
+                f"{arg.mechanism} must be {' or '.join(possible)} where {who} the noise, got {got}:"
+                f" leave it out, or use {way} trust"
+            )
+        return mechanism
+
+    @property
+    def trust(self) -> Trust:
+        """Whom it trusts: central, an aggregator that sees exact sums, or distributed, nobody."""
+        return Trust.CENTRAL if self.noise_by is NoiseBy.AGGREGATOR else Trust.DISTRIBUTED
+
+    def releases(self, schedule: Schedule, num_rounds: int) -> list[range]:
+        """Return the rounds of each release; as `Plan.releases`."""
+        if self.noise_by.is_once:
+            return schedule.batches_of(num_rounds)
+        return [range(round, round + 1) for round in range(num_rounds)]
+
+    def sharers(self, summation: Summation, num_clients: Sequence[int]) -> int | None:
+        """Return the fewest clients that count on each other's noise under an ideal sum.
+
+        None unless clients add it.
+        """
+        is_shared = self.noise_by is NoiseBy.CLIENTS
+        return honest_clients(summation, num_clients) if is_shared else None
+
+    def make_terms(
+        self,
+        *,
+        rows: int,
+        width: int,
+        schedule: Schedule,
+        max_items: int,
+        participations: int,
+        num_clients: Sequence[int],
+        most_clients: int,
+        honest_survivors: int | None,
+        counters: int | None = None,
+        encoding: Encoding = Encoding.SKETCH,
+        probability: float = 0.5,
+    ) -> PrivacyConfig:
+        """Return what the plan says of privacy.
+
+        Args:
+            rows: of the sketch, those that spell names included.
+            width: of the sketch; the harmonic mean, where rows have several.
+            schedule: of the rounds.
+            max_items: the most items of one client in a round.
+            participations: the most rounds of one client.
+            num_clients: of each round.
+            most_clients: in a sum, by the plan.
+            honest_survivors: the fewest clients that count on each other's noise; None unless
+                clients add it.
+            counters: of a client's vector; None: rows times width.
+            encoding: how items become counters.
+            probability: with which the error that decides between two mechanisms is exceeded.
+
+        Raises:
+            InvalidInputError: no noise keeps that guarantee.
+        """
+        together = max(map(len, self.releases(schedule, len(num_clients))))
+        total = self.max_clients or sum(num_clients)
+        people, each = (
+            (1, 1) if self.silos is None else (self.silos.most, self.silos.silos_per_person)
+        )
+        terms = partial(
+            propose,
+            epsilon=self.epsilon,
+            delta=default_delta(total * people) if self.delta is None else self.delta,
+            rows=rows,
+            width=width,
+            relation=self.relation,
+            trust=self.trust,
+            max_items=max_items,
+            participations=participations,
+            per_release=min(participations, together),
+            silos_per_person=each,
+            honest_survivors=honest_survivors,
+            most_clients=most_clients,
+            population=self.population,
+            not_private=self.not_private,
+            counters=counters,
+            encoding=encoding,
+        )
+        possible = self._mechanisms(encoding)
+        if len(possible) == 1:
+            return terms(mechanism=possible[0])
+        # the error of a histogram is that of its noise, whose tails differ
+        of_one = -math.expm1(math.log1p(-probability) / width)
+        usual, *others = possible
+        found = [terms(mechanism=usual)]
+        for mechanism in others:
+            with suppress(InvalidInputError):  # more noise than this mechanism draws
+                found.append(terms(mechanism=mechanism))
+        return min(found, key=lambda one: NoiseLaw.of_releases(one, 1).half(of_one))
+
+    def _mechanisms(self, encoding: Encoding) -> Sequence[Mechanism]:
+        """Return the mechanisms that a plan may have."""
+        if encoding is Encoding.SKETCH:
+            return self._possible[:1]
+        return self._possible if self.mechanism is None else (Mechanism.parse(self.mechanism),)
+
+    @property
+    def _possible(self) -> tuple[Mechanism, ...]:
+        """The mechanisms that may be asked for, the usual one first."""
+        found = self.noise_by.mechanisms
+        # what a sum shows of a silo's size is planned for noise with tails as a normal one has
+        return found if self.silos is None else found[:1]
+
+
+def resolve_privacy(
+    method: SecureSum,
+    *,
+    trust: str | None = None,
+    neighbours: str | None = None,
+    silos: Silos | None = None,
+    **asked: Any,
+) -> Privacy:
+    """Return the privacy that is asked for.
+
+    Trust and protocol decide here who adds the noise.
+
+    Args:
+        method: how rounds are summed.
+        trust: "central" or "distributed"; None: central where the secure sum is ideal, else
+            distributed.
+        neighbours: the relation, or its name; None: zero-out, and of silos add-remove.
+        silos: what is asked of silos; None: clients are no silos.
+        asked: the other arguments of `Privacy`.
+
+    Raises:
+        InvalidInputError: a value is out of bounds, or the relation or trust does not go with the
+            secure sum.
+
+    >>> resolve_privacy(SecureSum.SECAGG, epsilon=1.0).noise_by
+    <NoiseBy.CLIENTS: 'clients'>
+    """
+    default_relation = Relation.ZERO_OUT if silos is None else Relation.ADD_REMOVE
+    relation = default_relation if neighbours is None else Relation.parse(neighbours)
+    default = Trust.CENTRAL if method is SecureSum.IDEAL else Trust.DISTRIBUTED
+    trusted = default if trust is None else Trust.parse(trust)
+    noise_by = NoiseBy.of(trusted, is_two_server=method is SecureSum.TWO_SERVER)
+    privacy = Privacy(relation=relation, noise_by=noise_by, silos=silos, **asked)
+    if silos is not None:  # who noise the number of their people, whoever sums
+        return privacy
+    if relation is Relation.ADD_REMOVE and method is not SecureSum.IDEAL:
+        raise InvalidInputError(
+            f"add-remove hides the number of clients, which the secure sum {method} shows: "
+            "use zero-out or replace-one, or an ideal secure sum"
+        )
+    if relation is Relation.ADD_REMOVE and trusted is not Trust.CENTRAL:
+        raise InvalidInputError(
+            "add-remove needs central trust: the number of clients must be noised too"
+        )
+    return privacy
+
+
+def honest_clients(summation: Summation, num_clients: Sequence[int]) -> int:
+    """Return the fewest clients that count on each other's noise under an ideal sum.
+
+    A trusted process stands in for secagg there.
+    """
+    sizes = [count for count in num_clients if count]
+    least, corrupt = min(sizes), corrupt_clients(summation.max_corrupt, max(sizes))
+    honest = least - int(summation.borne * least) - corrupt
+    if honest < 1:
+        raise InvalidInputError(
+            f"a round of {least} clients, of which {corrupt} may be corrupt and"
+            f" {summation.borne:.0%} may drop out, has no honest client whose noise is sure: use"
+            f" fewer or larger rounds, or a smaller {opt.max_corrupt}, or central trust"
+        )
+    return honest
+
+
+@lru_cache(maxsize=256)
+def noise_of_release(event: Event, epsilon: float, delta: float, provision: float = 1.0) -> float:
+    """Return the standard deviation of Gaussian noise in a counter of one released sum, in counts.
+
+    It is that of Gaussian accounting. The noise of the plan is found by an exact one.
+
+    Args:
+        event: the exposure of a client, whose variance is not used.
+        epsilon: epsilon of the whole campaign, 1e-6 .. 1e3.
+        delta: delta of the whole campaign, in (0, 1).
+        provision: variance of the noise that is in a sum over the variance that is accounted, at
+            least 1. Where clients add it, all survivors do, and only some are counted on.
+
+    >>> event = {"mechanism": "rounded-gaussian", "rows": 16, "relation": "zero-out"}
+    >>> # a client's 4 rounds are added up, or stand in 2 releases, or in 4
+    >>> [round(noise_of_release(Event(**event, participations=4, per_release=rounds), 1.0, 1e-6), 1)
+    ...  for rounds in (4, 2, 1)]
+    [67.6, 47.8, 33.8]
+    """
+    sensitivity = event.l2_sensitivity
+    return (
+        noise_multiplier(epsilon, delta) * sensitivity * math.sqrt(event.draws_of_sum * provision)
+    )
+
+
+def worst_pair(spec: SketchSpec, domain: Domain, report: Callable[..., None]) -> Collisions:
+    """Return how the candidates collide at worst under the very hashes of the campaign.
+
+    Raises:
+        InvalidInputError: too many candidates.
+    """
+    if domain.size > MAX_CERTIFIED:
+        raise InvalidInputError(
+            f"{opt.certify} looks at all pairs of candidates: at most {MAX_CERTIFIED:,}, got"
+            f" {domain.size:,}; leave it out"
+        )
+    batches = spec.schedule.batches_of(spec.num_rounds)
+    ids = domain.ids(0, domain.size)
+
+    def hashes() -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]]:
+        for number, batch in enumerate(batches):
+            yield spec.hashes(batch.start).cells(ids, spec.width)
+            report("certify", number + 1, len(batches))
+
+    return certify(hashes())
+
+
+def check_certificate(plan: Plan, domain: Domain, report: Callable[..., None]) -> None:
+    """Refuse a plan whose candidates collide worse than it says.
+
+    Raises:
+        InvalidInputError: they do; its noise is too little then.
+    """
+    said = None if plan.privacy is None else plan.privacy.event.collisions
+    if said is None:
+        return
+    found = worst_pair(plan.spec, domain, report)
+    if found.opposite > said.opposite or found.excess > said.excess:
+        raise InvalidInputError(
+            f"the plan says that no two candidates collide worse than {said.opposite} opposite rows"
+            f" (excess {said.excess}), and some do, in {found.opposite} (excess {found.excess}):"
+            " its noise is too little; make a new plan with certify"
+        )

@@ -1,0 +1,457 @@
+"""A request for a campaign, resolved and checked before there are clients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+from fedtally.base import validate
+from fedtally.base.encoding import Encoding
+from fedtally.domain import Domain, OpenStrings
+from fedtally.plan import Clients, Plan
+from fedtally.plan.privacy import Privacy, resolve_privacy
+from fedtally.plan.rules import PRIVACY, SIZES, check, given, unmet
+from fedtally.plan.secure_sum import Summation
+from fedtally.plan.silos import Silos
+from fedtally.privacy.config import POPULATION, NoiseBy, default_delta
+from fedtally.privacy.events import Mechanism, Relation
+from fedtally.recovery.decoders import USUAL, Recovery
+from fedtally.recovery.decoding import Decoding, recovery_of
+from fedtally.secagg.config import SecureSum
+from fedtally.sketch import Schedule
+from fedtally.sketch.count_sketch import MAX_ROUNDS
+from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
+from fedtally.sources import domain_of
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a campaign; everything has a default.
+    It is checked when it is resolved (`resolve`).
+
+    Its fields are the keywords of `fedtally.estimate`, which says what they mean, but for what only
+    a simulation has.
+    """
+
+    # keywords: written by tools/keywords.py
+    domain: Domain | str | os.PathLike[str] | Sequence[str | int] | None = None
+    recovery: str = "auto"
+    objective: str = "linf"
+    confidence: float = 0.95
+    intervals: str = "auto"
+    max_bytes: int | str | None = None
+    tau: float | None = None
+    failure_probability: float = 0.1
+    width: int | None = None
+    rows: int | None = None
+    encoding: Encoding | str = "auto"
+    num_rounds: int | None = None
+    max_items: int | None = None
+    schedule: Schedule | str = "auto"
+    epsilon: float | None = None
+    delta: float | None = None
+    population: str | None = None
+    trust: str | None = None
+    mechanism: str | None = None
+    neighbours: str | None = None
+    max_rounds: int | None = None
+    max_clients: int | None = None
+    certify: bool = False
+    secure_sum: str | None = None
+    adversary: str | None = None
+    max_dropout: float | None = None
+    max_corrupt: float | None = None
+    max_cohort: int | None = None
+    validity: str | None = None
+    cohort: int | None = None
+    cohort_min: int | None = None
+    plan: Plan | None = None
+    # end of keywords
+
+    def resolve(
+        self, *, dropout: float = 0.0, not_private: bool = False, silos: Silos | None = None
+    ) -> CampaignSpec:
+        """Return what the request means, checked. Nothing below asks the request again.
+
+        Args:
+            dropout: the share of each cohort's clients that drops out of a simulation.
+            not_private: with privacy, allow what is not private: a seed, the truth, the input's own
+                items as candidates.
+            silos: makes clients silos of many people each. Then the relation is add-remove of a
+                person, and the schedule is shared. Of a plan that is given, the plan says the rest.
+
+        Raises:
+            InvalidInputError: options are out of bounds, or do not go together.
+
+        >>> spec = Request(epsilon=1.0, secure_sum="two-server").resolve()
+        >>> spec.max_items, spec.population, str(spec.noise_by)
+        (1, 'clients', 'servers')
+        """
+        plan = self.plan
+        summation = Summation.resolve(
+            None if plan is None else plan.secure_sum,
+            method=self.secure_sum,
+            adversary=self.adversary,
+            dropout=dropout,
+            max_corrupt=self.max_corrupt,
+            max_cohort=self.max_cohort,
+            max_dropout=self.max_dropout,
+            cohort=self.cohort,
+            cohort_min=self.cohort_min,
+            validity=None if self.validity == AUTO else self.validity,
+        )
+        self._check_options(not_private)
+        if plan is not None:
+            silos = _silos_of(plan, silos)
+        elif silos is not None:
+            self._check_silos(silos)
+        privacy = None
+        if self.epsilon is not None:
+            privacy = resolve_privacy(
+                SecureSum.parse(summation.method),
+                epsilon=self.epsilon,
+                delta=None if self._needs_no_delta else self.delta,
+                mechanism=self._mechanism(),
+                trust=self.trust,
+                neighbours=self.neighbours,
+                silos=silos,
+                max_rounds=self.max_rounds,
+                max_clients=self.max_clients,
+                certify=self.certify,
+                population=POPULATION if self.population is None else self.population,
+                not_private=not_private,
+            )
+        domain = self._domain()
+        planned = None if plan is None else plan.privacy
+        numbers = {name: _integer(name, getattr(self, name)) for name in SIZES}
+        if self.num_rounds is not None:
+            validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
+        rows = numbers["rows"] if plan is None else plan.rows
+        decoding = Decoding(self.recovery, self.objective, self.confidence, self.intervals)
+        encoding = self._encoding()
+        if rows is not None:
+            decoding.check_rows(rows)
+        failure_probability = validate.inside(failure_probability=self.failure_probability)
+        tau = self._target()
+        schedule = self.schedule
+        if schedule not in (AUTO, BATCHED_AUTO):
+            schedule = Schedule.parse(schedule)
+        if silos is not None and plan is None:
+            schedule = Schedule.parse("shared")
+        relation, max_rounds, population = None, None, self.population or POPULATION
+        if privacy is not None:
+            relation, max_rounds = Relation.parse(privacy.relation), privacy.max_rounds
+        elif planned is not None:
+            relation, max_rounds, population = (
+                planned.event.relation,
+                planned.event.participations,
+                planned.population,
+            )
+        return CampaignSpec(
+            domain=domain,
+            plan=plan,
+            encoding=encoding,
+            rows=rows,
+            width=numbers["width"],
+            max_bytes=numbers["max_bytes"],
+            num_rounds=numbers["num_rounds"],
+            schedule=schedule,
+            max_items=numbers["max_items"] or 1 if plan is None else plan.max_items,
+            decoding=decoding,
+            summation=summation,
+            privacy=privacy,
+            relation=relation,
+            max_rounds=max_rounds,
+            population=population,
+            is_not_private=not_private or (planned is not None and planned.not_private),
+            tau=tau,
+            failure_probability=failure_probability,
+            silos=silos,
+        )
+
+    @property
+    def _needs_no_delta(self) -> bool:
+        return self.delta == 0 and not isinstance(self.delta, bool)
+
+    def _mechanism(self) -> Mechanism | None:
+        """Return the noise that is asked for; None: either."""
+        asked = None if self.mechanism in (None, AUTO) else Mechanism.parse(self.mechanism)
+        return Mechanism.GEOMETRIC if self._needs_no_delta else asked
+
+    def _encoding(self) -> Encoding | None:
+        """Return the encoding that the request leaves; None: either.
+
+        What belongs to sketches alone rules a histogram out.
+        """
+        planned = None if self.plan is None else self.plan.encoding
+        named = planned if self.encoding == AUTO else Encoding.parse(self.encoding)
+        decoder = given(recovery=self.recovery)
+        decoded = Recovery.parse(self.recovery).encoding if decoder else None
+        is_pure = self._mechanism() is Mechanism.GEOMETRIC
+        of_sketches = given(
+            rows=self.rows,
+            width=self.width,
+            schedule=None if str(self.schedule) in (AUTO, "shared") else self.schedule,
+            certify=self.certify,
+            domain=OpenStrings.kind if self._is_open else None,
+        )
+        check(
+            {**of_sketches, **given(encoding=self.encoding), **decoder},
+            unmet(
+                gaussian=is_pure,
+                sketch=Encoding.HISTOGRAM in (named, decoded),
+                histogram=named not in (None, decoded),
+            ),
+        )
+        if is_pure:
+            return Encoding.HISTOGRAM
+        return Encoding.SKETCH if of_sketches else named or decoded
+
+    @property
+    def _is_open(self) -> bool:
+        return isinstance(self.domain, OpenStrings) or (
+            isinstance(self.domain, str) and self.domain == OpenStrings.kind
+        )
+
+    def _domain(self) -> Domain | str | None:
+        """Return the candidates; those of a plan with an open domain, unless others are named."""
+        is_open = self.domain is None or (
+            isinstance(self.domain, str) and self.domain == OpenStrings.kind
+        )
+        if self.plan is not None and self.plan.is_open and is_open:
+            return OpenStrings.rebuild(self.plan.domain, {})
+        return None if self.domain is None else domain_of(self.domain)
+
+    def _check_silos(self, silos: Silos) -> None:
+        # The rounds of silos are added up before they are decoded. Errors of other schedules are
+        # predicted for rounds of clients drawn at random, which are alike. Silos are not.
+        check(
+            given(
+                secure_sum=self.secure_sum,
+                silos_per_person=silos.beyond_column().get("silos_per_person"),
+                max_rounds=self.max_rounds,
+                epsilon=self.epsilon,
+                schedule=None if str(self.schedule) == "shared" else self.schedule,
+            ),
+            unmet(
+                persons=True,
+                epsilon=self.epsilon is None,
+                people=silos.people is None,
+                one_round_of_silos=self.num_rounds != 1 and str(self.schedule),
+            ),
+        )
+
+    def _check_options(self, not_private: bool) -> None:
+        """Refuse options that do not go together, or that a plan says."""
+        validate.flag(certify=self.certify, not_private=not_private)
+        plan = self.plan
+        planned = None if plan is None else plan.privacy
+        names = (
+            *SIZES,
+            *PRIVACY,
+            "epsilon",
+            "population",
+            "schedule",
+            "encoding",
+            "recovery",
+            "tau",
+        )
+        check(
+            given(**{name: getattr(self, name) for name in names}, not_private=not_private),
+            unmet(
+                no_plan=plan is not None,
+                private_plan=plan is not None and planned is None,
+                epsilon=planned is None and self.epsilon is None,
+                list=self._is_open or (plan is not None and plan.is_open),
+                no_width=self.width is not None,
+                delta=self._needs_no_delta,
+                plan_population=planned is not None
+                and self.population != planned.population
+                and self.population,
+            ),
+        )
+
+    def _target(self) -> float | None:
+        """Return the largest error that is asked for, if there is one."""
+        if self.tau is None:
+            return None
+        return validate.inside(tau=self.tau)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignSpec:
+    """A request for a campaign, resolved: with every default that no client decides.
+
+    Attributes:
+        domain: the candidates, "input" or None, as in `Request`. The source says what
+            the latter two mean.
+        plan: that exists already; then sizes, schedule, rounds and privacy are its own.
+        encoding: how items become counters; None: to be chosen.
+        rows: of the sketch: of the plan, or as asked; None: to be chosen.
+        width: counters per row, as asked; None: to be chosen.
+        max_bytes: upload per client and round, as asked; None: the usual ones.
+        num_rounds: rounds that clients are drawn for, as asked; None: natural ones, those of the
+            plan, or one.
+        schedule: a `Schedule`, "auto" or "batched:auto".
+        max_items: the most items of one client in a round.
+        decoding: how the sums are to be decoded; "auto" is resolved by `recovery_of`.
+        summation: how rounds are summed.
+        privacy: that is asked for; None: none, or a plan says it.
+        relation: of the privacy that is asked for, or of the plan's; None: the campaign is not
+            private.
+        max_rounds: the most natural rounds of one client; None: all.
+        population: whose budget is charged.
+        is_not_private: whether what is not private may be used: then nothing is guaranteed.
+        tau: the largest error of any frequency; None: no target.
+        failure_probability: with which tau may be exceeded, in (0, 1).
+        silos: what is asked of silos; None: clients are no silos.
+    """
+
+    domain: Domain | str | None
+    plan: Plan | None
+    encoding: Encoding | None
+    rows: int | None
+    width: int | None
+    max_bytes: int | None
+    num_rounds: int | None
+    schedule: Schedule | str
+    max_items: int
+    decoding: Decoding
+    summation: Summation
+    privacy: Privacy | None
+    relation: Relation | None
+    max_rounds: int | None
+    population: str
+    is_not_private: bool
+    tau: float | None
+    failure_probability: float
+    silos: Silos | None
+
+    @cached_property
+    def clients(self) -> Clients:
+        """Who sends the vectors, and what follows from it."""
+        return Clients(self.people, self.max_items)
+
+    @property
+    def people(self) -> int:
+        """The most people behind one client, as in `Plan`."""
+        return 1 if self.silos is None else self.silos.most
+
+    def with_people(self, largest: int) -> CampaignSpec:
+        """Return the spec for silos of at most so many people, where no number is asked for."""
+        if self.silos is None or self.silos.people is not None:
+            return self
+        # a silo is a client of several people, even where none of these has more than one
+        return replace(self, silos=replace(self.silos, people=max(2, largest)))
+
+    @property
+    def hides_clients(self) -> bool:
+        """Whether the number of clients is private; that of silos is public."""
+        return self.relation is not None and self.clients.hides_number(self.relation)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the campaign is differentially private, or one marked not_private."""
+        return self.relation is not None
+
+    def with_delta(self, num_clients: int) -> CampaignSpec:
+        """Return the spec with the default delta for so many clients, where none is asked for."""
+        asked = self.privacy
+        if asked is None or asked.delta is not None or asked.max_clients is not None:
+            return self
+        return replace(self, privacy=replace(asked, delta=default_delta(max(1, num_clients))))
+
+    def for_ledger(self) -> CampaignSpec:
+        """Return the spec with the usual noise, where no mechanism is asked for.
+
+        Geometric noise has the smaller error in one campaign. But the epsilons of such campaigns
+        add up, while those of Gaussian noise grow with the root of their number, and the two
+        compose badly. Beside a pilot, which is a sketch and needs a delta, this keeps a promise.
+        """
+        asked = self.privacy
+        if asked is None or asked.mechanism is not None:
+            return self
+        return replace(self, privacy=replace(asked, mechanism=asked.noise_by.mechanisms[0]))
+
+    def for_pilot(
+        self, *, rows: int, width: int | None, max_bytes: int | None, num_rounds: int | None
+    ) -> CampaignSpec:
+        """Return the request for a pilot: a sketch of that size, with the same noise.
+
+        No certificate is asked for, and under privacy each of a pilot's clients is in its one
+        round.
+
+        Args:
+            rows: of its sketch.
+            width: counters per row; None: what `max_bytes` buy.
+            max_bytes: upload per client, where no width is given.
+            num_rounds: of the pilot; None: natural ones.
+        """
+        return replace(
+            self,
+            encoding=Encoding.SKETCH,
+            rows=rows,
+            width=width,
+            max_bytes=max_bytes,
+            num_rounds=num_rounds,
+            schedule=Schedule.parse("shared"),
+            tau=None,
+            privacy=(
+                None
+                if self.privacy is None
+                else replace(self.privacy, certify=False, max_rounds=None)
+            ),
+        )
+
+    @property
+    def noise_by(self) -> NoiseBy | None:
+        """Who adds the noise that is asked for; None: nobody, or a plan says it."""
+        return None if self.privacy is None else self.privacy.noise_by
+
+    def recovery_of(
+        self, domain_size: int, rows: int | None = None, encoding: Encoding = Encoding.SKETCH
+    ) -> str:
+        """Return the decoder, for so many candidates, whose error is planned with.
+
+        Args:
+            domain_size: candidates.
+            rows: of the sketch; None: as many as were asked for, or enough.
+            encoding: how items become counters.
+        """
+        enough = rows or self.rows or USUAL.fewest_rows
+        if self.encoding is Encoding.HISTOGRAM:  # where only a histogram is asked for
+            encoding = Encoding.HISTOGRAM
+        return recovery_of(self.decoding.recovery, domain_size, enough, encoding, planned=True)
+
+
+def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:
+    """Return what a plan says of silos; None: its clients are none.
+
+    Args:
+        plan: the plan that is given.
+        asked: what is asked of silos besides; None: the input names none.
+
+    Raises:
+        InvalidInputError: the plan and the input disagree on whether clients are silos, or more is
+            asked than that they are.
+    """
+    check(
+        {"plan": plan} if asked is None else {"silo": True, **asked.beyond_column()},
+        unmet(
+            no_plan=plan.is_of_silos,
+            silo_plan=not plan.is_of_silos,
+            silo_column=plan.is_of_silos,
+        ),
+    )
+    if asked is None:
+        return None
+    each = 1 if plan.privacy is None else plan.privacy.event.silos_per_person
+    return Silos(plan.people, each)
+
+
+def _integer(name: str, value: Any) -> int | None:
+    check = validate.size if name == "max_bytes" else partial(validate.integer, 1)
+    return None if value is None else check(**{name: value})

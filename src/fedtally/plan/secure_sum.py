@@ -1,0 +1,527 @@
+"""The secure sum of a simulation: the request, the keys, and the terms of a plan."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from fedtally.base import validate
+from fedtally.crypto.hpke import PrivateKey
+from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
+from fedtally.crypto.prg import MAX_BITS
+from fedtally.errors import InvalidInputError, arg, opt
+from fedtally.plan.rules import Need, check, given, unmet
+from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.config import (
+    SecAggConfig,
+    SecureSum,
+    Terms,
+    TwoServerConfig,
+    whole_bits,
+    why_no_proofs,
+    with_proofs,
+)
+from fedtally.secagg.params import (
+    MAX_ACTIVE_CLIENTS,
+    MAX_CLIENTS,
+    MIN_CLIENTS,
+    Adversary,
+    corrupt_clients,
+)
+from fedtally.secagg.proposal import propose
+from fedtally.secagg.two_server import Validity
+
+# what a client costs grows with the cohort if active
+MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}
+MAX_CORRUPT = 0.05
+MIN_HONEST = 2  # clients of a sum: that of one honest client is its own vector
+MIN_DROPOUT = 0.05  # that a cohort bears, however few are expected
+# the share of a full cohort that must come, where only one of the two sizes is given: as integers,
+# because 0.8 x 10 is no 8 in floating point
+_COMES, _FULL = 4, 5
+
+
+@dataclass(frozen=True)
+class Summation:
+    """How the rounds of a simulation are to be summed.
+
+    Args:
+        method: a `SecureSum`, or its name.
+        adversary: of "secagg": "semi-honest" or "active".
+        dropout: the share of every cohort that drops out.
+        max_corrupt: the share of a cohort that may be corrupt.
+        max_cohort: the most clients in a cohort; a larger round is split.
+        min_cohort: the fewest clients that a cohort may have, so that a session opens where some
+            of `max_cohort` have not come; None: no fewer than an even split of the rounds makes.
+        validity: of "two-server": whether reports have proofs, a `Validity` or its name; None: if
+            they can have them.
+        max_dropout: the share of a cohort that may drop out without loss of the sum; None: as many
+            as do, at least 5 %.
+
+    Raises:
+        InvalidInputError: a value is out of bounds, or does not go with the method.
+    """
+
+    method: SecureSum | str = SecureSum.IDEAL
+    adversary: Adversary | str = Adversary.SEMI_HONEST
+    dropout: float = 0.0
+    max_corrupt: float = MAX_CORRUPT
+    max_cohort: int | None = None
+    max_dropout: float | None = None
+    min_cohort: int | None = None
+    validity: Validity | str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "method", SecureSum.parse(self.method))
+        object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
+        if self.validity is not None:
+            object.__setattr__(self, "validity", Validity.parse(self.validity))
+        if self.max_dropout is None:
+            object.__setattr__(self, "max_dropout", max(self.dropout, MIN_DROPOUT))
+        for name in ("dropout", "max_corrupt", "max_dropout"):
+            if not 0 <= validate.real(**{name: getattr(self, name)}) < 1:
+                raise InvalidInputError(
+                    f"{arg[name]} must be at least 0 and below 1, got {getattr(self, name)!r}"
+                )
+        if self.dropout > self.borne:
+            raise InvalidInputError(
+                f"{arg.max_dropout} must be at least {arg.dropout}, {self.dropout:g}, got"
+                f" {self.borne:g}"
+            )
+        if self.max_cohort is not None:
+            object.__setattr__(self, "max_cohort", validate.integer(3, max_cohort=self.max_cohort))
+        check(
+            given(
+                validity=self.validity,
+                adversary=self.adversary,
+                max_cohort=self.max_cohort,
+                dropout=self.dropout or None,
+            ),
+            self._unmet(SecureSum.parse(self.method)),
+        )
+
+    @staticmethod
+    def _unmet(method: SecureSum) -> dict[Need, str]:
+        return unmet(
+            secagg=method is not SecureSum.SECAGG and method,
+            two_server=method is not SecureSum.TWO_SERVER and method,
+            protocol=method is SecureSum.IDEAL and method,
+        )
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether one trusted server sums, without a protocol."""
+        return self.method is SecureSum.IDEAL
+
+    @property
+    def is_two_server(self) -> bool:
+        """Whether two servers sum, which add up the rounds of a release before they open it."""
+        return self.method is SecureSum.TWO_SERVER
+
+    @property
+    def borne(self) -> float:
+        """The share of a cohort that may drop out."""
+        assert self.max_dropout is not None
+        return self.max_dropout
+
+    @classmethod
+    def resolve(
+        cls,
+        agreed: Terms | None,
+        *,
+        method: str | None = None,
+        adversary: Adversary | str | None = None,
+        dropout: float = 0.0,
+        max_corrupt: float | None = None,
+        max_cohort: int | None = None,
+        max_dropout: float | None = None,
+        cohort: int | None = None,
+        cohort_min: int | None = None,
+        validity: str | None = None,
+    ) -> Summation:
+        """Return how rounds are summed.
+
+        A plan's terms decide, if there are any, else the request. None stands for the default.
+
+        Raises:
+            InvalidInputError: something else is asked than what the plan says.
+
+        >>> Summation.resolve(None, method="secagg").max_corrupt
+        0.05
+        """
+        if agreed is None:
+            corrupt = MAX_CORRUPT if max_corrupt is None else max_corrupt
+            method, adversary = method or SecureSum.IDEAL, adversary or Adversary.SEMI_HONEST
+            least = None
+            if sizes := given(cohort=cohort, cohort_min=cohort_min):
+                lacking = cls._unmet(SecureSum.parse(method))
+                check(sizes, lacking | unmet(no_max_cohort=max_cohort is not None))
+                least, max_cohort = _cohort_sizes(cohort, cohort_min, Adversary.parse(adversary))
+            bounds = max_cohort, max_dropout, least
+            return cls(method, adversary, dropout, corrupt, *bounds, validity)
+        is_secagg = isinstance(agreed, SecAggConfig)
+        planned = (
+            agreed.parameters.adversary
+            if isinstance(agreed, SecAggConfig)
+            else Adversary.SEMI_HONEST
+        )
+        if method not in (None, agreed.method) or adversary not in (None, planned):
+            is_other = method not in (None, agreed.method)
+            asked = opt.secure_sum(method) if is_other else opt.adversary(adversary)
+            raise InvalidInputError(
+                f"the plan is summed by {agreed.method}{f' ({planned})' * is_secagg}, got {asked}:"
+                " leave that out, or the plan"
+            )
+        said = given(
+            max_corrupt=max_corrupt,
+            max_cohort=max_cohort,
+            max_dropout=max_dropout,
+            cohort=cohort,
+            cohort_min=cohort_min,
+            validity=validity,
+        )
+        check(said, unmet(no_plan=True))
+        return cls(
+            agreed.method, planned, dropout, max_cohort=agreed.most_clients if is_secagg else None
+        )
+
+    def sizes(self, num_clients: int) -> list[int]:
+        """Return the sizes of the cohorts that a round is split into.
+
+        >>> Summation("secagg", max_cohort=1000).sizes(2500)
+        [834, 833, 833]
+        """
+        if self.is_two_server:
+            return [num_clients] if num_clients else []
+        number = -(-num_clients // self.most_clients)
+        small, larger = divmod(num_clients, max(1, number))
+        return [small + 1] * larger + [small] * (number - larger)
+
+    def sums(self, sizes: Sequence[int], releases: Sequence[range]) -> list[int]:
+        """Return the clients of each secure sum.
+
+        Two servers add up the rounds of a release, other methods sum every round.
+
+        Args:
+            sizes: clients of each round.
+            releases: the rounds of each release.
+        """
+        if not self.is_two_server:
+            return list(sizes)
+        return [sum(sizes[release.start : release.stop]) for release in releases]
+
+    def extremes(self, least: int, most: int) -> list[int]:
+        """Return numbers of clients whose cohorts have the smallest and the largest sizes.
+
+        They are from `least` to `most`. All other cohorts lie between.
+
+        >>> Summation("secagg", max_cohort=1000).extremes(1990, 2010)
+        [1990, 2000, 2001, 2010]
+        """
+        found = {least, most}
+        if self.method is SecureSum.SECAGG:
+            bound = self.most_clients
+            full = range(-(-least // bound) * bound, most + 1, bound)
+            found.update(size for number in full for size in (number, number + 1) if size <= most)
+        return sorted(found)
+
+    @property
+    def most_clients(self) -> int:
+        """The most clients of a cohort of secagg."""
+        return self.max_cohort or MAX_COHORT[Adversary.parse(self.adversary)]
+
+
+def _cohort_sizes(
+    cohort: int | None, cohort_min: int | None, adversary: Adversary
+) -> tuple[int, int]:
+    """Return the fewest and the most clients of a cohort; at least one of them is given.
+
+    The other one follows from it: four fifths of a full cohort must come.
+    """
+    bound = MAX_ACTIVE_CLIENTS if adversary is Adversary.ACTIVE else MAX_CLIENTS
+    if cohort is not None:
+        cohort = validate.integer(MIN_CLIENTS, bound, cohort=cohort)
+    if cohort_min is not None:
+        cohort_min = validate.integer(MIN_CLIENTS, bound, cohort_min=cohort_min)
+    if cohort is None:
+        assert cohort_min is not None
+        return cohort_min, min(bound, _FULL * cohort_min // _COMES)
+    if cohort_min is None:
+        return max(MIN_CLIENTS, -(-_COMES * cohort // _FULL)), cohort
+    if cohort_min > cohort:
+        raise InvalidInputError(
+            f"{arg.cohort_min} must be at most cohort, {cohort}, got {cohort_min}"
+        )
+    return cohort_min, cohort
+
+
+class Keys(NamedTuple):
+    """The keys of a simulated campaign, with a registered identity for each client."""
+
+    server: SigningKey
+    leader: PrivateKey
+    helper: PrivateKey
+    identities: tuple[SigningKey, ...]
+    allow_list: AllowList | None
+
+
+def make_keys(
+    summation: Summation, num_clients: Sequence[int], random: Callable[[int], bytes]
+) -> Keys:
+    """Return keys: identities are made for the largest round, and serve every round.
+
+    Args:
+        summation: how the rounds are summed.
+        num_clients: of each round, or of each release of two servers.
+        random: returns as many bytes as it is asked for; of a seed, to repeat a simulation exactly.
+    """
+    identities: tuple[SigningKey, ...] = ()
+    if summation.is_two_server or summation.adversary is Adversary.ACTIVE:
+        made = [SigningKey(Secret(random(KEY_BYTES))) for _ in range(max(num_clients))]
+        identities = tuple(sorted(made, key=lambda key: key.public))
+    server = SigningKey(Secret(random(KEY_BYTES)))
+    helper, leader = (PrivateKey(Secret(random(KEY_BYTES))) for _ in range(2))
+    return Keys(
+        server,
+        leader,
+        helper,
+        identities,
+        AllowList(key.public for key in identities) if identities else None,
+    )
+
+
+def terms(
+    summation: Summation,
+    num_clients: Sequence[int],
+    largest_entry: int,
+    counters: int,
+    *,
+    signed: bool,
+) -> Terms:
+    """Return what the plan says of the secure sum, for rounds of so many clients.
+    It lacks the keys.
+
+    Args:
+        summation: how the rounds are summed.
+        num_clients: of each round, or of each release of two servers.
+        largest_entry: the most that one client adds to an entry, without noise.
+        counters: the entries of a client's vector.
+        signed: `Encoding.is_signed`.
+
+    Raises:
+        InvalidInputError: a round is too small, or nothing protects from so many corrupt clients
+            and dropouts.
+    """
+    if (total := sum(num_clients)) < 3:
+        raise InvalidInputError(
+            f"a secure sum needs at least 3 clients, and there {'is' if total == 1 else 'are'}"
+            f" {total} in all: name another column of clients, or leave {opt.secure_sum} out"
+        )
+    sizes = [size for count in num_clients if count for size in summation.sizes(count)]
+    n_min, n_max = min(sizes), max(sizes)
+    if summation.min_cohort is not None:
+        n_min, n_max = summation.min_cohort, summation.most_clients
+    if n_min < 3:
+        of = "round" if min(count for count in num_clients if count) < 3 else "cohort"
+        raise InvalidInputError(
+            f"a {of} has {n_min} client{'s' * (n_min > 1)}, and a secure sum needs at least 3; use"
+            f" fewer rounds, or a larger {opt.max_cohort}"
+        )
+    corrupt = corrupt_clients(summation.max_corrupt, n_max)
+    try:
+        bits = whole_bits(n_max, largest_entry, 0, folds=False, signed=signed)
+        if summation.is_two_server:
+            return _two_server_terms(
+                summation, n_min, n_max, corrupt, largest_entry, counters, bits
+            )
+        return _secagg_terms(summation, n_min, n_max, corrupt, counters, bits)
+    except InvalidInputError as error:
+        of = f"{n_max}" if n_min == n_max else f"{n_min} to {n_max}"
+        lost = opt.dropout if summation.dropout else opt.max_dropout  # only some commands have it
+        way = f"lower {opt.max_corrupt} or {lost}, or have larger cohorts of more even size"
+        if summation.min_cohort is not None:
+            way = _cohort_that_fits(summation, n_min, n_max)
+        raise InvalidInputError(
+            f"cohorts of {of} clients, {corrupt} of them corrupt, cannot be summed safely"
+            f" ({error.marked}); {way}"
+        ) from error
+
+
+def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
+    """Return in words what to do where cohorts of these sizes cannot be summed safely.
+
+    It names the smallest size with which they can, if there is one.
+    """
+    bound, less = max(MAX_COHORT.values()), f"lower {opt.max_corrupt} or {opt.max_dropout}"
+    if n_max > bound:  # to look for a size would take minutes
+        return f"{less}, or raise {opt.cohort_min}"
+
+    def fits(least: int, most: int) -> bool:
+        corrupt = corrupt_clients(summation.max_corrupt, most)
+        try:  # the length and the bits do not matter
+            _secagg_terms(summation, least, most, corrupt, 1, MAX_BITS)
+        except InvalidInputError:
+            return False
+        return True
+
+    if fits(n_max, n_max):
+        # what is left of a larger smallest cohort is larger, so that one boundary is the smallest
+        sizes = range(n_min, n_max + 1)
+        found = sizes[bisect_left(sizes, True, key=lambda least: fits(least, n_max))]
+        return f"the smallest {opt.cohort_min} that fits a cohort of {n_max} is {found}"
+    # Shares of a few clients are rounded to whole ones, so that no size is a boundary for all. A
+    # larger cohort that fits is looked for by doubling first, so that where none does, it is quick.
+    size = n_max
+    while size < bound:
+        size = min(bound, 2 * size)
+        if fits(size, size):
+            break
+    else:
+        return less
+    found = next(n for n in range(n_max + 1, size + 1) if fits(n, n))
+    return f"the smallest cohort that fits is {found}, with a {opt.cohort_min} of {found}"
+
+
+def _secagg_terms(
+    summation: Summation, n_min: int, n_max: int, corrupt: int, counters: int, bits: int
+) -> SecAggConfig:
+    parameters = propose(
+        n_max,
+        length=counters,
+        bits=bits,
+        corrupt=corrupt,
+        max_dropout=summation.borne,
+        adversary=summation.adversary,
+        n_min=n_min,
+    )
+    if parameters.honest_survivors < MIN_HONEST:
+        raise InvalidInputError(
+            f"{parameters.honest_survivors} honest clients in a sum protect nobody; at least"
+            f" {MIN_HONEST} are needed"
+        )
+    return SecAggConfig(parameters=parameters)
+
+
+def _two_server_terms(
+    summation: Summation,
+    n_min: int,
+    n_max: int,
+    corrupt: int,
+    largest_entry: int,
+    counters: int,
+    bits: int,
+) -> TwoServerConfig:
+    return TwoServerConfig(
+        length=counters,
+        bits=bits,
+        n_max=n_max,
+        min_batch=n_min - int(summation.borne * n_min),
+        corrupt=corrupt,
+        largest_entry=largest_entry,
+    )
+
+
+def with_noise(
+    agreed: Terms, largest_entry: int, noise: int, *, folds: bool, signed: bool
+) -> Terms:
+    """Return the terms with room for so much noise in every counter of a sum.
+
+    Args:
+        agreed: the terms.
+        largest_entry: the most that one client adds to a counter, without noise.
+        noise: the most that noise adds to one before the sum is opened.
+        folds: whether sums are folded, and need twice the room (`secagg.config.check_terms`).
+        signed: `Encoding.is_signed`.
+    """
+    bits = whole_bits(agreed.most_clients, largest_entry, noise, folds=folds, signed=signed)
+    if isinstance(agreed, SecAggConfig):
+        return replace(agreed, parameters=replace(agreed.parameters, bits=bits))
+    return replace(agreed, bits=bits, noise=noise)
+
+
+def with_validity(
+    agreed: Terms, summation: Summation, items: int, *, folds: bool = False, signed: bool
+) -> Terms:
+    """Return the terms with proofs of every report, where they are asked for, or can be had.
+
+    Args:
+        agreed: the terms, with room for the noise.
+        summation: what is asked.
+        items: the most items that one client contributes, `Plan.most_items`.
+        folds: whether sums are folded, as for `with_noise`.
+        signed: `Encoding.is_signed`.
+
+    Raises:
+        InvalidInputError: proofs are asked for, and cannot be had.
+    """
+    if not isinstance(agreed, TwoServerConfig) or summation.validity is Validity.NONE:
+        return agreed
+    why = why_no_proofs(items=items, clients=agreed.n_max, noise=agreed.noise, signed=signed)
+    if not why:
+        return with_proofs(agreed, folds=folds, signed=signed)
+    if summation.validity is None:
+        return agreed
+    raise InvalidInputError(
+        f"{arg.validity} cannot be proofs: {why}; change that, or use validity none, with which a"
+        " client that lies is not found out"
+    )
+
+
+def check_rounds(summation: Summation, num_clients: Sequence[int]) -> None:
+    """Refuse sizes of cohorts that were asked for, where they do not fit the rounds.
+
+    The predicted error counts on every client being in some cohort.
+
+    Args:
+        summation: how the rounds are summed.
+        num_clients: of each round.
+
+    Raises:
+        InvalidInputError: a full cohort is larger than the largest round, or an even split of the
+            rounds makes cohorts below `min_cohort`.
+    """
+    if summation.min_cohort is None:
+        return
+    largest, most = max(num_clients), summation.most_clients
+    if most > largest:
+        raise InvalidInputError(
+            f"{arg.cohort} must be at most {largest:,}, the clients of a round, got {most:,}; use"
+            " smaller cohorts, fewer rounds or more clients"
+        )
+    smallest, of = min((min(summation.sizes(count)), count) for count in num_clients if count)
+    if summation.min_cohort > smallest:
+        raise InvalidInputError(
+            f"{arg.cohort_min} must be at most {smallest:,}, got {summation.min_cohort:,}: a round"
+            f" of {of:,} clients makes cohorts of {smallest:,}, since none may have more than"
+            f" {most:,}; lower {opt.cohort_min}, or choose another cohort"
+        )
+
+
+def check_cohorts(agreed: Terms, summation: Summation, num_clients: Sequence[int]) -> None:
+    """Refuse rounds that do not split into cohorts of the sizes that a plan's terms allow.
+
+    Raises:
+        InvalidInputError: which sizes they are.
+    """
+    sizes = [size for count in num_clients if count for size in summation.sizes(count)]
+    least = agreed.parameters.n_min if isinstance(agreed, SecAggConfig) else agreed.min_batch
+    if not least <= min(sizes) <= max(sizes) <= agreed.most_clients:
+        raise InvalidInputError(
+            f"the plan allows cohorts of {least} to {agreed.most_clients} clients, and the rounds"
+            f" of this input, where clients are drawn at random, make cohorts of {min(sizes)} to"
+            f" {max(sizes)}; use a plan with room for them"
+        )
+
+
+def replace_keys(agreed: Terms, keys: Keys) -> Terms:
+    """Return a plan's terms under the keys of a simulation.
+
+    The plan's own keys are not needed.
+    """
+    listed = None if keys.allow_list is None else keys.allow_list.digest
+    if isinstance(agreed, SecAggConfig):
+        return replace(agreed, server_key=keys.server.public, allow_list=listed)
+    leader, helper = keys.leader.public, keys.helper.public
+    return replace(agreed, leader_key=leader, helper_key=helper, allow_list=listed)

@@ -1,0 +1,176 @@
+"""Silos: what is asked of them, which numbers can sum securely, and what sums show of a size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+from fedtally.base import validate
+from fedtally.errors import InvalidInputError, arg
+from fedtally.plan import MAX_CLIENTS, Plan
+from fedtally.plan.rules import given
+from fedtally.plan.secure_sum import MIN_HONEST
+from fedtally.secagg.params import MIN_CLIENTS, Adversary
+from fedtally.secagg.proposal import propose
+
+if TYPE_CHECKING:
+    from fedtally.plan.frequencies.distribution import Frequencies
+
+
+@dataclass(frozen=True)
+class Silos:
+    """What is asked of a plan whose clients are silos.
+
+    Args:
+        people: the most people of a silo, 2 to 2^40; None: as many as a simulation's largest silo
+            has, or as a plan says that is given.
+        silos_per_person: the most silos that hold one person, in the whole campaign.
+        expected: the people of all silos together that errors are predicted for; None: as many as
+            the silos may have. With fewer people the same noise is a larger share.
+
+    Raises:
+        InvalidInputError: a value is out of bounds.
+
+    >>> Silos(5000).expected_of(10), Silos(5000, expected=8000).expected_of(10)
+    (50000, 8000)
+    """
+
+    people: int | None
+    silos_per_person: int = 1
+    expected: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.people is not None:
+            validate.integer(2, MAX_CLIENTS, people=self.people)
+        validate.integer(1, silos_per_person=self.silos_per_person)
+        if self.expected is not None:
+            validate.integer(1, expected_people=self.expected)
+
+    def check(self, num_silos: int) -> None:
+        """Refuse a number of silos that does not go with the rest.
+
+        Raises:
+            InvalidInputError: a person is in more silos than there are, or more people are expected
+                than the silos may have.
+        """
+        if self.silos_per_person > num_silos:
+            raise InvalidInputError(
+                f"{arg.silos_per_person} must be at most {num_silos}, the number of silos, got"
+                f" {self.silos_per_person}"
+            )
+        most = num_silos * self.most
+        if self.expected is not None and self.expected > most:
+            raise InvalidInputError(
+                f"{arg.expected_people} must be at most {most:,}, {num_silos:,} silos of"
+                f" {self.most:,} people, got {self.expected:,}; raise people, or expect fewer"
+            )
+
+    def expected_of(self, num_silos: int) -> int:
+        """Return how many people are expected in so many silos."""
+        return num_silos * self.most if self.expected is None else self.expected
+
+    def beyond_column(self) -> dict[str, int]:
+        """Return what is asked beside a column of silos, by its option."""
+        return given(
+            people=self.people,
+            silos_per_person=self.silos_per_person if self.silos_per_person > 1 else None,
+        )
+
+    @property
+    def most(self) -> int:
+        """The most people of a silo, once that is known."""
+        assert self.people is not None
+        return self.people
+
+
+def fitting_numbers(
+    max_dropout: float, adversary: Adversary | str, corrupt: int = 1, most: int = 12
+) -> dict[int, int]:
+    """Return the numbers of silos that a secure sum protects, with their fewest honest survivors.
+
+    Args:
+        max_dropout: the share of the silos that may drop out, 0 to below 1.
+        adversary: "semi-honest" or "active", or the member.
+        corrupt: the corrupt silos of a sum, C, at least 1: a silo that reads the result takes its
+            own share of the noise out of it.
+        most: the largest number of silos to try.
+
+    Returns:
+        {silos: honest silos whose shares make up the noise}.
+
+    >>> fitting_numbers(0.2, "active"), 3 in fitting_numbers(0.0, "active")
+    ({8: 4, 9: 5, 10: 6, 11: 6, 12: 7}, False)
+    """
+    corrupt = validate.integer(1, corrupt=corrupt)
+    found = {}
+    for silos in range(MIN_CLIENTS, most + 1):
+        try:
+            # neither length nor bits decide whether there is a graph
+            parameters = propose(
+                silos,
+                length=1,
+                bits=64,
+                corrupt=min(corrupt, silos),
+                max_dropout=max_dropout,
+                adversary=adversary,
+            )
+        except InvalidInputError:
+            continue
+        if parameters.honest_survivors >= MIN_HONEST:
+            found[silos] = parameters.honest_survivors
+    return found
+
+
+def in_ranges(numbers: Iterable[int]) -> str:
+    """Return rising numbers in words, with runs of them as ranges; "none" for no number.
+
+    >>> in_ranges([2, 3, 4, 6, 8, 9]), in_ranges([])
+    ('2 to 4, 6, 8 to 9', 'none')
+    """
+    runs = [
+        [number for _, number in run]
+        for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    ]
+    return ", ".join(f"{run[0]} to {run[-1]}" if run[1:] else f"{run[0]}" for run in runs) or "none"
+
+
+def size_shown(plan: Plan, sums: int = 1, confidence: float = 0.95) -> float:
+    """Return how closely a sum shows the size of one silo to who knows all others: +- people.
+
+    It is the quantile of the noise on the number of people that is sure to be there, taken as
+    normal. With more honest silos in a sum there is more noise.
+
+    Args:
+        plan: a plan of silos.
+        sums: the sums that are compared: 2 for the difference of one with the silo and one without.
+        confidence: the share of campaigns in which the size is within the bound.
+
+    Raises:
+        InvalidInputError: the plan is not one of silos.
+    """
+    if not plan.is_of_silos:
+        raise InvalidInputError("the plan is not one of silos: set the most people of a client")
+    if plan.privacy is None:
+        return 0.0
+    share = validate.inside(confidence=confidence)
+    deviations = NormalDist().inv_cdf((1 + share) / 2)
+    return deviations * plan.privacy.stddev * math.sqrt(validate.integer(1, sums=sums))
+
+
+def error_of_number(distribution: Frequencies, noise: float, probability: float) -> float:
+    """Return what the noise on the number of people adds to the error of the heaviest item.
+
+    Frequencies are shares of that number. It scales them all, so that the heaviest item has the
+    most of it. It is independent of the noise in the counters: their squares add up.
+
+    Args:
+        distribution: of the frequencies.
+        noise: its standard deviation, as a share of the people.
+        probability: with which the error may be exceeded.
+    """
+    heaviest = float(distribution.frequencies.max(initial=0.0))
+    return heaviest * noise * NormalDist().inv_cdf(1 - probability / 2)

@@ -1,0 +1,192 @@
+"""How the error of a plan falls with its bytes, and what would halve it.
+
+All errors are those that the planner predicts for a plan of its own with these bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from fedtally.errors import InvalidInputError
+from fedtally.plan.encodings import histogram
+from fedtally.plan.frequencies import hardest
+from fedtally.plan.privacy import resolve_privacy
+from fedtally.plan.proposal import asking, attempt, of_clients, of_cohort, propose, ways_to_meet
+from fedtally.privacy.events import Relation
+from fedtally.secagg.config import SecureSum
+
+if TYPE_CHECKING:
+    from fedtally.plan import Plan
+    from fedtally.plan.design import Design
+    from fedtally.plan.frequencies.distribution import Frequencies
+    from fedtally.plan.proposal import Proposal, Way
+    from fedtally.plan.request import CampaignSpec
+
+EPSILONS = (None, 4.0, 2.0, 1.0, 0.5)  # beside that of the plan
+_COUNTERS = (0.25, 0.5, 1.0, 2.0, 4.0)  # times those of the plan
+_BUDGETS = (1, 2, 4)  # times the bytes of the plan, in which its error is to be halved
+
+
+class Size(NamedTuple):
+    """A plan of other bytes: what a client may send, what it sends, and the predicted error."""
+
+    max_bytes: int
+    bytes_per_client: int
+    linf: float
+
+
+class Curve(NamedTuple):
+    """Plans of the same epsilon, by their bytes; None: without differential privacy."""
+
+    epsilon: float | None
+    sizes: tuple[Size, ...]
+
+
+class Halved(NamedTuple):
+    """A plan with half the error: the change that it takes, and the plan."""
+
+    way: Way | None  # None: only more bytes
+    plan: Plan
+
+
+def epsilon_of(proposal: Proposal) -> float | None:
+    """Return the epsilon that a plan was asked for; None: it has no differential privacy."""
+    asked = proposal.draft.spec.privacy
+    return None if asked is None else asked.epsilon
+
+
+def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) -> list[Curve]:
+    """Return errors against bytes for the epsilons in `EPSILONS`, and for that of the plan.
+
+    Each size is the plan that `fedtally plan --max-bytes` makes with the rows, the schedule and the
+    seed of the plan. Frequencies are those of the plan: any, or those that are assumed. What the
+    planner refuses is left out, and so are sketches from the bytes of a `histogram_within` on. The
+    plan itself stands in the curve of its epsilon.
+
+    Args:
+        proposal: a sketch over a list of candidates.
+        report: called with a stage, the sizes that are done, and all.
+    """
+    own = epsilon_of(proposal)
+    epsilons = [*EPSILONS, *([] if own in EPSILONS else [own])]
+    budgets = _budgets(proposal)
+    total, drawn = len(epsilons) * len(budgets), []
+    for place, epsilon in enumerate(sorted(epsilons, key=lambda one: -(one or math.inf))):
+        sizes = []
+        for number, budget in enumerate(budgets):
+            report("curve", place * len(budgets) + number, total)
+            if epsilon == own and budget == proposal.plan.bytes_per_client:
+                sizes.append(Size(budget, budget, proposal.linf))
+                continue
+            with suppress(InvalidInputError):
+                found = _of_bytes(proposal, epsilon, budget)
+                sizes.append(Size(budget, found.plan.bytes_per_client, found.linf))
+        drawn.append(Curve(epsilon, tuple(sizes)))
+    report("curve", total, total)
+    return [curve for curve in drawn if curve.sizes]
+
+
+def histogram_within(proposal: Proposal) -> Proposal | None:
+    """Return the histogram that the planner takes in place of the largest sketches; None: none.
+
+    Args:
+        proposal: a sketch over a list of candidates.
+    """
+    draft = proposal.draft
+    found = histogram(draft, _sketches(proposal.plan)[-1])
+    if found is None:
+        return None
+    spec = replace(draft.spec, tau=None, max_bytes=found.plan.bytes_per_client)
+    return propose(spec, draft.domain, draft.clients[0], seed=draft.seed)
+
+
+def _budgets(proposal: Proposal) -> list[int]:
+    """Return the bytes of the sketches that the planner would take, and of the plan."""
+    own, better = proposal.plan.bytes_per_client, histogram_within(proposal)
+    end = math.inf if better is None else better.plan.bytes_per_client
+    return [one for one in _sketches(proposal.plan) if one < end or one == own]
+
+
+def _sketches(plan: Plan) -> list[int]:
+    """Return the bytes of sketches with a part of the plan's counters, or several times as many."""
+    own = plan.rows * plan.width * plan.modulus_bits / 8
+    return [round(plan.bytes_per_client + (factor - 1) * own) for factor in _COUNTERS]
+
+
+def _of_bytes(proposal: Proposal, epsilon: float | None, max_bytes: int) -> Proposal:
+    """Return the plan with the smallest error for so many bytes and an epsilon."""
+    draft, plan = proposal.draft, proposal.plan
+    asked = replace(with_epsilon(draft.spec, epsilon), tau=None, max_bytes=max_bytes)
+    spec = replace(asked, encoding=plan.encoding, rows=plan.rows, schedule=plan.schedule)
+    known = None if proposal.is_for_any else proposal.distribution
+    return propose(spec, draft.domain, draft.clients[0], known, seed=draft.seed)
+
+
+def with_epsilon(spec: CampaignSpec, epsilon: float | None) -> CampaignSpec:
+    """Return what is asked with another epsilon, or with the usual privacy where none was asked.
+
+    >>> from fedtally.plan.request import Request
+    >>> spec = with_epsilon(Request(secure_sum="secagg").resolve(), 2.0)
+    >>> spec == Request(secure_sum="secagg", epsilon=2.0).resolve()
+    True
+    """
+    if epsilon is None:
+        return replace(spec, privacy=None, relation=None, max_rounds=None)
+    if spec.privacy is not None:
+        return replace(spec, privacy=replace(spec.privacy, epsilon=epsilon))
+    method = SecureSum.parse(spec.summation.method)
+    privacy = resolve_privacy(method, epsilon=epsilon, silos=spec.silos, population=spec.population)
+    return replace(spec, privacy=privacy, relation=Relation.parse(privacy.relation))
+
+
+def halvings(proposal: Proposal) -> Iterator[Halved]:
+    """Yield plans with half the error, each with the one change that it takes.
+
+    Changes are looked for within the bytes of the plan, then within twice and four times as many.
+    Each is yielded once, with the plan that the planner then makes.
+
+    Args:
+        proposal: a plan over a list of candidates, with an error.
+    """
+    draft, target = proposal.draft, proposal.target
+    half = target.linf / 2
+    halved = replace(draft, spec=replace(draft.spec, tau=half, max_bytes=None))
+    known = None if proposal.is_for_any else proposal.distribution
+    law = known or hardest.usual_plateau(half, draft.domain.size, max_items=draft.spec.max_items)
+    more = _plan_of(halved, known)
+    if more is not None:
+        yield Halved(None, more)
+    wanted = {"clients", "epsilon"} if draft.spec.is_private else {"clients"}
+    seen = {"tau", "bytes"}
+    for times in _BUDGETS:
+        budget = times * proposal.plan.bytes_per_client
+        is_dear = more is not None and more.bytes_per_client <= budget
+        if is_dear or wanted <= seen:
+            return
+        within = replace(halved, spec=replace(halved.spec, max_bytes=budget))
+        for way in ways_to_meet(within, law):
+            changed = _with(halved, way)
+            plan = None if way.what in seen or changed is None else _plan_of(changed, known)
+            if plan is not None:
+                seen.add(way.what)
+                yield Halved(way, plan)
+
+
+def _with(draft: Design, way: Way) -> Design | None:
+    """Return the draft with one thing changed; None where another error or bytes are named."""
+    if way.what == "epsilon":
+        return asking(draft, epsilon=way.value)
+    if way.what == "clients":
+        return of_clients(draft, int(way.value))
+    return of_cohort(draft, int(way.value)) if way.what == "cohort" else None
+
+
+def _plan_of(draft: Design, known: Frequencies | None) -> Plan | None:
+    """Return the plan that meets a draft's tau; None: none does."""
+    with suppress(InvalidInputError):
+        return attempt(draft, known).plan
+    return None
