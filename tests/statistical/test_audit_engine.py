@@ -35,7 +35,7 @@ from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.mechanism import Noise
-from fedtally.simulation import round_sums, rows
+from fedtally.simulation import round_sums, row_counts
 from fedtally.sketch import CountSketch
 from fedtally.studies import noise_checks
 from fedtally.studies.audit import FALSE_ALARM, Audit, AuditResult, run
@@ -461,9 +461,9 @@ def test_a_clip_that_is_left_out_is_found(name: str, monkeypatch: pytest.MonkeyP
 def test_a_draw_of_too_many_items_is_found(
     name: str, more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, draw = planned(name), rows.bound_clients
+    plan, draw = planned(name), row_counts.bound_clients
     monkeypatch.setattr(
-        rows,
+        row_counts,
         "bound_clients",
         lambda rows, most, *rest, **named: draw(rows, most + more, *rest, **named),
     )

@@ -17,7 +17,7 @@ from fedtally.simulation import item_ids
 from fedtally.simulation.client_rows import ClientRows, bound_clients
 from fedtally.simulation.item_ids import Declared, FromInput
 from fedtally.simulation.round_tally import Histogram
-from fedtally.simulation.rows import Tally
+from fedtally.simulation.row_counts import Tally
 from fedtally.sources import from_items
 
 RANGE = IntegerRange(0, 99)
@@ -517,7 +517,7 @@ def test_dictionary_encoder_drops_what_it_lacks():
 
 
 def test_too_many_natural_rounds(monkeypatch):
-    monkeypatch.setattr("fedtally.simulation.rows.MAX_NATURAL_ROUNDS", 3)
+    monkeypatch.setattr("fedtally.simulation.row_counts.MAX_NATURAL_ROUNDS", 3)
     with pytest.raises(InvalidInputError, match="more than 3 distinct values; is it a round"):
         tally_of(from_items([1] * 5, rounds=list(range(5))), num_rounds=None)
 

@@ -17,7 +17,7 @@ from fedtally.simulation.partial import Rules, Tallied
 from fedtally.simulation.prefetch import read_ahead
 from fedtally.simulation.randomness import simulation_rng
 from fedtally.simulation.round_tally import RoundTally
-from fedtally.simulation.rows import Tally
+from fedtally.simulation.row_counts import Tally
 from fedtally.simulation.simulation import Simulation
 from fedtally.sources import Batch, Source
 

@@ -28,7 +28,7 @@ from fedtally.simulation.item_ids import Encoder, is_integer
 from fedtally.simulation.partial_checks import check
 from fedtally.simulation.randomness import campaign_seed
 from fedtally.simulation.round_tally import U64, RoundTally
-from fedtally.simulation.rows import Tally
+from fedtally.simulation.row_counts import Tally
 from fedtally.sources import Batch, Columns, Source
 
 _SCHEMA = "fedtally/partial-tally/2"

@@ -20,7 +20,7 @@ from fedtally.simulation.estimate import is_input, source_of, suggests_keywords
 from fedtally.simulation.item_ids import fate_outside
 from fedtally.simulation.partial import Content, Rules, is_tally, merged
 from fedtally.simulation.randomness import campaign_seed, simulation_rng
-from fedtally.simulation.rows import Tally
+from fedtally.simulation.row_counts import Tally
 from fedtally.simulation.simulation import row_bytes
 from fedtally.sources import Columns, domain_of, item_columns
 

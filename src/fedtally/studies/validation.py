@@ -61,7 +61,7 @@ from fedtally.simulation.round_tally import (
     split_members,
     tally_members,
 )
-from fedtally.simulation.rows import Tally
+from fedtally.simulation.row_counts import Tally
 from fedtally.simulation.run_notes import skipped
 from fedtally.simulation.simulation import Simulation
 from fedtally.simulation.truth import true_counts
