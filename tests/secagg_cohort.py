@@ -29,6 +29,7 @@ from fedtally.secagg.params import Adversary, ClientPolicy, Parameters
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import ClientId, Server
 from fedtally.secagg.two_server import BatchState, Leader
+from fedtally.secagg.two_server.reports import Ids
 from fedtally.secagg.unmasking import Unmasking
 from fedtally.sketch import CountSketch
 
@@ -65,7 +66,7 @@ def done_leader(
     )
     leader._rounds, leader._state, leader._total = plan.releases[unmasking], BatchState.DONE, total
     leader._reports = None
-    leader._counted = frozenset(i.to_bytes(16) for i in range(num_clients))
+    leader._counted = Ids.of(i.to_bytes(16) for i in range(num_clients))
     return leader
 
 

@@ -3,7 +3,8 @@
 The reading of docs/protocol.md is in ``secagg_reading.py``, its vectors in
 ``gen_secagg_vectors.py``, and both of docs/protocol_two_server.md in ``gen_two_server_vectors.py``;
 of docs/plan.md in ``plan_reading.py``, of docs/open-domain.md in ``open_reading.py``, of
-docs/validity.md in ``validity_reading.py``. What follows is the sketch.
+docs/validity.md in ``validity_reading.py``, of the messages of DAP in ``dap_reading.py``. What
+follows is the sketch.
 
 It is pure standard library, simple and slow on purpose: every number is a Python integer or a
 fraction, nothing is vectorised, and nothing is shared with the package. The known-answer vectors
@@ -28,6 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import dap_reading
 import gen_secagg_vectors
 import gen_two_server_vectors
 import open_reading
@@ -927,6 +929,7 @@ def documents() -> dict[str, bytes]:
         "plan.json": plan_reading.sections(),
         "open.json": open_sections(),
         "validity.json": validity_reading.sections(),
+        "dap18.json": dap_reading.sections(),
     }
     return {name: document(sections).encode("ascii") for name, sections in files.items()}
 

@@ -45,6 +45,7 @@ from fedtally.secagg.two_server import (
     TwoServerParameters,
     make_report,
 )
+from fedtally.secagg.two_server.reports import HELPER, Kind, decode_ids, encode_ids, frame_of
 
 I64 = npt.NDArray[np.int64]
 HEADER, HEAD = 48, 156  # bytes of a frame's header, and of the head of a report's body
@@ -1188,6 +1189,53 @@ def test_queries_that_are_none() -> None:
         with pytest.raises(BatchRefusedError, match=message):
             pair.helper.answer(bad)  # type: ignore[arg-type]
     assert len(pair.helper.answer(good)) == HEADER + 32 + 11
+
+
+def ids_in(frame: bytes, context: bytes, n_max: int) -> tuple[range, list[bytes]]:
+    """Return the rounds and the ids of an offer, each as an object of its own; or refuse it."""
+    body = frame[HEADER:]
+    head = struct.pack("<4sBBH32sII", b"FTSA", 1, 34, 0, context, 2**32 - 3, len(body))
+    if frame != head + body or not 12 <= len(body) <= 12 + 16 * n_max:
+        raise BatchRefusedError("this is no offer of these parameters")
+    first, last, count = struct.unpack_from("<III", body)
+    if first > last or len(body) != 12 + 16 * count:
+        raise BatchRefusedError("the offer is malformed")
+    ids = [body[start : start + 16] for start in range(12, len(body), 16)]
+    if ids != sorted(set(ids)):
+        raise BatchRefusedError("the ids of the offer must be in strictly ascending order")
+    return range(first, last + 1), ids
+
+
+@given(st.data())
+def test_ids_in_a_frame_are_those_that_were_written(data: st.DataObject) -> None:
+    """Also of frames that are doubled, unsorted, cut or of other numbers: refused alike."""
+    few = st.integers(0, 2).map(lambda last: 15 * b"a" + bytes([last])) | st.binary(
+        min_size=16, max_size=16
+    )
+    ids = data.draw(st.lists(few, max_size=5))
+    form = data.draw(st.sampled_from(["as they came", "in order", "one twice"]))
+    if form != "as they came":
+        ids = sorted([*set(ids), *(ids[:1] if form == "one twice" else [])])
+    first, more = data.draw(st.integers(0, 3)), data.draw(st.integers(-1, 2))
+    body = struct.pack("<III", first, max(0, first + more), len(ids)) + b"".join(ids)
+    is_hurt = data.draw(st.integers(0, 3)) == 0
+    if is_hurt:
+        at = data.draw(st.integers(0, len(body)))
+        body = body[:at] + data.draw(st.binary(max_size=16)) + body[at + 1 :]
+    context, n_max = bytes(32), data.draw(st.integers(4, 6))
+    frame = frame_of(Kind.OFFER, context, HELPER, body)
+    frame = frame[: data.draw(st.integers(0, len(frame)))] if is_hurt else frame
+    try:
+        rounds, expected = ids_in(frame, context, n_max)
+    except BatchRefusedError as error:
+        with pytest.raises(BatchRefusedError, match=f"^{error}$"):
+            decode_ids(context, n_max, frame, Kind.OFFER, HELPER)
+        return
+    found = decode_ids(context, n_max, frame, Kind.OFFER, HELPER)
+    assert found[0] == rounds and [*found[1]] == expected and len(found[1]) == len(expected)
+    assert encode_ids(rounds, found[1]) == encode_ids(rounds, expected) == body
+    for one in (*ids, 15 * b"a" + b"\x01", data.draw(st.binary(max_size=20)), b"", "a", None):
+        assert (one in found[1]) == (one in expected)
 
 
 def test_every_truncation_and_flipped_bit_of_offer_and_query_is_refused() -> None:

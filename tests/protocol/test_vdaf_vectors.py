@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,19 @@ class Replay:
 
 def test_the_files_are_all_there():
     assert len(FILES) == 17
+
+
+def test_they_are_the_vectors_of_libprio_rs():
+    """DAP draft 18 is upon draft 19 of VDAF: its vectors, as libprio-rs has them (folder 18, at
+    commit 16f30b73be2218f177063844062d482acdf1a847), are these files, byte for byte."""
+    blobs = ""
+    for path in sorted(FOLDER.glob("*.json")):
+        data = path.read_bytes()
+        blob = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()  # as git names a file
+        blobs += f"{blob} {path.name}\n"
+    assert hashlib.sha256(blobs.encode()).hexdigest() == (
+        "2d2e5e5c9c3de8d109f8968eca906baccbda306e7adb2d1ea2bfc8154ed07ee4"
+    )
 
 
 @each_case("name", FILES)

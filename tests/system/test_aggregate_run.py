@@ -26,8 +26,9 @@ from benchmarks.federation import free_ports
 
 from fedtally.campaign.closings import Closings, Schedule
 from fedtally.campaign.transports.https.aggregating import Places, Process
+from fedtally.campaign.transports.https.channel import Channel
 from fedtally.campaign.transports.https.closing import Tending
-from fedtally.campaign.transports.https.listen import Address, _Server, served
+from fedtally.campaign.transports.https.listen import Address, _Server, new_event_loop, served
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress
 from fedtally.cli import aggregate
 from fedtally.cli.app import run
@@ -233,3 +234,31 @@ def test_run_refuses_what_is_wrong_before_it_claims_anything(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match=r"fedtally\[https\]"):
         aggregate._check_extra()
+
+
+def test_a_helper_ends_though_a_leader_that_asks_nothing_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No connection to it idles, for whose end it would wait until the leader asks again."""
+    close = "fedtally.campaign.transports.https.listen.CLOSE_SECONDS"
+    monkeypatch.setattr(close, None)  # it would wait for as long as that takes
+    for name in ("leader", "helper"):
+        certificate(name, tmp_path)
+    own, other = (
+        Certificates(tmp_path / f"{one}.crt", tmp_path / f"{one}-tls.key", tmp_path / f"{two}.crt")
+        for one, two in (("helper", "leader"), ("leader", "helper"))
+    )
+
+    async def ends() -> None:
+        channel: Any = Channel("ab", [], None, print)  # type: ignore[arg-type]
+        with PeerAddress("127.0.0.1", 0).bound() as listening:
+            url = f"https://127.0.0.1:{listening.getsockname()[1]}/v1/plans/ab/releases/0/offer"
+            async with (
+                httpx.AsyncClient(verify=other.of_caller()) as http,
+                asyncio.timeout(15),
+                served(channel.application(), listening, own.of_listener()),
+            ):
+                assert (await http.get(url)).status_code == 404
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(ends())

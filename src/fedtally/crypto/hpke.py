@@ -5,9 +5,9 @@ ciphertext does not say who sealed it. A `Label` and fields, as `info` of the RF
 to its purpose. The associated data are empty, and only the first message of a context is used: 32
 bytes of encapsulated key, then the ciphertext, 16 bytes longer than the plaintext.
 
-The library draws the ephemeral key of every seal itself, from the operating system. This is the one
-place in the core where randomness is not an argument: a caller that passed the same key twice would
-encrypt two plaintexts under one key and nonce.
+The library draws the ephemeral key of every seal itself, from the operating system. Here and in
+`hpke_aad` alone randomness is no argument of the core: a caller that passed the same key twice
+would encrypt two plaintexts under one key and nonce.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from fedtally.secagg.two_server.reports import (
     BatchPolicy,
     BatchRefusedError,
     Bound,
+    Ids,
     Kind,
     Part,
     Refused,
@@ -147,7 +148,7 @@ class _Server(ABC):
         self._sum: Array | None = None
         self._out: set[bytes] = set()  # of a leader: ids that were refused
         self._refused: list[Refused] = []  # of a leader
-        self._counted: frozenset[bytes] = frozenset()  # ids of the closed batch
+        self._counted = Ids(b"")  # of the closed batch
         # A key is destroyed after the last sum of its plan, so that nobody reads its reports later;
         # one that another plan still needs would stay.
         if journal.keep(b"key" + key.public, self._context) != self._context:
@@ -281,12 +282,12 @@ class _Server(ABC):
     # ---- what is read back ----
 
     def _pages(
-        self, ids: Sequence[bytes]
+        self, ids: Iterable[bytes]
     ) -> Generator[tuple[Sequence[bytes], list[Any]], None, None]:
         """Yield held reports a page at a time: ids, and what the check made of each report."""
         size = max(1, min(_READ_AT_ONCE, _READ_BYTES // self._payload_bytes()))
-        for start in range(0, len(ids), size):
-            some = ids[start : start + size]
+        left = iter(ids)
+        while some := list(islice(left, size)):
             with ExitStack() as read:
                 yield some, self._page(some, read)
 
@@ -321,7 +322,7 @@ class _Server(ABC):
         part = self._unsealed(part)
         return self._take(part, self._check.digests(self._kind, part))
 
-    def _total_of(self, ids: Sequence[bytes]) -> Array:
+    def _total_of(self, ids: Ids) -> Array:
         """Return this server's share of the sum of held reports, without noise.
 
         `_sum` stays as it is: after a refusal more reports may come.
@@ -330,21 +331,20 @@ class _Server(ABC):
         if proof is not None and self._sum is not None:
             self._read_into(total, self._lacking(ids))
             total = proof.less(self._sum, total)
-        self._read_into(total, [id for id in ids if id not in self._added])
+        self._read_into(total, (id for id in ids if id not in self._added))
         return total
 
     def _copied_sum(self) -> Array:
         """Return a copy of `_sum` to add to; it takes its place when nothing can fail any more."""
         return self._check.nothing() if self._sum is None else self._sum.copy()
 
-    def _lacking(self, ids: Sequence[bytes]) -> list[bytes]:
+    def _lacking(self, ids: Ids) -> list[bytes]:
         """Return the ids whose shares are in `_sum`, and that are not among these."""
         if sum(id in self._added for id in ids) == len(self._added):
             return []
-        counted = set(ids)
-        return [id for id in self._added if id not in counted]
+        return [id for id in self._added if id not in ids]
 
-    def _read_into(self, total: Array, ids: Sequence[bytes]) -> None:
+    def _read_into(self, total: Array, ids: Iterable[bytes]) -> None:
         """Add reports to this server's share of a sum, in its place."""
         with closing(self._pages(ids)) as pages:
             for _, held in pages:
@@ -392,7 +392,7 @@ class _Server(ABC):
     def _drop(self, held: Any) -> None:
         """Wipe what is kept of a report, if it is secret; None: nothing is."""
 
-    def _ids_of(self, frame: bytes, kind: Kind, sender: int) -> tuple[range, list[bytes]]:
+    def _ids_of(self, frame: bytes, kind: Kind, sender: int) -> tuple[range, Ids]:
         return decode_ids(self._context, self._parameters.n_max, frame, kind, sender)
 
     def _check_rounds(self, rounds: range) -> None:
@@ -465,7 +465,7 @@ class _Server(ABC):
                     f"round {round} is in a batch of rounds {shown(range(first, last + 1))}"
                 )
         self._check_noise_source(self._journal.keep(self._name_of_noise(), self._noise_source))
-        entry = _LENGTH.pack(len(query)) + query + message
+        entry = b"".join((_LENGTH.pack(len(query)), query, message))
         return self._journal.keep(self._name_of_batch(self._rounds), entry)
 
     @abstractmethod
@@ -478,7 +478,7 @@ class _Server(ABC):
             self._drop(held)
         for gone in (self._held, self._added, self._out):
             gone.clear()
-        self._counted = frozenset(self._ids_of(query, Kind.QUERY, LEADER)[1])
+        self._counted = self._ids_of(query, Kind.QUERY, LEADER)[1]
 
 
 def _is_signed(part: Part, signed: tuple[bytes, ...]) -> bool:
@@ -636,7 +636,7 @@ class Helper(_Server):
             )
         return answer
 
-    def _summed(self, rounds: range, ids: list[bytes]) -> bytes:
+    def _summed(self, rounds: range, ids: Ids) -> bytes:
         """Return the answer: new noise less the masks of these reports."""
         self._check_batch(rounds, len(ids))
         unknown = sum(not self._knows(id) for id in ids)
@@ -851,21 +851,25 @@ class Leader(_Server):
         if self._state is not BatchState.STOPPED:
             raise LocalProtocolError(f"this batch is {self._state.value}; a leader asks once")
         try:
-            rounds, offered = self._ids_of(offer, Kind.OFFER, HELPER)
-            # only reports that both hold: a mask without its vector, or a vector without its mask,
-            # would make the whole sum useless
-            ids = [id for id in offered if id in self._countable]
-            self._check_batch(rounds, len(ids))
-            total = self._total_of(ids)
-            self._make_reservation()
-            share = self._check.message(total, self._drawn())
-            query = frame_of(Kind.QUERY, self._context, LEADER, encode_ids(rounds, ids))
-            recorded = self._record(query, share)
+            recorded = self._recorded(offer)
         except BatchRefusedError:
             self._state = BatchState.COLLECTING  # more may come
             raise
         self._close(recorded)
         return self._query
+
+    def _recorded(self, offer: bytes) -> bytes:
+        """Keep the query of an offer, with this server's share; return what is kept."""
+        rounds, offered = self._ids_of(offer, Kind.OFFER, HELPER)
+        # only reports that both hold: a mask without its vector, or a vector without its mask,
+        # would make the whole sum useless
+        ids = Ids.of(id for id in offered if id in self._countable)
+        self._check_batch(rounds, len(ids))
+        total = self._total_of(ids)
+        self._make_reservation()
+        share = self._check.message(total, self._drawn())
+        query = frame_of(Kind.QUERY, self._context, LEADER, encode_ids(rounds, ids))
+        return self._record(query, share)
 
     def resume(self) -> bytes:
         """Return the query of the batch once more, after a restart or if it was lost on its way.
@@ -895,7 +899,7 @@ class Leader(_Server):
             for identity, verdict in _REFUSED.iter_unpack(refused)
         ]
         self._forget(self._query, BatchState.WAITING)
-        self._batch = name_of_batch(self._context, self._rounds, sorted(self._counted))
+        self._batch = name_of_batch(self._context, self._rounds, self._counted)
 
     @property
     def count(self) -> int:

@@ -41,6 +41,9 @@ ANSWER_SECONDS = 20.0  # for which a request waits for an answer, before it is t
 _FRAME_BYTES = 128  # of a frame, around its ids
 _AGAIN = 1, 2  # bounds of the seconds until an answer is asked for again
 _TIMEOUT = httpx.Timeout(ANSWER_SECONDS + 40, connect=15)
+# A connection that idles would outlive the process: whoever ends TLS waits for the other side's
+# word, and a leader that asks nothing just then does not listen for it.
+_HEADERS = UNCACHED | {"connection": "close"}
 _T = TypeVar("_T")
 
 
@@ -104,7 +107,7 @@ class Channel:
                 response = await answer(request, self._number(request))
             except Refused as error:
                 response = error.response(self.draw)
-            response.headers.update(UNCACHED)
+            response.headers.update(_HEADERS)
             return response
 
         return answered
