@@ -1,4 +1,4 @@
-"""Rows of named clients: kept together by client, and bounded to so many items and rounds each."""
+"""Rows of named clients: kept together by client, and each client bounded in items and rounds."""
 
 from __future__ import annotations
 

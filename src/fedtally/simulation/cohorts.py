@@ -329,7 +329,7 @@ class _Run:
         self._taken = 0
 
     def begin(self, total: int, report: Callable[[str, int, int | None], None]) -> None:
-        """Start the progress of so many clients in all rounds."""
+        """Start the progress of `total` clients in all rounds."""
         self._total, self._report, self._done = total, report, 0
 
     @contextmanager
@@ -341,7 +341,7 @@ class _Run:
         self._report("sum", self._done, self._total)
 
     def tick(self, of: int) -> None:
-        """Count one of so many steps of a cohort."""
+        """Count one of the `of` steps of a cohort."""
         self._ticks += 1
         if self._ticks % _TICKS == 0:
             self._report(

@@ -320,8 +320,8 @@ class Tallied(Source):
         Args:
             tally: one without rows.
             encoder: its encoder.
-            rules: those of the campaign. Under privacy its seed is secret, and any goes: the draws
-                of clients are made.
+            rules: the rules of the campaign. Under privacy its seed is secret, and any goes: the
+                draws of clients are made.
 
         Raises:
             InvalidInputError: the rows were counted by other rules.

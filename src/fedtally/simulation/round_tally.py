@@ -188,7 +188,7 @@ def tally_silos(silos: Sequence[RoundTally]) -> RoundTally:
 def bound_silos(
     rounds: Sequence[RoundTally], people: int, rng: np.random.Generator | None
 ) -> list[RoundTally]:
-    """Return the rounds with at most so many people in each silo.
+    """Return the rounds with at most `people` people in each silo.
 
     Args:
         rounds: the rounds of silos, with their members if there is a generator.

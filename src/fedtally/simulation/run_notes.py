@@ -67,7 +67,7 @@ def skipped(dropped: Dropped, tally: Tally) -> str:
 
 
 def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
-    """Return the notes of a private run of so many clients. None depends on what clients hold."""
+    """Return the notes of a private run, none of which depends on what clients hold."""
     terms = plan.privacy
     assert terms is not None
     notes = []
