@@ -121,8 +121,7 @@ def partial_tally(
     held = {"clients": clients, "silos": None, "rounds": rounds, "counts": counts}
     columns = Columns(item_columns(item, domain), client, round, count)
     source = source_of(data, columns, held, seed, is_one_of_many=True)
-    is_natural = round is not None or rounds is not None
-    by_client = client is not None or clients is not None
+    is_natural, by_client = not round is rounds is None, not client is clients is None
     candidates = declared(candidates_of(domain), source)
     most = validate.integer(1, max_items=1 if max_items is None else max_items)
     split = validate.integer(1, num_rounds=1 if num_rounds is None else num_rounds)
@@ -143,8 +142,7 @@ def partial_tally(
     )
     encoder = encoder_of(candidates, hashes, fate, private)
     rng = simulation_rng(hashes, own_seed, is_private=private, has_plan=False)
-    memory_of_rows = row_bytes(memory)
-    tally = Tally(encoder, rules.num_rounds, most, rng, memory_of_rows, keep_itemless=private)
+    tally = Tally(encoder, rules.num_rounds, most, rng, row_bytes(memory), keep_itemless=private)
     for batch in source.batches(private=private, may_be_empty=True):
         tally.add(batch)
     part = tally.part(by_client=by_client)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -53,16 +54,14 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     report, asked = progress or (lambda *_: None), simulation.spec
     # refused now, and not after the work: an option that no result of this campaign can answer
     asked.decoding.check_domain(declared(asked.domain, source))
-    words = None if simulation.dictionary is None else _words(simulation.dictionary)
+    lists = _lists(simulation.dictionary)
     seed = campaign_seed(simulation.seed) if asked.plan is None else asked.plan.seed
     books = _books(simulation)
     timings: dict[str, float] = {}
     with timed(timings, "read"):
         census = take_census(source, simulation, seed, report)
 
-    of_pilot = campaign_seed(b"pilot" + seed)
-    pilot_site = Site(simulation, census.domain, of_pilot, b"pilot ", books, report)
-    size = SizeChoice(simulation, seed, pilot_site)
+    size = SizeChoice(simulation, seed, _pilot_site(simulation, census, seed, books, report))
     census = size.set_pilot_apart(census)
     site = Site(simulation, census.domain, seed, b"", books, report, census.names)
     census = _bounded(census, site)
@@ -77,7 +76,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     landed = site.land(plan, keys, census.rounds, timings)
     result = _result(source, simulation, census, plan, landed, size, rare)
     with timed(timings, "recover"):
-        if words is not None:
+        for words in lists:
             result.recognise(batch.items for batch in words.batches())
         result.prepare(report)
     if simulation.evaluate:
@@ -87,6 +86,18 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     if asked.is_not_private or not asked.is_private:
         result.timings = timings
     return result
+
+
+def _pilot_site(
+    simulation: Simulation,
+    census: Census,
+    seed: bytes,
+    books: MemoryBooks,
+    report: Callable[..., None],
+) -> Site:
+    """Return the place where a pilot is summed, whose hashes have a seed of their own."""
+    own_seed = campaign_seed(b"pilot" + seed)
+    return Site(simulation, census.domain, own_seed, b"pilot ", books, report)
 
 
 def _bounded(census: Census, site: Site) -> Census:
@@ -176,13 +187,18 @@ def _books(simulation: Simulation) -> MemoryBooks:
     )
 
 
-def _words(dictionary: Any) -> Source:
-    """Return a public list of words that can be read: one that is refused must cost no budget."""
+def _lists(dictionary: Any) -> list[Source]:
+    """Return the public list of words that was given, if one was.
+
+    It can be read: one that is refused must cost no budget.
+    """
+    if dictionary is None:
+        return []
     words = open_list(dictionary)
     if words.repeatable:  # of a pipe, reading would take the words away
         for batch in words.batches():
             as_text(batch.items)
-    return words
+    return [words]
 
 
 def _check_memory(plan: Plan, num_rounds: int, columns: Columns, is_natural: bool) -> None:

@@ -111,8 +111,7 @@ class Simulation:
                 f"{arg.seed} must be an integer, text or bytes, got {self.seed!r}"
             )
         validate.flag(evaluate=self.evaluate, allow_rare_names=self.allow_rare_names)
-        is_open = isinstance(self.spec.domain, OpenStrings)
-        check(given(dictionary=self.dictionary), unmet(open=not is_open))
+        check(given(dictionary=self.dictionary), unmet(open=self._open_domain is None))
         if self.ledger is not None and not isinstance(self.ledger, str | os.PathLike):
             raise InvalidInputError(f"{arg.ledger} must be a path or a URL, got {self.ledger!r}")
         self._check_screen()
@@ -165,6 +164,11 @@ can take the noise off; leave it out, or mark it with not_private=True
         return cls(spec=spec, **options)
 
     @property
+    def _open_domain(self) -> OpenStrings | None:
+        """The domain where nobody lists the candidates; None: somebody does."""
+        return self.spec.domain if isinstance(self.spec.domain, OpenStrings) else None
+
+    @property
     def row_bytes(self) -> int:
         """The bytes of client rows that are held before they go to disk."""
         return row_bytes(self.memory)
@@ -182,7 +186,7 @@ can take the noise off; leave it out, or mark it with not_private=True
     @property
     def sizes_open(self) -> bool:
         """Whether a size, and a number of rounds, are found for names that nobody lists."""
-        return self.spec.plan is None and isinstance(self.spec.domain, OpenStrings)
+        return self.spec.plan is None and self._open_domain is not None
 
     @property
     def needs_clients(self) -> bool:
@@ -241,8 +245,8 @@ can take the noise off; leave it out, or mark it with not_private=True
             ),
         )
         if self.name_length is not None:
-            assert isinstance(self.spec.domain, OpenStrings)
-            validate.integer(1, self.spec.domain.max_length, name_length=self.name_length)
+            assert self._open_domain is not None
+            validate.integer(1, self._open_domain.max_length, name_length=self.name_length)
         if self.sizes_open or self.spec.tau is None:
             return
         if self.sizing_method is not Sizing.MODEL:
