@@ -19,7 +19,7 @@ from fedtally.domain import Domain, Names
 from fedtally.plan import Plan
 from fedtally.plan.secure_sum import Keys
 from fedtally.simulation.clipping import clip_rounds
-from fedtally.simulation.cohorts import joined, sum_rounds
+from fedtally.simulation.cohorts import Summed, joined, sum_rounds
 from fedtally.simulation.item_ids import add_items
 from fedtally.simulation.randomness import key_bytes, simulation_rng
 from fedtally.simulation.round_tally import RoundTally
@@ -98,33 +98,40 @@ class Site:
         # before anything is drawn or charged: what cannot be screened is refused
         server = FrequencyServer(plan, self.books, screen=self._screen)
         contributed = clip_rounds(plan, rounds, self._random(32), self.names)
+        summed: Summed | None = None
         if keys is None:
             with timed(timings, "encode"):
                 self._sum_in_the_clear(server, contributed)
-            with timed(timings, "noise"):
-                return Landed(server.release(self._random), rounds, None)
-        with timed(timings, "sum"):
-            alive, traffic = sum_rounds(
-                server,
-                contributed,
-                self._summation,
-                keys,
-                self.rng,
-                self._random,
-                self.report,
-                self.names,
-            )
+        else:
+            with timed(timings, "sum"):
+                summed = self._sum_by_protocol(server, contributed, keys)
         with timed(timings, "noise"):
             sketches = server.release(self._random)
+        if summed is None:
+            return Landed(sketches, rounds, None)
         # the truth is that of the clients in the sums: not of those that dropped out, nor of
         # cohorts that screening left out
         rounds = [
             tally.of(joined(server.screening.used(number, places)))
-            for number, (tally, places) in enumerate(zip(rounds, alive, strict=True))
+            for number, (tally, places) in enumerate(zip(rounds, summed.survivors, strict=True))
         ]
         if plan.summing.cohorts is not None:
-            traffic["screening"] = server.screening.to_dict()
-        return Landed(sketches, rounds, traffic)
+            summed.traffic["screening"] = server.screening.to_dict()
+        return Landed(sketches, rounds, summed.traffic)
+
+    def _sum_by_protocol(
+        self, server: FrequencyServer, rounds: Sequence[RoundTally], keys: Keys
+    ) -> Summed:
+        return sum_rounds(
+            server,
+            rounds,
+            self._summation,
+            keys,
+            self.rng,
+            self._random,
+            self.report,
+            self.names,
+        )
 
     def _sum_in_the_clear(self, server: FrequencyServer, rounds: Sequence[RoundTally]) -> None:
         for sketch in encode(server.plan, self.domain, rounds, self.report, self.names):
