@@ -74,7 +74,7 @@ def ours(path: str, job: str) -> Any:
     """Count with fedtally's reader and tally, as `fedtally.estimate` does before it encodes."""
     from fedtally.simulation.item_ids import FromInput
     from fedtally.simulation.prefetch import read_ahead
-    from fedtally.simulation.rows import Tally
+    from fedtally.simulation.row_counts import Tally
     from fedtally.sources import Columns, open_source
 
     encoder = FromInput(bytes(32))

@@ -35,7 +35,7 @@ MAY_USE_NUMPY_RANDOM = {
     "simulation/demonstration.py",
     "studies/validation.py",
     "studies/schedules.py",
-    "simulation/rows.py",
+    "simulation/row_counts.py",
     "plan/trials.py",
     "recovery/decoders/belief/belief.py",
     "recovery/decoders/joint/joint.py",
@@ -54,7 +54,7 @@ MAY_TAKE_BYTES = {
     "plan/trials.py": 1,  # the public seed of hashes that the planner tries
 }
 MAY_DRAW_FROM_A_LAW = {
-    "simulation/rows.py": 1,  # how many of an item's clients are in which round
+    "simulation/row_counts.py": 1,  # how many of an item's clients are in which round
     "plan/trials.py": 2,  # clients and noise of campaigns that the planner runs for itself
     "recovery/decoders/joint/joint_intervals.py": 1,  # a bootstrap of counts
     "recovery/decoders/joint/joint.py": 1,  # probes of a linear fit

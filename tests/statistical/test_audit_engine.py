@@ -35,8 +35,7 @@ from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.mechanism import Noise
-from fedtally.simulation import rows
-from fedtally.simulation import run as local
+from fedtally.simulation import round_sums, row_counts
 from fedtally.sketch import CountSketch
 from fedtally.studies import noise_checks
 from fedtally.studies.audit import FALSE_ALARM, Audit, AuditResult, run
@@ -452,7 +451,7 @@ def test_clients_that_hold_too_much_are_held_to_the_plan(name: str) -> None:
 @pytest.mark.parametrize("name", ["central, several items"])
 def test_a_clip_that_is_left_out_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(name)
-    monkeypatch.setattr(local, "clip_rounds", lambda plan, rounds, *_: list(rounds))
+    monkeypatch.setattr(round_sums, "clip_rounds", lambda plan, rounds, *_: list(rounds))
     found = run(Audit(plan, campaigns=2))
     assert any("(clip) move a release" in failure for failure in found.failures), found.failures
 
@@ -462,9 +461,9 @@ def test_a_clip_that_is_left_out_is_found(name: str, monkeypatch: pytest.MonkeyP
 def test_a_draw_of_too_many_items_is_found(
     name: str, more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, draw = planned(name), rows.bound_clients
+    plan, draw = planned(name), row_counts.bound_clients
     monkeypatch.setattr(
-        rows,
+        row_counts,
         "bound_clients",
         lambda rows, most, *rest, **named: draw(rows, most + more, *rest, **named),
     )

@@ -22,8 +22,7 @@ from fedtally.plan.request import Request
 from fedtally.plan.silos import Silos
 from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.mechanism import Noise
-from fedtally.simulation import rows
-from fedtally.simulation import run as engine
+from fedtally.simulation import round_sums, row_counts
 from fedtally.studies.audit import Audit, AuditResult, run
 
 CASES: dict[str, tuple[int, int, dict[str, Any]]] = {
@@ -115,30 +114,30 @@ def test_a_number_of_people_without_noise_is_seen(
 
 
 def test_people_who_are_not_clipped_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "clip_rounds", lambda plan, rounds, *_: rounds)
+    monkeypatch.setattr(round_sums, "clip_rounds", lambda plan, rounds, *_: rounds)
     failures = audited("central, several items", campaigns=4).failures
     assert any("hold too much (clip)" in failure for failure in failures), failures
 
 
 def test_people_of_too_many_items_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    bound = rows.bound_clients
+    bound = row_counts.bound_clients
 
     def unbounded(rows: Any, max_items: int, *rest: Any, **named: Any) -> Any:
         return bound(rows, 50, *rest, **named)
 
-    monkeypatch.setattr(rows, "bound_clients", unbounded)
+    monkeypatch.setattr(row_counts, "bound_clients", unbounded)
     failures = audited("central", campaigns=4).failures
     assert any("hold too much (items)" in failure for failure in failures), failures
 
 
 @pytest.mark.parametrize("name", ["shares", "central"])
 def test_people_in_too_many_silos_are_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bound = rows.bound_clients
+    bound = row_counts.bound_clients
 
     def everywhere(rows: Any, items: int, keys: Any, rounds: Any, most: Any, **named: Any) -> Any:
         return bound(rows, items, keys, rounds, None, **named)
 
-    monkeypatch.setattr(rows, "bound_clients", everywhere)
+    monkeypatch.setattr(row_counts, "bound_clients", everywhere)
     failures = audited(name, campaigns=4).failures
     assert any("hold too much (silos)" in failure for failure in failures), failures
 

@@ -21,6 +21,7 @@ pytest.importorskip("starlette")
 httpx = pytest.importorskip("httpx")
 
 from aggregate_world import NOW, PEOPLE, SIDES, STRANGER, World, certificate, made, plan_of
+from fedtally.result import Result
 
 from fedtally.campaign.aggregate import AggregateFolder, landed_name
 from fedtally.campaign.closings import Closings, Schedule
@@ -42,7 +43,6 @@ from fedtally.campaign.transports.https.resource import (
 from fedtally.campaign.transports.https.standing import Standing
 from fedtally.campaign.transports.https.web import Room
 from fedtally.errors import InvalidInputError, OvertakenError
-from fedtally.result import Result
 from fedtally.secagg.two_server import BatchRefusedError, BatchState, Kind, Leader
 from fedtally.secagg.two_server.reports import HELPER, decode_ids, encode_ids, frame_of
 from fedtally.store import BatchStore, ClientRecord, Fate, Ledger, StoreError

@@ -18,8 +18,8 @@ from fedtally.plan import Plan
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.secure_sum import Summation, make_keys
 from fedtally.secagg.client import Client
-from fedtally.simulation import run as engine
 from fedtally.simulation.cohorts import AbortedRoundError
+from fedtally.simulation.run import run
 from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch
 
@@ -300,7 +300,7 @@ def test_progress_counts_the_clients() -> None:
     seen = []
     source = fedtally.sources.from_items(ITEMS)
     request = Simulation.of(rows=5, width=64, seed=3, secure_sum="secagg", max_cohort=20)
-    engine.run(source, request, lambda *step: seen.append(step))
+    run(source, request, lambda *step: seen.append(step))
     assert [step for step in seen if step[0] == "sum"] == [
         ("sum", 20, 60),
         ("sum", 40, 60),
@@ -337,9 +337,7 @@ def test_progress_moves_within_a_cohort() -> None:
     seen: list[int] = []
     request = Simulation.of(rows=5, width=64, seed=3, secure_sum="secagg", domain="input")
     source = fedtally.sources.from_items(ITEMS * 5)
-    engine.run(
-        source, request, lambda stage, done, _: seen.append(done) if stage == "sum" else None
-    )
+    run(source, request, lambda stage, done, _: seen.append(done) if stage == "sum" else None)
     assert seen == sorted(seen)
     assert len(seen) >= 4
     assert seen[-1] == 300

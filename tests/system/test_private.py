@@ -34,8 +34,8 @@ from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.privacy import honest_clients
 from fedtally.plan.secure_sum import Summation
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
-from fedtally.simulation import cohorts
-from fedtally.simulation import run as engine
+from fedtally.simulation import cohorts, round_sums
+from fedtally.simulation.census import read
 from fedtally.simulation.clipping import clip_rounds
 from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch, NoiseMark
@@ -216,7 +216,7 @@ def test_nothing_that_is_drawn_follows_from_the_plan(monkeypatch: pytest.MonkeyP
         keys.append(key)
         return clip_rounds(plan, rounds, key, names)
 
-    monkeypatch.setattr(engine, "clip_rounds", noted)
+    monkeypatch.setattr(round_sums, "clip_rounds", noted)
     runs = [fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, confidence=0.0) for _ in range(5)]
     assert len({tuple(sketch.num_clients for sketch in run.sketches) for run in runs}) > 1
     # which items a clipped client drops
@@ -234,14 +234,14 @@ def test_shares_are_sized_for_the_honest_who_stay() -> None:
 
 def test_the_sums_without_noise_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[CountSketch] = []
-    encode = engine.encode
+    encode = round_sums.encode
 
     def kept(*arguments: Any) -> Any:
         for sketch in encode(*arguments):
             seen.append(sketch)
             yield sketch
 
-    monkeypatch.setattr(engine, "encode", kept)
+    monkeypatch.setattr(round_sums, "encode", kept)
     result = estimate()
     assert seen and all(not sketch.counters.any() for sketch in seen)
     assert all(sketch is not released for sketch in seen for released in result.sketches)
@@ -354,9 +354,7 @@ def test_a_client_changes_nothing_but_its_own_part() -> None:
         request = Simulation.of(
             domain=DOMAIN, epsilon=1.0, max_items=2, num_rounds=3, not_private=True, seed=1
         )
-        tally, _ = engine.read(
-            from_items(held, clients=clients), request, bytes(32), lambda *_: None
-        )
+        tally, _ = read(from_items(held, clients=clients), request, bytes(32), lambda *_: None)
         tallies.append(tally.finish(individuals=True))
     assert [r.num_clients for r in tallies[0]] == [r.num_clients for r in tallies[1]]
     differing = 0
@@ -388,7 +386,7 @@ def test_no_contribution_exceeds_the_clip_and_the_truth_knows_nothing_of_it() ->
     assert terms is not None and terms.event.clip_norm is not None and result.truth is not None
     assert result.truth.counts.tolist() == [300] * 10
     request = Simulation.of(domain=DOMAIN, epsilon=1.0, max_items=10, not_private=True)
-    tally, _ = engine.read(from_items(items, clients=clients), request, bytes(32), lambda *_: None)
+    tally, _ = read(from_items(items, clients=clients), request, bytes(32), lambda *_: None)
     [everybody] = tally.finish(individuals=True)
     norm = squared_norm(result.plan.spec, 0, DOMAIN.encode(list(range(1, 11)))) ** 0.5
     tight = replace(terms.event, clip_norm=min(terms.event.clip_norm, norm - 1e-6))

@@ -25,7 +25,9 @@ from hypothesis import strategies as st
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Dictionary, parse
 from fedtally.errors import InvalidInputError
-from fedtally.simulation import run as engine
+from fedtally.simulation import round_sums
+from fedtally.simulation.census import read
+from fedtally.simulation.run import run
 from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch
 from fedtally.sources import Columns, Source, from_items, lines, open_source
@@ -81,7 +83,7 @@ ODD = [
 def tally_members(source: Source, **options: Any) -> list[Any]:
     """Return the rounds of a private run as plain values: the draws are those of the seed."""
     asked = {"domain": DRINKS, "epsilon": 1.0, "not_private": True, "seed": 1} | options
-    tally, _ = engine.read(source, Simulation.of(**asked), bytes(32), lambda *_: None)
+    tally, _ = read(source, Simulation.of(**asked), bytes(32), lambda *_: None)
     rounds = tally.finish(individuals=True)
     return [(part.num_clients, part.ids.tolist(), part.counts.tolist()) for part in rounds]
 
@@ -230,7 +232,7 @@ def test_a_table_without_fault_reads_alike_with_and_without_privacy(
         source = table_source(str(path), columns, Layout.detect(str(path), columns, format=format))
         batches = list(source.batches(private=private))
         items = [item for batch in batches for item in batch.items.to_pylist()]
-        read[private] = items, sum(batch.missing for batch in batches)
+        read[private] = items, sum(batch.dropped.incomplete for batch in batches)
         small = Layout.detect(str(path), columns, format=format)
         again = Layout(small.format, small.delimiter, block_size=size)
         if private:
@@ -739,7 +741,7 @@ def run_in_the_open(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tu
     def token(size: int = 32) -> bytes:
         return hashlib.shake_256(str(next(count)).encode()).digest(size)
 
-    encode = engine.encode
+    encode = round_sums.encode
 
     def empty(*given: Any) -> Any:
         for sketch in encode(*given):
@@ -747,8 +749,7 @@ def run_in_the_open(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tu
             yield sketch
 
     monkeypatch.setattr("secrets.token_bytes", token)
-    monkeypatch.setattr(engine.secrets, "token_bytes", token)
-    monkeypatch.setattr(engine, "encode", empty)
+    monkeypatch.setattr(round_sums, "encode", empty)
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as error:
         code = app.run(arguments)
     monkeypatch.undo()
@@ -854,7 +855,7 @@ def test_add_remove_does_not_tell_whether_anybody_takes_part(
     for number in range(3):
         source = source_of(tmp_path, kind, number, names)
         try:
-            result = engine.run(source, Simulation.of(**asked, rows=3, width=16, **options))
+            result = run(source, Simulation.of(**asked, rows=3, width=16, **options))
         except InvalidInputError as error:
             said.add((str(error),))
         else:
@@ -866,7 +867,7 @@ def test_a_private_table_has_a_header(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("\n\n")
     asked = Simulation.of(domain=DRINKS, epsilon=1.0, neighbours="add-remove", max_clients=9)
     with pytest.raises(InvalidInputError, match="no header"):
-        engine.run(open_source(str(tmp_path / "t.csv"), Columns("item")), asked)
+        run(open_source(str(tmp_path / "t.csv"), Columns("item")), asked)
 
 
 def test_progress_does_not_tell_how_long_values_are(tmp_path: Path) -> None:
@@ -874,7 +875,7 @@ def test_progress_does_not_tell_how_long_values_are(tmp_path: Path) -> None:
     path = tmp_path / "t.txt"
     path.write_text("tea\n" * 50)
     for epsilon in (1.0, None):
-        engine.run(
+        run(
             open_source(str(path)),
             Simulation.of(domain=DRINKS, epsilon=epsilon),
             lambda *what: seen.append(what),

@@ -18,8 +18,8 @@ from fedtally.campaign.client import FrequencyClient
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.recovery.intervals import sampling_error
-from fedtally.simulation.rows import RoundTally, bound_silos
-from fedtally.simulation.run import read
+from fedtally.simulation.census import read
+from fedtally.simulation.round_tally import RoundTally, bound_silos
 from fedtally.simulation.simulation import Simulation
 from fedtally.sources import Columns, from_items, open_source
 

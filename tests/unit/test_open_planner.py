@@ -25,7 +25,7 @@ from fedtally.plan.names import Speller
 from fedtally.plan.open_domain import FINDER_SPARE, Search, propose
 from fedtally.plan.request import Request
 from fedtally.plan.silos import Silos
-from fedtally.simulation.rows import Members, RoundTally, split_clients, tally_members
+from fedtally.simulation.round_tally import Members, RoundTally, split_clients, tally_members
 from fedtally.sketch import Schedule
 from fedtally.sources import from_items
 from fedtally.studies import validation

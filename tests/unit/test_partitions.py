@@ -332,7 +332,7 @@ def test_a_partition_that_was_moved(tmp_path):
 
 
 def test_more_rounds_than_a_table_may_have(monkeypatch):
-    monkeypatch.setattr("fedtally.simulation.rows.MAX_NATURAL_ROUNDS", 3)
+    monkeypatch.setattr("fedtally.simulation.counted_part.MAX_NATURAL_ROUNDS", 3)
     parts = [
         fedtally.partial_tally(["tea"] * 2, rounds=[i, i + 1], partition=i, seed=7)
         for i in range(3)

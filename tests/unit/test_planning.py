@@ -31,10 +31,10 @@ from fedtally.plan.ways import smallest_or_ways
 from fedtally.privacy.budget import OverspentError
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding
-from fedtally.simulation import run as engine
-from fedtally.simulation.rows import Members, RoundTally, tally_members
+from fedtally.simulation.pilot_clients import draw_pilot, merge_rounds
+from fedtally.simulation.round_tally import Members, RoundTally, tally_members
+from fedtally.simulation.run import run as run_campaign
 from fedtally.simulation.simulation import Simulation
-from fedtally.simulation.sizing import draw_pilot, merge_rounds
 from fedtally.sketch import CountSketch, SketchSpec
 from fedtally.sources import open_source
 from fedtally.store import Ledger
@@ -237,9 +237,8 @@ def test_a_plan_of_the_planner_runs(tmp_path):
         tau=0.05, num_rounds=2, secure_sum="secagg", max_cohort=200, epsilon=8.0, clients=700
     ).plan
     source = open_source("zipf:a=1.2,d=5000,n=700", rng=np.random.default_rng(1))
-    result = engine.run(
-        source, Simulation.of(plan=plan, domain=DOMAIN, not_private=True, evaluate=True)
-    )
+    asked = Simulation.of(plan=plan, domain=DOMAIN, not_private=True, evaluate=True)
+    result = run_campaign(source, asked)
     assert result.evaluation is not None
     assert result.evaluation.linf < 0.1
 

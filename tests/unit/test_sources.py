@@ -48,7 +48,7 @@ def collect(source: Source) -> dict[str, Any]:
     batches = list(source.batches())
     whole: dict[str, Any] = {
         "items": [item for batch in batches for item in batch.items.to_pylist()],
-        "missing": sum(batch.missing for batch in batches),
+        "missing": sum(batch.dropped.incomplete for batch in batches),
         "batches": len(batches),
     }
     for name in ("clients", "rounds", "counts"):
@@ -177,7 +177,7 @@ def test_an_arrow_file_is_read_as_a_parquet_file_is(tmp_path: Path, private: boo
     ours, theirs = ([(b.items.to_pylist(), b.clients.to_pylist()) for b in one] for one in found)
     for part in (0, 1):
         assert [v for one in theirs for v in one[part]] == [v for one in ours for v in one[part]]
-    assert sum(b.missing for b in found[0]) == sum(b.missing for b in found[1]) == 2
+    assert [sum(b.dropped.incomplete for b in batches) for batches in found] == [2, 2]
     small = Layout("feather", block_size=64)  # a row at a time
     assert (
         collect(table_source(str(tmp_path / "t.feather"), Columns("word", "user"), small))
@@ -1271,7 +1271,7 @@ def test_a_carriage_return_ends_a_line(tmp_path: Path, end: str, private: bool) 
             assert items == ["tea", "rice", "a,b", "milk"], name
             # Arrow takes the second line end of CR CR LF for a blank line, the only column is empty
             is_blank = name == "t.csv" and end == "\r\r\n" and not private
-            assert is_blank or sum(batch.missing for batch in batches) == 0
+            assert is_blank or sum(batch.dropped.incomplete for batch in batches) == 0
 
 
 def test_a_header_alone_says_that_carriage_returns_end_lines(tmp_path: Path) -> None:

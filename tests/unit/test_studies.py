@@ -26,7 +26,7 @@ from fedtally.privacy.accounting import calibrate
 from fedtally.privacy.config import propose
 from fedtally.privacy.events import Event
 from fedtally.simulation.randomness import key_bytes
-from fedtally.simulation.rows import RoundTally
+from fedtally.simulation.round_tally import RoundTally
 from fedtally.sources import Source, from_items, open_source
 from fedtally.sources.stdlib import library_source
 from fedtally.studies import validation

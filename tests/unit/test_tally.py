@@ -16,7 +16,8 @@ from fedtally.kernels.reference import bucket_of
 from fedtally.simulation import item_ids
 from fedtally.simulation.client_rows import ClientRows, bound_clients
 from fedtally.simulation.item_ids import Declared, FromInput
-from fedtally.simulation.rows import Histogram, Tally
+from fedtally.simulation.round_tally import Histogram
+from fedtally.simulation.row_counts import Tally
 from fedtally.sources import from_items
 
 RANGE = IntegerRange(0, 99)
@@ -441,7 +442,7 @@ def test_outside_the_domain():
     ):
         tally_of(from_items([1, 100, 2]))
     tally = tally_of(from_items([1, 100, 2], counts=[1, 5, 1]), encoder=Declared(RANGE, "drop"))
-    assert tally.outside == 5
+    assert tally.dropped.outside == 5
     assert counts_of(tally.finish()) == [{1: 1, 2: 1}]
     by_client = tally_of(from_items([1, 100], clients=[1, 2]), encoder=Declared(RANGE, "drop"))
     assert by_client.finish()[0].num_clients == 1
@@ -512,11 +513,11 @@ def test_dictionary_encoder_drops_what_it_lacks():
         from_items(["tea", "gin", "tea"]), encoder=Declared(Dictionary(["tea", "milk"]), "drop")
     )
     assert counts_of(tally.finish()) == [{0: 2}]
-    assert tally.outside == 1
+    assert tally.dropped.outside == 1
 
 
 def test_too_many_natural_rounds(monkeypatch):
-    monkeypatch.setattr("fedtally.simulation.rows.MAX_NATURAL_ROUNDS", 3)
+    monkeypatch.setattr("fedtally.simulation.row_counts.MAX_NATURAL_ROUNDS", 3)
     with pytest.raises(InvalidInputError, match="more than 3 distinct values; is it a round"):
         tally_of(from_items([1] * 5, rounds=list(range(5))), num_rounds=None)
 

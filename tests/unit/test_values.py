@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from fedtally.domain import parse
 from fedtally.errors import InvalidInputError
-from fedtally.simulation import run as engine
+from fedtally.simulation.census import read as read_clients
 from fedtally.simulation.simulation import Simulation
 from fedtally.sources import Columns, Source, from_items, open_source
 from fedtally.sources.values import as_values, of_objects
@@ -58,7 +58,7 @@ COLUMNS: list[tuple[str, list[Any], Any, list[str]]] = [
 def read(source: Source, private: bool) -> tuple[list[str], int]:
     batches = list(source.batches(private=private))
     return [str(item) for batch in batches for item in batch.items.to_pylist()], sum(
-        b.missing for b in batches
+        b.dropped.incomplete for b in batches
     )
 
 
@@ -167,7 +167,7 @@ def test_integers_beside_a_missing_one_are_the_same_candidates(
     found = []
     for name in ("t.csv", "t.parquet"):
         source = open_source(tmp_path / name, Columns("item", client="user"))
-        tally, _ = engine.read(source, Simulation.of(**asked), bytes(32), lambda *_: None)
+        tally, _ = read_clients(source, Simulation.of(**asked), bytes(32), lambda *_: None)
         found.append(
             [(part.ids.tolist(), part.counts.tolist()) for part in tally.finish(individuals=True)]
         )

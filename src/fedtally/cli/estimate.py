@@ -215,7 +215,7 @@ def _check_answerable(source: Source, simulation: Simulation, options: dict[str,
     from fedtally.answer.exports import check_table_fits
     from fedtally.domain import OpenStrings
     from fedtally.recovery.decoding import MAX_ENUMERATED, check_enumerable
-    from fedtally.simulation.run import declared
+    from fedtally.simulation.census import declared
 
     domain = declared(simulation.spec.domain, source)
     if domain is None:

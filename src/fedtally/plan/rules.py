@@ -98,6 +98,8 @@ _PILOT = ("sizing", "pilot_share")
 _OF_OPEN = ("max_length", "normalise", "name_length", "allow_rare_names")
 _OF_SKETCHES = tuple(str(name) for name in Recovery if name.encoding is Encoding.SKETCH)
 _OF_HISTOGRAMS = tuple(str(name) for name in Recovery if name.encoding is Encoding.HISTOGRAM)
+# why a private run cannot stop at an item outside the domain
+OUTSIDE_TELLS = "an error for an item outside the domain would tell what a client holds"
 _MARK = f"leave it out, or mark it with {opt.not_private(True)}"
 
 RULES = (
@@ -125,7 +127,7 @@ RULES = (
     Rule(
         ("outside",),
         Need.NOT_PRIVATE,
-        "an error for an item outside the domain would tell what a client holds",
+        OUTSIDE_TELLS,
         "leave {} out (such clients contribute zeros), or mark the run with"
         f" {opt.not_private(True)}",
         values=("error",),

@@ -1,4 +1,4 @@
-"""Rows of named clients: kept together by client, and bounded to so many items and rounds each."""
+"""Rows of named clients: kept together by client, and each client bounded in items and rounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import IO, TypeVar
+from typing import IO, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -180,6 +180,24 @@ def _unnamed_file() -> IO[bytes]:
     return tempfile.TemporaryFile(prefix="fedtally-")
 
 
+class Bounded(NamedTuple):
+    """Clients of some buckets, bounded; bucket by bucket and client by client.
+
+    Attributes:
+        ids: uint64, the contributed ids.
+        sizes: int64 [n], the number of contributed ids of each client.
+        rounds: int64 [n], the round of each client.
+        clients: uint64 [n], the clients; one in two natural rounds is there twice.
+        before: int64 [n], the number of items of each client in its round before the draw.
+    """
+
+    ids: U64
+    sizes: I64
+    rounds: I64
+    clients: U64
+    before: I64
+
+
 def bound_clients(
     rows: U64,
     max_items: int,
@@ -188,7 +206,7 @@ def bound_clients(
     max_rounds: int | None,
     *,
     rounds_each: int = 1,
-) -> tuple[U64, I64, I64, U64, I64]:
+) -> Bounded:
     """Bound every client of some buckets to `max_items` distinct items a round, drawn uniformly.
 
     A client's draw depends only on its own rows and the keys, and not on the order of the input or
@@ -204,16 +222,12 @@ def bound_clients(
             that the rows name.
         max_rounds: the most rounds of a client, drawn uniformly from those that its rows name;
             None: all of them.
-        rounds_each: so many consecutive rounds, from 0 on, count as one for `max_rounds`.
-
-    Returns:
-        The contributed ids, bucket by bucket and client by client; the number of them for each
-        client; each client's round; the client itself; and its number of items in that round before
-        the draw.
+        rounds_each: the number of consecutive rounds, from 0 on, that count as one for
+            `max_rounds`.
     """
     if not rows.shape[1]:
         nothing = np.empty(0, np.int64)
-        return np.empty(0, np.uint64), nothing, nothing, np.empty(0, np.uint64), nothing
+        return Bounded(nothing.view(np.uint64), nothing, nothing, nothing.view(np.uint64), nothing)
     rows = distinct_rows(rows)
     if max_rounds is not None and len(rows) > 2:
         groups = rows[2] >> _ONE
@@ -224,13 +238,7 @@ def bound_clients(
     first = np.flatnonzero(is_new(clients, *rounds))
     who = clients[first]
     named = rounds[0][first] if rounds else np.zeros_like(who)
-    if num_rounds is None:
-        drawn = named.astype(np.int64)
-    elif num_rounds == 1:
-        drawn = np.zeros(len(who), np.int64)
-    else:
-        # 53 random bits times num_rounds / 2^53: uniform as far as a float is exact
-        drawn = ((_mixed(keys[1], who) >> np.uint64(11)) * (num_rounds / 2**53)).astype(np.int64)
+    drawn = named.astype(np.int64) if num_rounds is None else _drawn(who, num_rounds, keys[1])
     before = np.diff(first, append=len(clients))
     if len(rows) > 2:
         has_item = rows[2] & _ONE == 0
@@ -245,9 +253,17 @@ def bound_clients(
 
     kept = bound_items_of_each(ids, starts, max_items, words)
     if kept.all():
-        return ids, before, drawn, who, before
+        return Bounded(ids, before, drawn, who, before)
     sizes = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[starts])
-    return ids[kept], sizes, drawn, who, before
+    return Bounded(ids[kept], sizes, drawn, who, before)
+
+
+def _drawn(clients: U64, num_rounds: int, key: np.uint64) -> I64:
+    """Return a round for each client, drawn uniformly."""
+    if num_rounds == 1:
+        return np.zeros(len(clients), np.int64)
+    # 53 random bits times num_rounds / 2^53: uniform as far as a float is exact
+    return ((_mixed(key, clients) >> np.uint64(11)) * (num_rounds / 2**53)).astype(np.int64)
 
 
 def is_new(*columns: U64) -> npt.NDArray[np.bool_]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedtally.domain import Names
 from fedtally.plan import Plan
-from fedtally.simulation.rows import U64, Members, RoundTally, tally_members, tally_silos
+from fedtally.simulation.round_tally import U64, Members, RoundTally, tally_members, tally_silos
 from fedtally.sketch.clip import Clip, bound_items_of_each, draw_words
 
 

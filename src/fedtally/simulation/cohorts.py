@@ -8,7 +8,7 @@ made in the clear, and the two must be equal.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,13 +25,13 @@ from fedtally.plan import MAX_CLIENTS, Plan, Sums
 from fedtally.plan.privacy import Random
 from fedtally.plan.secure_sum import Keys, Summation
 from fedtally.secagg import two_server
-from fedtally.secagg.client import MemoryJournal
+from fedtally.secagg.client import Client, MemoryJournal
 from fedtally.secagg.config import SecAggConfig, TwoServerConfig
-from fedtally.secagg.messages import EXCHANGES
+from fedtally.secagg.messages import EXCHANGES, Outcome
 from fedtally.secagg.params import ClientPolicy, Parameters
 from fedtally.secagg.server import ClientId
 from fedtally.simulation.item_ids import add_items
-from fedtally.simulation.rows import RoundTally
+from fedtally.simulation.round_tally import RoundTally
 from fedtally.sketch import CountSketch
 
 _TICKS = 256  # steps of clients between two reports of progress, which cost more than a step
@@ -131,28 +131,9 @@ def _cohort(
 ) -> npt.NDArray[np.intp]:
     """Sum one cohort; return the places of its clients in the sum."""
     now, agreed, traffic = int(time.time()), run.secagg, run.traffic
-    cohort = CohortRun.begin(
-        server,
-        number,
-        range(len(people)),
-        signing_key=run.keys.server,
-        random=run.random,
-        now=now,
-        allow_list=run.keys.allow_list,
-    )
+    cohort = _begun(server, number, len(people), run, now)
     session, exchanges = cohort.session, EXCHANGES[agreed.parameters.adversary]
-    identities = run.take_identities(len(people))
-    clients = [
-        person.join(
-            number,
-            policy_of(agreed.parameters),
-            journal=MemoryJournal(),
-            random=run.random,
-            identity=identity,
-            allow_list=run.keys.allow_list,
-        )
-        for person, identity in zip(people, identities, strict=True)
-    ]
+    clients = _joined_clients(people, number, run)
     leaves = run.dropouts(len(people), [step.phase for step in exchanges[1:]])
 
     # `drive` runs both sides in turn and counts each frame, as a network would carry it.
@@ -175,14 +156,53 @@ def _cohort(
 
     drive(cohort, ask, now, meter=traffic.serving)
     carry(cohort, tell)
-    if session.outcome is None:
+    outcome = _outcome_of(cohort, number)
+    traffic.add(number, len(people), outcome.survivors, outcome.total)
+    return np.sort([int(session.clients[place]) for place in np.flatnonzero(outcome.alive)])
+
+
+def _begun(
+    server: FrequencyServer, number: int, num_clients: int, run: _Run, now: int
+) -> CohortRun:
+    """Return a cohort of a round, by its number, which nobody has joined yet."""
+    return CohortRun.begin(
+        server,
+        number,
+        range(num_clients),
+        signing_key=run.keys.server,
+        random=run.random,
+        now=now,
+        allow_list=run.keys.allow_list,
+    )
+
+
+def _outcome_of(cohort: CohortRun, number: int) -> Outcome:
+    """Return the outcome of a cohort that is done; refuse one that was aborted."""
+    outcome = cohort.session.outcome
+    if outcome is None:
         assert cohort.code is not None
         raise AbortedRoundError(
             f"round {number + 1} was aborted and nothing was learnt: {cohort.code.meaning} (code"
             f" {cohort.code:d}); allow more dropouts, or larger cohorts"
         )
-    traffic.add(number, len(people), session.outcome.survivors, session.outcome.total)
-    return np.sort([int(session.clients[place]) for place in np.flatnonzero(session.outcome.alive)])
+    return outcome
+
+
+def _joined_clients(people: Sequence[FrequencyClient], number: int, run: _Run) -> list[Client]:
+    """Return the clients of a cohort as they join a round, by its number."""
+    policy = policy_of(run.secagg.parameters)
+    identities = run.take_identities(len(people))
+    return [
+        person.join(
+            number,
+            policy,
+            journal=MemoryJournal(),
+            random=run.random,
+            identity=identity,
+            allow_list=run.keys.allow_list,
+        )
+        for person, identity in zip(people, identities, strict=True)
+    ]
 
 
 def policy_of(parameters: Parameters) -> ClientPolicy:
@@ -236,22 +256,8 @@ def _two_server_batch(
     server: FrequencyServer, release: int, people: Sequence[tuple[int, FrequencyClient]], run: _Run
 ) -> npt.NDArray[np.intp]:
     """Sum the clients of one release, each with its round; return their places in the sum."""
-    agreed, allow_list, traffic = run.two_server, run.keys.allow_list, run.traffic
-    assert allow_list is not None
-    policy = two_server.BatchPolicy(  # as strict as the plan, as `_policy`
-        min_honest=agreed.honest_survivors,
-        corrupt=agreed.corrupt,
-        max_clients=agreed.n_max,
-        max_length=agreed.length,
-        validity=agreed.validity,
-    )
-    journals = two_server.MemoryJournal(), two_server.MemoryJournal()
-    leader = server.leader(
-        release, policy, allow_list, journals[0], run.keys.leader, random=run.random
-    )
-    helper = server.helper(
-        release, policy, allow_list, journals[1], run.keys.helper, random=run.random
-    )
+    traffic, policy = run.traffic, _batch_policy_of(run.two_server)
+    leader, helper = _servers(server, release, policy, run)
     leaves = run.dropouts(len(people), ["leader", "helper"])
     identities = run.take_identities(len(people))
     for i, ((round, person), identity) in enumerate(zip(people, identities, strict=True)):
@@ -261,20 +267,12 @@ def _two_server_batch(
         report = person.report(
             round, policy, now=0, journal=MemoryJournal(), identity=identity, random=run.random
         )
-        sent = time.process_time()
-        # The helper's part first, and the leader's once the helper has it: the leader alone could
-        # not count the report.
-        for name, party, frame in (
-            ("helper", helper, report.helper),
-            ("leader", leader, report.leader),
-        ):
-            if leaves.get(i) == name:  # the report is lost on its way to this one
-                break
-            traffic.carry(f"report to the {name}", "up", len(frame))
-            if party.receive(frame, now=0) is not two_server.Outcome.ACCEPTED:
-                break
-        traffic.client_seconds += sent - start
-        traffic.server_seconds += time.process_time() - sent
+        traffic.client_seconds += time.process_time() - start
+        with traffic.serving():
+            # The helper's part first, and the leader's once the helper has it: the leader alone
+            # could not count the report.
+            parts = ("helper", helper, report.helper), ("leader", leader, report.leader)
+            _deliver(parts, leaves.get(i), traffic)
     with traffic.serving():
         leader.stop()
         for frame in helper.checks():
@@ -283,20 +281,75 @@ def _two_server_batch(
         query = leader.query(offer := helper.offer())
         total = leader.finish(answer := helper.answer(query))
     traffic.between += len(offer) + len(query) + len(answer)
-    # A client whose report reached only one of the servers is in no sum: the two agree on that.
-    refused = {each.identity for each in leader.refused}
-    kept = np.array(
-        [
-            i
-            for i, identity in enumerate(identities)
-            if i not in leaves and identity is not None and identity.public not in refused
-        ],
-        np.intp,
-    )
+    refused = {report.identity for report in leader.refused}
+    kept = _kept(identities, leaves, refused)
     traffic.refused += len(refused)
     server.land_batch(leader)
     traffic.add(server.plan.releases[release].start, len(people), len(kept), total)
     return kept
+
+
+def _servers(
+    server: FrequencyServer, release: int, policy: two_server.BatchPolicy, run: _Run
+) -> tuple[two_server.Leader, two_server.Helper]:
+    """Return the two servers of a release, which keep their journals in memory."""
+    allow_list, keys = run.keys.allow_list, run.keys
+    assert allow_list is not None
+    journals = two_server.MemoryJournal(), two_server.MemoryJournal()
+    leader = server.leader(release, policy, allow_list, journals[0], keys.leader, random=run.random)
+    helper = server.helper(release, policy, allow_list, journals[1], keys.helper, random=run.random)
+    return leader, helper
+
+
+def _kept(
+    identities: Sequence[SigningKey | None], lost: Collection[int], refused: Collection[bytes]
+) -> npt.NDArray[np.intp]:
+    """Return the places of the clients whose reports are in the sum.
+
+    A client whose report reached only one of the servers is in no sum: the two agree on that.
+
+    Args:
+        identities: the identity of each client.
+        lost: the places of the clients whose reports are lost on their way.
+        refused: the public keys of the clients whose reports are refused.
+    """
+    kept = [
+        place
+        for place, identity in enumerate(identities)
+        if place not in lost and identity is not None and identity.public not in refused
+    ]
+    return np.array(kept, np.intp)
+
+
+def _batch_policy_of(agreed: TwoServerConfig) -> two_server.BatchPolicy:
+    """Return the policy of a simulated client of two servers, as strict as its plan."""
+    return two_server.BatchPolicy(
+        min_honest=agreed.honest_survivors,
+        corrupt=agreed.corrupt,
+        max_clients=agreed.n_max,
+        max_length=agreed.length,
+        validity=agreed.validity,
+    )
+
+
+def _deliver(
+    parts: Sequence[tuple[str, two_server.Leader | two_server.Helper, bytes]],
+    lost: str | None,
+    traffic: Traffic,
+) -> None:
+    """Send the parts of a report, each after the server before has accepted its own.
+
+    Args:
+        parts: the name of each server, the server, and its part.
+        lost: the server on the way to which the report is lost; None: it is not.
+        traffic: the traffic, which is added to.
+    """
+    for name, server, frame in parts:
+        if name == lost:
+            return
+        traffic.carry(f"report to the {name}", "up", len(frame))
+        if server.receive(frame, now=0) is not two_server.Outcome.ACCEPTED:
+            return
 
 
 class _Run:
@@ -329,7 +382,7 @@ class _Run:
         self._taken = 0
 
     def begin(self, total: int, report: Callable[[str, int, int | None], None]) -> None:
-        """Start the progress of so many clients in all rounds."""
+        """Start the progress of `total` clients in all rounds."""
         self._total, self._report, self._done = total, report, 0
 
     @contextmanager
@@ -341,7 +394,7 @@ class _Run:
         self._report("sum", self._done, self._total)
 
     def tick(self, of: int) -> None:
-        """Count one of so many steps of a cohort."""
+        """Count one of the `of` steps of a cohort."""
         self._ticks += 1
         if self._ticks % _TICKS == 0:
             self._report(

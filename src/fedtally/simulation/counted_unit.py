@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fedtally.base.text import in_number
 from fedtally.errors import Note, opt
 from fedtally.plan import Plan
-from fedtally.simulation.rows import Tally
+from fedtally.simulation.row_counts import Tally
 from fedtally.sources import Source
 
 _PEOPLE = re.compile(

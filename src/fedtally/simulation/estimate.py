@@ -274,10 +274,10 @@ def source_of(
     """Return the source that the first argument of `estimate` is.
 
     Args:
-        data: as for `estimate`.
+        data: the first argument of `estimate`.
         columns: the columns of a table.
         held: the columns beside a column of items, by keyword; None where there is none.
-        seed: of a synthetic population.
+        seed: the seed of a synthetic population.
         is_one_of_many: whether a file is one of several that are one table.
     """
     if isinstance(number := held.get("rounds"), int):
@@ -329,7 +329,7 @@ def check_list(data: Any, dictionary: Any) -> None:
 
     Args:
         data: the input: a path, or any data.
-        dictionary: as for `estimate`.
+        dictionary: the keyword of `estimate`.
 
     Raises:
         InvalidInputError: as for `check_public`.
@@ -352,8 +352,8 @@ def check_public(data: Any, domain: Any, name: str = "domain", what: str = "cand
     Args:
         data: the input: a path, or any data.
         domain: what the domain was given as.
-        name: of the option that gave it.
-        what: its items are.
+        name: the name of the option that gave it.
+        what: the plural noun for its items.
 
     Raises:
         InvalidInputError: both are one object, or paths of one file.

@@ -18,7 +18,7 @@ from fedtally.domain import (
     fingerprints,
 )
 from fedtally.domain.columns import as_integers, as_text, distinct, is_grouped
-from fedtally.errors import InvalidInputError, OutsideDomainError, opt
+from fedtally.errors import InvalidInputError, OutsideDomainError, arg, opt
 from fedtally.kernels.rows import group
 from fedtally.sketch import CountSketch
 
@@ -70,6 +70,14 @@ class Encoder(ABC):
     @abstractmethod
     def domain(self) -> Domain:
         """Return the domain."""
+
+    def names(self) -> Names | None:
+        """Return the strings of the ids, where clients spell them; else None."""
+        return None
+
+    def items(self) -> Any:
+        """Return the distinct items of the input, where they are the candidates; else None."""
+        return None
 
 
 def _counted(items: Any) -> tuple[Any, I64]:
@@ -218,13 +226,20 @@ class FromInput(Encoder):
 
     def domain(self) -> Domain:
         """Return the distinct items so far as a domain that is not public, in order of id."""
-        items = self.items()
+        items = self._all_items()
         if self._integers:
             return IntegerSet(items.to_numpy())
         return Strings(items, self._seed)
 
     def items(self) -> Any:
-        """Return the distinct items so far, in order of id: an Arrow array of text or int64."""
+        """Return the distinct items so far, in order of id: an Arrow array of text or int64.
+
+        None: there are none, so that nothing says of which type they are.
+        """
+        items = self._all_items()
+        return items if len(items) else None
+
+    def _all_items(self) -> Any:
         import pyarrow as pa
 
         self._merge()
@@ -297,6 +312,23 @@ def add_items(
         some = slice(start, start + _BLOCK)
         sketch.add(names.spell(ids[some], sketch.spec.num_positions), counts[some], 0)
     sketch.num_clients += clients
+
+
+def fate_outside(asked: str | None, *, is_private: bool) -> str:
+    """Return what happens to items outside the domain, "error" or "drop".
+
+    Under privacy they are dropped: an error would tell what a client holds.
+
+    Args:
+        asked: what the caller asks for; None: nothing.
+        is_private: whether the campaign is private.
+
+    >>> fate_outside(None, is_private=True), fate_outside(None, is_private=False)
+    ('drop', 'error')
+    """
+    if asked not in (None, "error", "drop"):
+        raise InvalidInputError(f"{arg.outside} must be error or drop, got {asked!r}")
+    return asked or ("drop" if is_private else "error")
 
 
 def is_integer(items: Any) -> bool:

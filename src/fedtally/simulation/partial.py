@@ -19,13 +19,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.base.dropped import Dropped
 from fedtally.domain import Domain
 from fedtally.domain.columns import utf8_buffers
 from fedtally.errors import InvalidInputError, UnreadableFileError, reason
+from fedtally.simulation.counted_part import Part
 from fedtally.simulation.item_ids import Encoder, is_integer
 from fedtally.simulation.partial_checks import check
 from fedtally.simulation.randomness import campaign_seed
-from fedtally.simulation.rows import U64, Drawn, Part, RoundTally, Tally
+from fedtally.simulation.round_tally import U64, RoundTally
+from fedtally.simulation.row_counts import Tally
 from fedtally.sources import Batch, Columns, Source
 
 _SCHEMA = "fedtally/partial-tally/2"
@@ -214,11 +217,9 @@ class Content:
             "by_client": part.by_client,
             "has_counts": part.has_counts,
             "rows": part.rows,
-            "missing": part.missing,
-            "outside": part.outside,
+            **part.dropped.header(),
             "most_clients": part.most_clients,
             "has_integer_clients": part.has_integer_clients,
-            "drawn": None if part.drawn is None else list(part.drawn),
             "sample": base64.b64encode(part.sample.astype("<u8").tobytes()).decode(),
         }
 
@@ -250,10 +251,8 @@ class Content:
             meta["by_client"],
             meta["has_counts"],
             meta["rows"],
-            meta["missing"],
-            meta["outside"],
+            Dropped.of_header(meta),
             meta["most_clients"],
-            None if meta["drawn"] is None else Drawn(*meta["drawn"]),
             sample.astype(np.uint64),
             meta["has_integer_clients"],
         )
@@ -321,8 +320,8 @@ class Tallied(Source):
         Args:
             tally: one without rows.
             encoder: its encoder.
-            rules: those of the campaign. Under privacy its seed is secret, and any goes: the draws
-                of clients are made.
+            rules: the rules of the campaign. Under privacy its seed is secret, and any goes: the
+                draws of clients are made.
 
         Raises:
             InvalidInputError: the rows were counted by other rules.
@@ -346,7 +345,7 @@ class Tallied(Source):
                 " the partition anew"
             )
         if rules.domain is None and items is None:
-            raise self.without_rows(part.missing, self.content.columns)
+            raise self.without_rows(part.dropped, self.content.columns)
         tally.take(part)
         tally.columns = self.content.columns
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS
-from fedtally.simulation.rows import MAX_NATURAL_ROUNDS, MOST_SAMPLED
+from fedtally.simulation.counted_part import MAX_NATURAL_ROUNDS, MOST_SAMPLED
 
 COUNTED = {"round": "int32", "id": "uint64", "count": "int64"}  # columns and their Arrow types
 _ITEMS = ("large_string", "int64")

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, arg, opt
-from fedtally.plan.rules import check, given, unmet
+from fedtally.plan.rules import OUTSIDE_TELLS, check, given, unmet
+from fedtally.simulation.census import declared, encoder_of
 from fedtally.simulation.estimate import is_input, source_of, suggests_keywords
-from fedtally.simulation.item_ids import FromInput
+from fedtally.simulation.item_ids import fate_outside
 from fedtally.simulation.partial import Content, Rules, is_tally, merged
 from fedtally.simulation.randomness import campaign_seed, simulation_rng
-from fedtally.simulation.rows import Tally
-from fedtally.simulation.run import declared, encoder_of
+from fedtally.simulation.row_counts import Tally
 from fedtally.simulation.simulation import row_bytes
 from fedtally.sources import Columns, domain_of, item_columns
 
@@ -112,11 +112,7 @@ def partial_tally(
     >>> [(each.item, round(each.count)) for each in result.top(2)]
     [('tea', 2), ('rice', 1)]
     """
-    is_number = isinstance(partition, Integral) and not isinstance(partition, bool)
-    if not is_number and (not isinstance(partition, str) or partition == ""):
-        raise InvalidInputError(
-            f"partition must be the name or the number of the partition, got {partition!r}"
-        )
+    name = _name_of(partition)
     if private and is_input(data, domain):
         raise InvalidInputError(
             "the domain is the partition itself: with private the candidates must be public;"
@@ -125,45 +121,52 @@ def partial_tally(
     held = {"clients": clients, "silos": None, "rounds": rounds, "counts": counts}
     columns = Columns(item_columns(item, domain), client, round, count)
     source = source_of(data, columns, held, seed, is_one_of_many=True)
-    is_natural, by_client = round is not None or rounds is not None, not client is clients is None
+    is_natural, by_client = not round is rounds is None, not client is clients is None
     candidates = declared(candidates_of(domain), source)
-    outside = outside or ("drop" if private else "error")
     most = validate.integer(1, max_items=1 if max_items is None else max_items)
     split = validate.integer(1, num_rounds=1 if num_rounds is None else num_rounds)
-    drawn = None if is_natural else split
-    _check(candidates, is_natural, by_client, num_rounds, most, outside, private)
-    needs_seed = by_client or candidates is None
-    if seed is None and needs_seed:
+    _check_candidates(candidates, private)
+    fate = _fate_outside(outside, private)
+    _check_columns(is_natural, by_client, num_rounds, most)
+    told = _seed_of(seed, is_needed=by_client or candidates is None)
+    own_seed = 0 if told is None else told
+    hashes = campaign_seed(own_seed)
+    rules = Rules.of(
+        told,
+        candidates,
+        hashes=hashes,
+        num_rounds=None if is_natural else split,
+        max_items=most,
+        outside=fate,
+        private=private,
+    )
+    encoder = encoder_of(candidates, hashes, fate, private)
+    rng = simulation_rng(hashes, own_seed, is_private=private, has_plan=False)
+    tally = Tally(encoder, rules.num_rounds, most, rng, row_bytes(memory), keep_itemless=private)
+    for batch in source.batches(private=private, may_be_empty=True):
+        tally.add(batch)
+    part = tally.part(by_client=by_client)
+    return Content.of_partition(name, rules, part, encoder.items(), tally.columns).table()
+
+
+def _name_of(partition: object) -> str:
+    """Return the name of a partition, which may be a number."""
+    is_number = isinstance(partition, Integral) and not isinstance(partition, bool)
+    if not is_number and (not isinstance(partition, str) or partition == ""):
+        raise InvalidInputError(
+            f"partition must be the name or the number of the partition, got {partition!r}"
+        )
+    return str(partition)
+
+
+def _seed_of(seed: int | str | bytes | None, *, is_needed: bool) -> int | str | bytes | None:
+    """Return the seed of the campaign where something follows from it, else None."""
+    if seed is None and is_needed:
         raise InvalidInputError(
             f"{arg.seed} must be given, the same for all partitions: draws and the ids of items"
             " follow from it"
         )
-    hashes = campaign_seed(seed if needs_seed else 0)
-    encoder = encoder_of(candidates, hashes, outside, private)
-    tally = Tally(
-        encoder,
-        drawn,
-        most,
-        simulation_rng(hashes, seed if needs_seed else 0, is_private=private, has_plan=False),
-        row_bytes(memory),
-        keep_itemless=private,
-    )
-    for batch in source.batches(private=private, may_be_empty=True):
-        tally.add(batch)
-    rules = Rules.of(
-        seed if needs_seed else None,
-        candidates,
-        hashes=hashes,
-        num_rounds=drawn,
-        max_items=most,
-        outside=outside,
-        private=private,
-    )
-    items = encoder.items() if isinstance(encoder, FromInput) else None
-    if items is not None and not len(items):
-        items = None  # nothing says of which type they are
-    part = tally.part(by_client=by_client)
-    return Content.of_partition(str(partition), rules, part, items, tally.columns).table()
+    return seed if is_needed else None
 
 
 def candidates_of(domain: Any) -> Domain | str | None:
@@ -171,16 +174,8 @@ def candidates_of(domain: Any) -> Domain | str | None:
     return None if domain is None else domain_of(domain)
 
 
-def _check(
-    domain: Domain | None,
-    is_natural: bool,
-    by_client: bool,
-    num_rounds: int | None,
-    max_items: int,
-    outside: str,
-    private: bool,
-) -> None:
-    """Refuse options that do not go together, or that no partition can be counted by."""
+def _check_candidates(domain: Domain | None, private: bool) -> None:
+    """Refuse candidates that no partition can be counted by."""
     if isinstance(domain, OpenStrings):
         raise InvalidInputError(
             "partitions cannot be counted for an open domain yet: declare the candidates, or take"
@@ -188,13 +183,20 @@ def _check(
         )
     if private and domain is None:
         raise InvalidInputError("with private the candidates must be public: declare them (domain)")
-    if outside not in ("error", "drop"):
-        raise InvalidInputError(f"{arg.outside} must be error or drop, got {outside!r}")
-    if private and outside == "error":
-        raise InvalidInputError(
-            "with private, an error for an item outside the domain would tell what a client holds:"
-            f" leave {opt.outside} out"
-        )
+
+
+def _fate_outside(asked: str | None, private: bool) -> str:
+    """Return what happens to items outside the domain; refuse an error under privacy."""
+    fate = fate_outside(asked, is_private=private)
+    if private and fate == "error":
+        raise InvalidInputError(f"with private, {OUTSIDE_TELLS}: leave {opt.outside} out")
+    return fate
+
+
+def _check_columns(
+    is_natural: bool, by_client: bool, num_rounds: int | None, max_items: int
+) -> None:
+    """Refuse options that do not go with the columns of the partition."""
     if is_natural and by_client:
         raise InvalidInputError(
             "a client's draws within natural rounds depend on all rounds, which a partition does"

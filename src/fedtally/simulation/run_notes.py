@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedtally.base.dropped import Dropped
 from fedtally.base.text import in_number
 from fedtally.errors import Note, opt
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE, guarantees_little
-from fedtally.simulation.rows import Drawn, Tally
+from fedtally.simulation.row_counts import Tally
 from fedtally.sources import Source
 
 
 def warnings(
     source: Source,
     tally: Tally,
+    dropped: Dropped,
     plan: Plan,
     attended: Sequence[int] | None,
     drops: bool,
@@ -25,6 +27,7 @@ def warnings(
     Args:
         source: the source of the rows.
         tally: the counted rows.
+        dropped: what may be told of the rows that do not count.
         plan: the plan of the campaign.
         attended: the clients by the number of their rounds, as `Result.attendance` has them.
         drops: whether the caller asked to drop items outside the domain.
@@ -39,8 +42,8 @@ def warnings(
                 f"shares are of all {plan.nouns[1]}: with epsilon, whoever has nothing in the"
                 " domain counts too"
             )
-    elif tally.missing:
-        notes.append(skipped(tally))
+    if dropped.incomplete:
+        notes.append(skipped(dropped, tally))
     if tally.headers and plan.privacy is None:
         one, many = "1 row repeats the header and is", "{} rows repeat the header and are"
         rows = in_number(tally.headers, one, many)
@@ -48,23 +51,23 @@ def warnings(
             f"{rows} counted: is the first row an item (--no-header), or were files joined? Name"
             " files by a pattern, 'parts/*.csv'"
         )
-    if tally.outside and plan.privacy is None:
+    if dropped.outside:
         # Where rows have counts, a row stands for several clients.
         of = f"{tally.most_clients:,} clients" if tally.has_counts else f"{tally.rows:,} rows"
         notes.append(
-            f"{tally.outside:,} of {of} skipped: outside the domain; shares are of the others"
+            f"{dropped.outside:,} of {of} skipped: outside the domain; shares are of the others"
         )
     return notes
 
 
-def skipped(tally: Tally) -> str:
+def skipped(dropped: Dropped, tally: Tally) -> str:
     """Return the note on rows that lack what they must have, such as an item or a client."""
     lacking = " or ".join(part.partition(" ")[0] for part in tally.columns.needed())
-    return f"{tally.missing:,} of {tally.rows:,} rows skipped: no {lacking}"
+    return f"{dropped.incomplete:,} of {tally.rows:,} rows skipped: no {lacking}"
 
 
 def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
-    """Return the notes of a private run of so many clients. None depends on what clients hold."""
+    """Return the notes of a private run, none of which depends on what clients hold."""
     terms = plan.privacy
     assert terms is not None
     notes = []
@@ -95,14 +98,3 @@ def of_cohorts(plan: Plan, traffic: Mapping[str, Any] | None) -> list[str]:
         f" ({opt.max_cohort}) are better"
     )
     return [note]
-
-
-def drawn_away(drawn: Drawn, max_items: int) -> dict[str, Any]:
-    """Return the field `draw` of a result, on the bound on a client's items, JSON-able."""
-    return {
-        "max_items": max_items,
-        "pairs": drawn.pairs,
-        "drawn_away": drawn.pairs - drawn.kept,
-        "share_with_several": drawn.several / max(1, drawn.clients),
-        "max_items_for_all": max(1, drawn.most),
-    }

@@ -18,6 +18,7 @@ from fedtally.plan.rules import check, given, unmet
 from fedtally.plan.silos import Silos
 from fedtally.privacy.config import checked_epsilon
 from fedtally.secagg.config import SecureSum
+from fedtally.simulation.item_ids import fate_outside
 
 _DEFAULT_MEMORY = 1 << 30
 _LEAST_MEMORY = 1 << 20  # whoever names less forgot the unit
@@ -110,8 +111,7 @@ class Simulation:
                 f"{arg.seed} must be an integer, text or bytes, got {self.seed!r}"
             )
         validate.flag(evaluate=self.evaluate, allow_rare_names=self.allow_rare_names)
-        is_open = isinstance(self.spec.domain, OpenStrings)
-        check(given(dictionary=self.dictionary), unmet(open=not is_open))
+        check(given(dictionary=self.dictionary), unmet(open=self._open_domain is None))
         if self.ledger is not None and not isinstance(self.ledger, str | os.PathLike):
             raise InvalidInputError(f"{arg.ledger} must be a path or a URL, got {self.ledger!r}")
         self._check_screen()
@@ -119,8 +119,7 @@ class Simulation:
         if self.memory is not None:
             _ = self.row_bytes
         validate.integer(0, top=self.top)
-        if self.outside not in (None, "error", "drop"):
-            raise InvalidInputError(f"{arg.outside} must be error or drop, got {self.outside!r}")
+        fate_outside(self.outside, is_private=self.spec.is_private)
         self._check_sizing()
 
     @classmethod
@@ -165,6 +164,11 @@ can take the noise off; leave it out, or mark it with not_private=True
         return cls(spec=spec, **options)
 
     @property
+    def _open_domain(self) -> OpenStrings | None:
+        """The domain where nobody lists the candidates; None: somebody does."""
+        return self.spec.domain if isinstance(self.spec.domain, OpenStrings) else None
+
+    @property
     def row_bytes(self) -> int:
         """The bytes of client rows that are held before they go to disk."""
         return row_bytes(self.memory)
@@ -182,7 +186,7 @@ can take the noise off; leave it out, or mark it with not_private=True
     @property
     def sizes_open(self) -> bool:
         """Whether a size, and a number of rounds, are found for names that nobody lists."""
-        return self.spec.plan is None and isinstance(self.spec.domain, OpenStrings)
+        return self.spec.plan is None and self._open_domain is not None
 
     @property
     def needs_clients(self) -> bool:
@@ -241,8 +245,8 @@ can take the noise off; leave it out, or mark it with not_private=True
             ),
         )
         if self.name_length is not None:
-            assert isinstance(self.spec.domain, OpenStrings)
-            validate.integer(1, self.spec.domain.max_length, name_length=self.name_length)
+            assert self._open_domain is not None
+            validate.integer(1, self._open_domain.max_length, name_length=self.name_length)
         if self.sizes_open or self.spec.tau is None:
             return
         if self.sizing_method is not Sizing.MODEL:

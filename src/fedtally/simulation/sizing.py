@@ -1,42 +1,58 @@
-"""The size of a campaign's sketch for a target, from a pilot of other clients.
+"""The size of a campaign's sketch: as it is asked for, for bytes, or for a target.
 
-The clients of the pilot are drawn uniformly; none of them is in the campaign that follows. Under
-differential privacy the pilot is a release of its own: noised, and charged, like the campaign. A
-client is in one of the two, so both together cost it no more than one of them. A ledger adds them
-up nonetheless: it does not know which client was where.
+For a target there is a pilot of other clients, drawn uniformly. Under differential privacy the
+pilot is a release of its own: noised, and charged, like the campaign. A client is in one of the
+two, so both together cost it no more than one of them. A ledger adds them up nonetheless: it does
+not know which client was where.
+
+An open domain has no pilot: it would look at all hashes, and the lengths of names would still not
+be known. Frequencies are assumed; `fedtally plan` takes others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtally.base.encoding import Encoding
-from fedtally.domain import Domain
+from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan, Target, encodings
-from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design
+from fedtally.plan import names as open_names
+from fedtally.plan.campaign import predict_linf
+from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design, fit_existing
 from fedtally.plan.names import Names
+from fedtally.plan.open_domain import Search
+from fedtally.plan.paper import Size
+from fedtally.plan.search import for_bytes, usual_schedule
+from fedtally.plan.secure_sum import Keys
+from fedtally.plan.seeds import with_even_seed
+from fedtally.plan.sizes import RISK
+from fedtally.plan.ways import smallest_or_ways, unreachable
 from fedtally.privacy.events import Event
 from fedtally.recovery.decoding import kind_of
-from fedtally.simulation.rows import Members, RoundTally, tally_members
-from fedtally.simulation.simulation import Sizing
+from fedtally.simulation.census import Census
+from fedtally.simulation.pilot_clients import (
+    MIN_CLIENTS,
+    MOST_PILOT,
+    check_enough,
+    draw_pilot,
+    merge_rounds,
+    usual_share,
+)
+from fedtally.simulation.round_sums import Site
+from fedtally.simulation.round_tally import RoundTally, split_clients
+from fedtally.simulation.simulation import Simulation, Sizing
+from fedtally.simulation.truth import true_counts
 from fedtally.sketch import CountSketch
 
 if TYPE_CHECKING:
     from fedtally.plan.frequencies.distribution import Frequencies
-    from fedtally.plan.paper import Size
 
-MOST_PILOT = 0.1  # the largest share of the clients that is taken if no share is asked for
-# Clients of a pilot that hold an item as frequent as tau. More of them make the campaign's sketch
-# no smaller, and each sends more than a client of the campaign: docs/planning.md, "Pilots".
-_HOLDERS = 20
-# As many more at epsilon 1: items as frequent as tau must stand out from noise. With fewer a table
-# of items that are all a little above tau got a sketch that was too small; it may even so.
-_HOLDERS_BY_NOISE = 30
 # Bytes of a pilot's sketch for a tau of 0.001. A smaller tau may have more items above it, and
 # needs more counters to tell them apart.
 _USUAL_BYTES, _USUAL_TAU = 8000, 0.001
@@ -47,108 +63,275 @@ _MEAN_BYTES = 0.4
 _LEAST_BYTES = 400  # 8 x 25 counters of two bytes
 # of plans whose cost is looked at before the width is known: an event does not depend on the width
 _USUAL_WIDTH = 200
-MIN_CLIENTS = 30  # of a pilot: the frequencies of fewer are chance
-_ENOUGH = 1000  # clients of a pilot for the largest targets
 F64 = npt.NDArray[np.float64]
 
 
-def usual_share(num_clients: int, tau: float, epsilon: float | None = None) -> float:
-    """Return the share of the clients that are a pilot, if none is asked for.
+class Sized(NamedTuple):
+    """The sketch that was chosen for a target.
+
+    Attributes:
+        chosen: schedule, rows and width.
+        size: the way to them, with its prediction.
+        pilot: the plan of the pilot; None: there was none.
+        sketches: the sums of the pilot, with their noise.
+        names: the names that are predicted to be read, where the domain is open; None elsewhere.
+    """
+
+    chosen: Chosen
+    size: Size
+    pilot: Plan | None
+    sketches: Sequence[CountSketch]
+    names: Names | None = None
+
+    def document(self, target: Target) -> dict[str, Any]:
+        """Return the field `sizing` of a result, JSON-able.
+
+        Args:
+            target: the target of the campaign's plan.
+        """
+        pilot, about = self.pilot, None
+        if pilot is not None:
+            about = {
+                "num_clients": sum(sketch.num_clients for sketch in self.sketches),
+                "rows": pilot.rows,
+                "width": pilot.width,
+                "bytes_per_client": pilot.bytes_per_client,
+                "fingerprint": pilot.fingerprint,
+                "epsilon": None if pilot.privacy is None else pilot.privacy.epsilon,
+            }
+        return {
+            "sizing": self.size.method,
+            "tau": target.linf,
+            "failure_probability": target.failure_probability,
+            "predicted_linf": self.size.linf,
+            "pilot": about,
+            "message": self.size.message,
+            "names": None if self.names is None else self.names.to_dict(),
+        }
+
+
+class SizeChoice:
+    """The choice of the size of a campaign's sketch.
 
     Args:
-        num_clients: all clients.
-        tau: the target of the campaign.
-        epsilon: of the campaign, and so of the pilot; None: neither has noise.
+        simulation: the campaign that is asked for.
+        seed: the seed of the hashes.
+        site: the place where a pilot is summed.
 
-    >>> usual_share(1_000_000, 0.001), usual_share(20_000, 0.001), usual_share(10_000_000, 0.1)
-    (0.02, 0.1, 0.0001)
-    >>> usual_share(1_000_000, 0.001, epsilon=1.0)
-    0.05
+    Attributes:
+        sized: the sketch that was chosen for a target, or for bytes over an open domain; None:
+            none was.
     """
-    holders = _HOLDERS if epsilon is None else _HOLDERS + _HOLDERS_BY_NOISE / epsilon
-    enough = max(holders / tau, _ENOUGH)
-    return min(MOST_PILOT, enough / max(1, num_clients))
 
+    def __init__(self, simulation: Simulation, seed: bytes, site: Site) -> None:
+        self._simulation, self._seed, self._site = simulation, seed, site
+        self._pilot: list[RoundTally] = []
+        self.sized: Sized | None = None
 
-def draw_pilot(
-    rounds: Sequence[RoundTally], share: float, rng: np.random.Generator
-) -> tuple[list[RoundTally], list[RoundTally]]:
-    """Return the rounds of a pilot, and the rounds without its clients.
+    def set_pilot_apart(self, census: Census) -> Census:
+        """Return the census without the clients of a pilot, where a pilot is needed.
 
-    The pilot is a share of every round's clients, drawn uniformly.
+        Raises:
+            InvalidInputError: a pilot would show what privacy hides, or no client may be in it.
+        """
+        if census.spec.tau is None:
+            return census
+        # A default delta depends on the number of clients. It is fixed before the pilot is taken
+        # out, so that pilot and campaign have the same one.
+        census = replace(census, spec=census.spec.with_delta(census.num_clients))
+        if not self._simulation.pilots:
+            return census
+        if any(census.sizes):
+            everybody = census.design(self._seed)
+            self.sized = without_pilot(everybody, census.spec.max_bytes)
+        if self.sized is not None:
+            return census
+        # A pilot is a sketch, whose noise needs a delta. Its clients are of the population, so
+        # that the campaign beside it must not promise an epsilon without one.
+        spec = census.spec.for_ledger()
+        self._pilot, rest = _draw_pilot(self._simulation, census, self._site.rng)
+        return replace(census, spec=spec, rounds=rest)
 
-    >>> everybody = RoundTally(100, np.array([3, 5], np.uint64), np.array([40, 50]))
-    >>> [pilot], [rest] = draw_pilot([everybody], 0.2, np.random.default_rng(0))
-    >>> pilot.num_clients, rest.num_clients, sorted((pilot.counts + rest.counts).tolist())
-    (20, 80, [40, 50])
-    """
-    parts = [_parted(tally, int(share * tally.num_clients), rng) for tally in rounds]
-    return [part for part, _ in parts], [rest for _, rest in parts]
+    def split_for_open(self, census: Census, rng: np.random.Generator) -> Census:
+        """Return the census with the number of rounds that suits an open domain.
 
+        Args:
+            census: the clients; in one round, if a number of rounds is to be chosen.
+            rng: draws the round of each client.
 
-def merge_rounds(rounds: Sequence[RoundTally]) -> list[RoundTally]:
-    """Return all clients of some rounds as one round."""
-    members = [part.members for part in rounds]
-    if all(each is not None for each in members):
-        return [tally_members(_joined([each for each in members if each is not None]))]
-    return [_added(rounds)]
-
-
-def _parted(
-    tally: RoundTally, number: int, rng: np.random.Generator
-) -> tuple[RoundTally, RoundTally]:
-    if tally.members is not None:
-        order = rng.permutation(tally.num_clients)
-        return _some(tally, np.sort(order[:number])), _some(tally, np.sort(order[number:]))
-    held = np.append(tally.counts, tally.num_clients - tally.counts.sum())
-    # Clients of one item each are drawn without replacement by drawing how many hold each item.
-    taken = rng.multivariate_hypergeometric(held, number, method="marginals")
-    pilot, rest = _of_counts(tally, taken), _of_counts(tally, held - taken)
-    if tally.names is not None:  # counts do not say whose they are: any clients will do
-        names = tally.names[rng.permutation(tally.num_clients)]
-        return pilot._replace(names=names[:number]), rest._replace(names=names[number:])
-    return pilot, rest
-
-
-def _of_counts(tally: RoundTally, counts: Any) -> RoundTally:
-    held = counts[:-1] > 0
-    return RoundTally(int(counts.sum()), tally.ids[held], counts[:-1][held])
-
-
-def _some(tally: RoundTally, clients: Any) -> RoundTally:
-    assert tally.members is not None
-    parts = [tally.members.of(client) for client in clients.tolist()]
-    ids = np.concatenate([tally.members.ids[:0], *parts])
-    names = None if tally.names is None else tally.names[clients]
-    return tally_members(Members(ids, np.cumsum([0, *map(len, parts)], dtype=np.int64)))._replace(
-        names=names
-    )
-
-
-def _joined(parts: Sequence[Members]) -> Members:
-    sizes = np.concatenate([np.diff(part.starts) for part in parts])
-    return Members(
-        np.concatenate([part.ids for part in parts]),
-        np.cumsum([0, *sizes.tolist()], dtype=np.int64),
-    )
-
-
-def _added(parts: Sequence[RoundTally]) -> RoundTally:
-    ids, place = np.unique(np.concatenate([part.ids for part in parts]), return_inverse=True)
-    counts = np.zeros(len(ids), np.int64)
-    np.add.at(counts, place, np.concatenate([part.counts for part in parts]))
-    return RoundTally(sum(part.num_clients for part in parts), ids, counts)
-
-
-def check_enough(rounds: Sequence[RoundTally]) -> None:
-    """Refuse a pilot of so few clients that it tells nothing."""
-    clients = sum(part.num_clients for part in rounds)
-    if clients < MIN_CLIENTS:
-        raise InvalidInputError(
-            f"a pilot needs at least {MIN_CLIENTS} clients, got {clients}: use a larger"
-            f" {opt.pilot_share}, or size the sketch without a pilot ({opt.sizing('minimax')}, or"
-            f" {opt.max_bytes} without {opt.tau})"
+        Raises:
+            InvalidInputError: nothing meets the target, or the bytes buy nothing; what would do is
+                named.
+        """
+        search = _search(self._simulation, census, self._seed)
+        if census.spec.tau is None:
+            design, linf, _ = search.for_bytes()
+            size = Size("budget", design.chosen.rows, design.chosen.width, linf)
+            names = None
+        else:
+            design = search.smallest()
+            plan, planned = design.plan(), census.spec.failure_probability * RISK
+            linf = predict_linf(
+                plan, search.law, design.recovery, planned, expected=design.expected
+            )
+            size = Size("model", plan.rows, plan.width, linf)
+            names = search.predicted(plan, design)
+        self.sized = Sized(design.chosen, size, None, [], names)
+        if design.num_rounds == len(census.rounds):
+            return census
+        return replace(
+            census,
+            spec=replace(census.spec, num_rounds=design.num_rounds),  # it was not asked for
+            rounds=split_clients(census.rounds[0], design.num_rounds, rng),
         )
+
+    def plan(self, census: Census, site: Site) -> tuple[Plan, Keys | None]:
+        """Return the plan of the campaign, and its keys; run the pilot for it.
+
+        Args:
+            census: the clients of the campaign.
+            site: the place where the campaign is summed.
+
+        Raises:
+            InvalidInputError: no plan meets the target; the error names the smallest changes with
+                which one would. Or a plan that was given does not fit the clients.
+        """
+        spec = census.spec
+        if spec.plan is not None:
+            return fit_existing(
+                spec.plan, spec, census.domain, census.sizes, random=site.keys, report=site.report
+            )
+        draft = census.design(self._seed)
+        if spec.tau is not None and self.sized is None:
+            self.sized = self._for_target(draft, census.rounds)
+        design = for_bytes(draft) if self.sized is None else draft.with_size(*self.sized.chosen)
+        if self._simulation.seed is None:
+            design = with_even_seed(design)
+        return design.finish(site.keys, site.report)
+
+    def _for_target(self, draft: Design, rounds: Sequence[RoundTally]) -> Sized:
+        """Return the size of the sketch for a target.
+
+        Args:
+            draft: the draft of the campaign's plan.
+            rounds: the rounds of the campaign.
+        """
+        sizing = self._simulation.sizing_method
+        plan: Plan | None = None
+        sketches: list[CountSketch] = []
+        if sizing.has_pilot:
+            plan, sketches = self._run_pilot(draft)
+        if plan is not None and sizing is Sizing.MODEL:
+            design = self._for_frequencies(draft, frequencies_of(plan, sketches, draft.domain))
+        else:
+            design = paper_size(draft, sizing, sketches, lambda: _frequencies(draft.domain, rounds))
+        return Sized(design.chosen, design.sizing, plan, sketches)
+
+    def _for_frequencies(self, draft: Design, frequencies: Frequencies) -> Design:
+        try:
+            return smallest_or_ways(draft, frequencies)
+        except InvalidInputError as error:
+            # There is no campaign, and yet the budget is smaller than before: the reader must know.
+            spent = (
+                ""
+                if self._simulation.ledger is None
+                else "; the pilot is charged: what it released stays released"
+            )
+            raise InvalidInputError(f"{error.marked}{spent}") from None
+
+    def _run_pilot(self, draft: Design) -> tuple[Plan, list[CountSketch]]:
+        """Plan a pilot and run it; return its plan, and its sums with their noise."""
+        check_enough(self._pilot)
+        site = self._site
+        plan, keys = for_bytes(self._pilot_design(draft)).finish(site.keys, site.report)
+        if self._simulation.ledger is not None:  # before anything of the pilot is released
+            site.books.check_pilot(plan, possible_events(draft))
+        return plan, site.land(plan, keys, self._pilot, {}).sketches
+
+    def _pilot_design(self, draft: Design) -> Design:
+        tau, clients = draft.spec.tau, [part.num_clients for part in self._pilot]
+        assert tau is not None
+        share = sum(clients) / (sum(clients) + draft.clients[0])
+
+        def planned(protocol: int) -> Design:
+            method, most = self._simulation.sizing_method, draft.spec.max_bytes
+            size = pilot_size(method, most, tau, share, protocol)
+            spec = draft.spec.for_pilot(**size, num_rounds=None if len(clients) > 1 else 1)
+            return Design.fit(spec, draft.domain, clients, seed=self._site.seed)
+
+        design = planned(0)
+        if draft.spec.summation.is_ideal:
+            return design
+        rows = design.spec.rows
+        assert rows is not None
+        # without counters: what the protocol sends beside them
+        return planned(design.bytes_of_counters(rows, 0, design.example))
+
+
+def _draw_pilot(
+    simulation: Simulation, census: Census, rng: np.random.Generator
+) -> tuple[list[RoundTally], list[RoundTally]]:
+    """Return the rounds of the pilot, and those without its clients."""
+    spec = census.spec
+    if spec.hides_clients:
+        raise InvalidInputError(
+            "a pilot's size would tell the number of clients, which add-remove hides: use"
+            f" {opt.sizing('minimax')}, or a plan of fedtally plan"
+        )
+    are_natural = spec.num_rounds is None and len(census.rounds) > 1
+    if spec.is_private and census.tally.is_bounded_by_client and are_natural:
+        raise InvalidInputError(
+            "a pilot's clients must not be in the campaign, and here a client may be in several"
+            f" natural rounds: split the clients over {opt.num_rounds}, use"
+            f" {opt.sizing('minimax')}, or a plan of fedtally plan"
+        )
+    is_two_phase = simulation.sizing_method is Sizing.TWO_PHASE
+    share = simulation.pilot_share
+    if share is None and (are_natural or is_two_phase):
+        # A natural round needs clients of its own to show how rounds differ, and the paper's
+        # sizes have a small sketch that needs many.
+        share = MOST_PILOT
+    elif share is None:
+        assert spec.tau is not None
+        epsilon = None if spec.privacy is None else spec.privacy.epsilon
+        share = usual_share(census.num_clients, spec.tau, epsilon)
+    # A generator of its own: the campaign's draws are the same with a pilot of another size.
+    pilot, rest = draw_pilot(census.rounds, share, rng.spawn(1)[0])
+    # Natural rounds may differ. The pilot shows by how much if each of its rounds has enough
+    # clients. A private pilot is one release, because each release costs noise.
+    tells_rounds = are_natural and not (spec.is_private or is_two_phase)
+    if tells_rounds and min(part.num_clients for part in pilot) >= MIN_CLIENTS:
+        return pilot, rest
+    return merge_rounds(pilot), rest
+
+
+def _search(simulation: Simulation, census: Census, seed: bytes) -> Search:
+    """Return the search for the size of an open domain's sketches."""
+    spec, asked = census.spec, simulation.spec
+    domain = census.domain
+    assert isinstance(domain, OpenStrings)
+    number, silos = sum(census.sizes), spec.silos
+    if silos is not None and not spec.is_private:  # how many people there are is known
+        silos = replace(silos, expected=census.num_clients)
+    if spec.privacy is not None and spec.privacy.max_clients is not None:
+        number = spec.privacy.max_clients  # how many there are is private
+    is_natural = census.tally.is_natural
+    # its default delta is that of the clients, also of more of them
+    num_rounds = len(census.rounds) if is_natural else asked.num_rounds
+    return Search(
+        replace(asked, silos=silos, num_rounds=num_rounds),
+        domain,
+        number,
+        open_names.assumed(domain, spec.max_items),
+        seed,
+        min(simulation.name_length or open_names.NAME_LENGTH, domain.max_length),
+        simulation.allow_rare_names,
+    )
+
+
+def _frequencies(domain: Domain, rounds: Sequence[RoundTally]) -> F64:
+    """Return the true frequencies of the items that somebody holds."""
+    return true_counts(domain, rounds).counts / sum(tally.num_clients for tally in rounds)
 
 
 def pilot_size(
@@ -198,7 +381,6 @@ def without_pilot(draft: Design, max_bytes: int | None) -> Sized | None:
         InvalidInputError: a histogram is asked for by name, and does not meet the target.
     """
     from fedtally.plan.frequencies.distribution import Frequencies
-    from fedtally.plan.ways import unreachable
 
     tau = draft.spec.tau
     assert tau is not None
@@ -261,7 +443,6 @@ def paper_size(
         InvalidInputError: the sketch takes more bytes than are given.
     """
     from fedtally.plan.paper import linear, minimax, oracle, two_phase
-    from fedtally.plan.search import usual_schedule
 
     spec, tau = draft.spec, draft.spec.tau
     assert tau is not None
@@ -289,47 +470,3 @@ def paper_size(
             " model"
         )
     return design
-
-
-class Sized(NamedTuple):
-    """The sketch that was chosen for a target.
-
-    Attributes:
-        chosen: schedule, rows and width.
-        size: the way to them, with its prediction.
-        pilot: the plan of the pilot; None: there was none.
-        sketches: the sums of the pilot, with their noise.
-        names: that are predicted to be read, where the domain is open; None elsewhere.
-    """
-
-    chosen: Chosen
-    size: Size
-    pilot: Plan | None
-    sketches: Sequence[CountSketch]
-    names: Names | None = None
-
-    def document(self, target: Target) -> dict[str, Any]:
-        """Return the field `sizing` of a result, JSON-able.
-
-        Args:
-            target: the target of the campaign's plan.
-        """
-        pilot, about = self.pilot, None
-        if pilot is not None:
-            about = {
-                "num_clients": sum(sketch.num_clients for sketch in self.sketches),
-                "rows": pilot.rows,
-                "width": pilot.width,
-                "bytes_per_client": pilot.bytes_per_client,
-                "fingerprint": pilot.fingerprint,
-                "epsilon": None if pilot.privacy is None else pilot.privacy.epsilon,
-            }
-        return {
-            "sizing": self.size.method,
-            "tau": target.linf,
-            "failure_probability": target.failure_probability,
-            "predicted_linf": self.size.linf,
-            "pilot": about,
-            "message": self.size.message,
-            "names": None if self.names is None else self.names.to_dict(),
-        }

@@ -36,7 +36,7 @@ A value becomes the same item in every format. `sources.values` has these rules:
   header ends with it (`sources.lines`).
 * Blank lines are missing items in plain text, and in CSV and TSV of one column. With several
   columns they are no rows.
-* A row without its item, client, silo or round is dropped, and counted in `Batch.missing`. A
+* A row without its item, client, silo or round is dropped, and counted in `Batch.dropped`. A
   missing count is an error.
 
 Under differential privacy (`Source.batches` with ``private=True``) each row is read by itself. A

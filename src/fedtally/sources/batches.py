@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import validate
+from fedtally.base.dropped import NOTHING, Dropped
 from fedtally.base.text import in_number
 from fedtally.domain import Grid
 from fedtally.errors import InvalidInputError, arg, opt
@@ -243,22 +244,22 @@ class Batch:
         rounds: as the clients, or None.
         counts: int64[n], at least 0, the number of clients that each row stands for; None for one
             each.
-        missing: the rows dropped from this batch because the item, client, silo or round was
+        dropped: the rows left out of this batch because the item, client, silo or round was
             missing.
         bytes_read: the bytes of the source read so far, for progress; compressed bytes where it is
             compressed.
-        itemless: those of the missing rows that lack the item alone, or None.
+        itemless: the rows, among them, that lack the item alone, or None.
         columns: the columns by the parts that they play, with those that play none in `others`; of
             no name where the source is no table.
         silos: as the clients, or None if clients are no people of silos.
-        headers: the rows, among them, that repeat the header of the table.
+        headers: the number of rows that repeat the header of the table.
     """
 
     items: Any
     clients: Any | None = None
     rounds: Any | None = None
     counts: npt.NDArray[np.int64] | None = None
-    missing: int = 0
+    dropped: Dropped = NOTHING
     bytes_read: int = 0
     itemless: Itemless | None = None
     columns: Columns = Columns()
@@ -315,22 +316,22 @@ class Source:
         >>> [batch.items.to_pylist() for batch in from_items(["tea", None, "rice"]).batches()]
         [['tea', 'rice']]
         """
-        rows, missing, columns = 0, 0, Columns()
+        rows, dropped, columns = 0, NOTHING, Columns()
         for batch in self.read(private):
             columns = batch.columns
             rows += len(batch)
             # Under privacy a client without an item takes part, and its row is not missing.
             rows += batch.itemless.number if private and batch.itemless is not None else 0
-            missing += batch.missing
+            dropped += batch.dropped
             yield batch
         if not rows and not may_be_empty:
-            raise self.without_rows(missing, columns)
+            raise self.without_rows(dropped, columns)
 
-    def without_rows(self, missing: int, columns: Columns) -> InvalidInputError:
+    def without_rows(self, dropped: Dropped, columns: Columns) -> InvalidInputError:
         """Return the error of a source without rows, or that lack something in all of them."""
         # Two messages, as two mistakes are likely: a wrong column, and a wrong file.
-        if missing:
-            rows = in_number(missing, "its only row", "each of its {} rows")
+        if dropped.incomplete:
+            rows = in_number(dropped.incomplete, "its only row", "each of its {} rows")
             return InvalidInputError(
                 f"{self.name}: {rows} lacks its {' or its '.join(columns.needed())}"
             )
@@ -383,7 +384,7 @@ def to_batch(
     >>> batch = to_batch(table, Columns("word", count="n"), "words", 0)
     >>> batch.items.to_pylist(), batch.counts.tolist()
     (['a', 'b'], [1, 3])
-    >>> batch.missing, batch.itemless.counts().tolist()
+    >>> batch.dropped.incomplete, batch.itemless.counts().tolist()
     (1, [2])
     """
     import pyarrow.compute as pc
@@ -430,8 +431,8 @@ def to_batch(
             for part in (items, clients, rounds, counts, silos)
         )
     whole = None if counts is None else as_counts(counts, what, private)
-    missing = table.num_rows - len(items)
-    own = (items, clients, rounds, whole, missing, bytes_read, itemless, columns)
+    dropped = Dropped(incomplete=table.num_rows - len(items))
+    own = (items, clients, rounds, whole, dropped, bytes_read, itemless, columns)
     headers = _headers(items, clients, rounds, silos, columns) if has_header else 0
     return Batch(*own, silos=silos, headers=headers)
 

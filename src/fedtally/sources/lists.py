@@ -166,7 +166,7 @@ def _column(value: str | os.PathLike[str], path: str) -> Any:
 
     parts = []
     for batch in open_list(value).batches(may_be_empty=True):
-        if batch.missing:
+        if batch.dropped.incomplete:
             raise InvalidInputError(f"{path} has rows without a candidate: remove such rows")
         parts.append(as_text(batch.items))
     items = pa.concat_arrays([*parts, pa.array([], pa.large_string())])

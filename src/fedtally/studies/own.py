@@ -21,7 +21,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.kernels import range_ids
 from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.linear_system import Decoder
-from fedtally.simulation.rows import RoundTally
+from fedtally.simulation.round_tally import RoundTally
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sketch.hashing import round_seed

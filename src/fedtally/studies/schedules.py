@@ -38,10 +38,12 @@ from fedtally.recovery.decoders import SIMPLEST
 from fedtally.recovery.decoding import Decoding, check_enumerable
 from fedtally.recovery.linear_system import BLOCK, Summed, ask, ids_between
 from fedtally.secagg.config import SecureSum
+from fedtally.simulation.census import read
 from fedtally.simulation.randomness import campaign_seed, key_bytes
-from fedtally.simulation.rows import RoundTally, split
-from fedtally.simulation.run import encode, read, true_counts
+from fedtally.simulation.round_sums import encode
+from fedtally.simulation.round_tally import RoundTally, split
 from fedtally.simulation.simulation import Simulation
+from fedtally.simulation.truth import true_counts
 from fedtally.sketch import CountSketch, Schedule
 from fedtally.sources import Source
 from fedtally.studies import own
@@ -295,7 +297,8 @@ def run(
     ):
         measurements.append(measurement)
         report("simulate", len(measurements), total)
-    return StudyResult(study, candidates, everybody.num_clients, tally.missing, tuple(measurements))
+    missing = tally.dropped.incomplete
+    return StudyResult(study, candidates, everybody.num_clients, missing, tuple(measurements))
 
 
 class _Population(NamedTuple):

@@ -48,21 +48,23 @@ from fedtally.plan.names import NAME_LENGTH, NAMED_SHARE
 from fedtally.plan.privacy import Random
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding, kind_of, recovery_of
+from fedtally.simulation.census import read
 from fedtally.simulation.clipping import clip_rounds
-from fedtally.simulation.item_ids import Encoder, Spelled
+from fedtally.simulation.item_ids import Encoder
 from fedtally.simulation.randomness import campaign_seed, key_bytes
-from fedtally.simulation.rows import (
+from fedtally.simulation.round_sums import encode
+from fedtally.simulation.round_tally import (
     Histogram,
     Members,
     RoundTally,
-    Tally,
     split,
     split_members,
     tally_members,
 )
-from fedtally.simulation.run import encode, read, true_counts
+from fedtally.simulation.row_counts import Tally
 from fedtally.simulation.run_notes import skipped
 from fedtally.simulation.simulation import Simulation
+from fedtally.simulation.truth import true_counts
 from fedtally.sketch import CountSketch
 from fedtally.sources import Source
 from fedtally.studies.schedules import Measurement, tidy
@@ -465,7 +467,7 @@ def _tried(
         np.random.default_rng(int.from_bytes(seed, "little")),
         key_bytes(trial.seed, b"noise"),
     )
-    strings = encoder.names() if isinstance(encoder, Spelled) else None
+    strings = encoder.names()
     measurements, unfit = [], 0
     for repeat, rounds in enumerate(_populations(people, trial, rng)):
         again, names = replace(plan, seed=rng.bytes(32)), None
@@ -477,7 +479,9 @@ def _tried(
         unfit += not _fits(plan, rounds)
         report("simulate", repeat + 1, trial.repeats)
     distribution = _distribution(people, candidates)
-    warnings = _warnings(source, trial, None if is_private else tally, unfit, distribution)
+    dropped = tally.dropped.told(is_private=is_private)
+    lacking = [skipped(dropped, tally)] if dropped.incomplete else []
+    warnings = _warnings(source, trial, lacking, unfit, distribution)
     predicted = None
     if strings is not None and distribution is not None and plan.target is not None:
         threshold = 2 * plan.target.linf
@@ -680,7 +684,7 @@ def _distribution(people: RoundTally, domain: Domain) -> Frequencies | None:
 def _warnings(
     source: Source,
     trial: Trial,
-    tally: Tally | None,  # under privacy nobody is told how many rows lack an item
+    lacking: list[str],  # the note on rows that lack an item
     unfit: int,
     distribution: Frequencies | None,
 ) -> list[str]:
@@ -703,8 +707,7 @@ def _warnings(
         notes.append(
             "nothing is predicted: clients hold several items each, and the error model is for one"
         )
-    if tally is not None and tally.missing:
-        notes.append(skipped(tally))
+    notes += lacking
     if kind_of(trial.decoder).finds_rare_items and plan.privacy is None:
         notes.append(RARE_ITEMS)
     return notes

@@ -82,7 +82,7 @@ def tally_dask(
             input, or clients are named. With `private` it is a secret of the workers, and the
             campaign has another.
         memory: the memory for the rows of each partition that is being counted, as for `estimate`.
-        private: as for `partial_tally`.
+        private: whether the campaign has an epsilon, see `partial_tally`.
 
     Returns:
         The tally of all partitions, as `merge_tallies` returns it.

@@ -1,0 +1,108 @@
+"""What a campaign leaves out of the rows that it reads, from the source to the answer.
+
+A row, a client's item, or one of too many items of a client does not count. Each is counted here by
+its reason, so that all parts of a table, and all that is told of it, agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+
+class Draw(NamedTuple):
+    """The effect of the bound on a client's items, in pairs of a client and an item of it.
+
+    Attributes:
+        clients: the number of clients; one counts in each of its natural rounds.
+        several: the number of them that hold more than one item.
+        pairs: the number of distinct pairs before the draw.
+        kept: the number of pairs that are counted.
+        most: the most items of one client: with that bound all pairs would count.
+    """
+
+    clients: int = 0
+    several: int = 0
+    pairs: int = 0
+    kept: int = 0
+    most: int = 0
+
+    def __add__(self, other: Draw) -> Draw:  # type: ignore[override]  # no tuples are joined
+        """Return the effect on the clients of both, which have no client in common."""
+        return Draw(
+            self.clients + other.clients,
+            self.several + other.several,
+            self.pairs + other.pairs,
+            self.kept + other.kept,
+            max(self.most, other.most),
+        )
+
+
+class Dropped(NamedTuple):
+    """The rows, the items and the pairs that a campaign leaves out, by the reason.
+
+    Attributes:
+        incomplete: the number of rows that lack an item, a client, a silo or a round. Under privacy
+            a value that cannot be read is lacking; elsewhere it ends the run.
+        outside: the number of clients whose items are outside the domain. Under privacy an item
+            that cannot be read is outside.
+        over_max_items: the effect of the bound on a client's items; None: no row names its client,
+            so that nothing is drawn.
+
+    >>> sums = Dropped(incomplete=1) + Dropped(outside=2, over_max_items=Draw(3, 1, 4, 3, 2))
+    >>> sums.incomplete, sums.outside, sums.document(max_items=1)["drawn_away"]
+    (1, 2, 1)
+    """
+
+    incomplete: int = 0
+    outside: int = 0
+    over_max_items: Draw | None = None
+
+    def __add__(self, other: Dropped) -> Dropped:  # type: ignore[override]
+        """Return what is left out of two parts of a table, which have no client in common."""
+        draws = [part.over_max_items for part in (self, other) if part.over_max_items is not None]
+        return Dropped(
+            self.incomplete + other.incomplete,
+            self.outside + other.outside,
+            sum(draws, Draw()) if draws else None,
+        )
+
+    def told(self, *, is_private: bool) -> Dropped:
+        """Return what may be told: nothing under privacy, where it depends on what clients hold."""
+        return NOTHING if is_private else self
+
+    def document(self, max_items: int) -> dict[str, Any] | None:
+        """Return the field `draw` of a result, JSON-able; None: nothing is drawn.
+
+        Args:
+            max_items: the most items of one client.
+        """
+        draw = self.over_max_items
+        if draw is None:
+            return None
+        return {
+            "max_items": max_items,
+            "pairs": draw.pairs,
+            "drawn_away": draw.pairs - draw.kept,
+            "share_with_several": draw.several / max(1, draw.clients),
+            "max_items_for_all": max(1, draw.most),
+        }
+
+    def header(self) -> dict[str, Any]:
+        """Return the entries of a partial tally's header, JSON-able."""
+        draw = self.over_max_items
+        return {
+            "missing": self.incomplete,
+            "outside": self.outside,
+            "drawn": None if draw is None else list(draw),
+        }
+
+    @classmethod
+    def of_header(cls, header: Mapping[str, Any]) -> Self:
+        """Return what such a header says."""
+        drawn: Sequence[int] | None = header["drawn"]
+        draw = None if drawn is None else Draw(*drawn)
+        return cls(header["missing"], header["outside"], draw)
+
+
+NOTHING = Dropped()

@@ -1,0 +1,234 @@
+"""The rows of a source become the clients of a campaign, each in its round."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fedtally.domain import Domain, IntegerRange, Names, OpenStrings, parse
+from fedtally.errors import InvalidInputError, opt
+from fedtally.plan import Plan
+from fedtally.plan.design import Design
+from fedtally.plan.request import CampaignSpec
+from fedtally.plan.rules import check, given, unmet
+from fedtally.simulation.item_ids import Declared, Encoder, FromInput, Spelled, fate_outside
+from fedtally.simulation.partial import Rules, Tallied
+from fedtally.simulation.prefetch import read_ahead
+from fedtally.simulation.randomness import simulation_rng
+from fedtally.simulation.round_tally import RoundTally
+from fedtally.simulation.row_counts import Tally
+from fedtally.simulation.simulation import Simulation
+from fedtally.sources import Batch, Source
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Census:
+    """The clients that came, by round, and what is asked of their campaign.
+
+    Attributes:
+        spec: what is asked, with the defaults that only the clients decide.
+        rounds: the clients of each round.
+        domain: the candidates.
+        names: the strings of the items' ids, where the domain is open.
+        tally: the counted rows that the clients come from.
+    """
+
+    spec: CampaignSpec
+    rounds: list[RoundTally]
+    domain: Domain
+    names: Names | None
+    tally: Tally
+
+    @property
+    def num_clients(self) -> int:
+        """The number of clients in all rounds, with those that hold nothing."""
+        return sum(part.num_clients for part in self.rounds)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of vectors in each round, of clients or of silos."""
+        return [part.num_vectors for part in self.rounds]
+
+    def design(self, seed: bytes) -> Design:
+        """Return the draft of a plan for the clients.
+
+        Args:
+            seed: the seed of the hashes.
+        """
+        by_client = self.tally.is_bounded_by_client
+        return Design.fit(self.spec, self.domain, self.sizes, seed=seed, by_client=by_client)
+
+
+def take_census(
+    source: Source, simulation: Simulation, seed: bytes, report: Callable[..., None]
+) -> Census:
+    """Read a source, and return its clients by round.
+
+    Args:
+        source: the source of the items.
+        simulation: the campaign that is asked for.
+        seed: the seed of the hashes.
+        report: called as in `run`.
+    """
+    tally, encoder = read(source, simulation, seed, report)
+    rounds = tally.finish(individuals=simulation.needs_clients)
+    return Census(
+        spec=simulation.spec,
+        rounds=rounds,
+        domain=encoder.domain(),
+        names=encoder.names(),
+        tally=tally,
+    )
+
+
+def read(
+    source: Source, simulation: Simulation, seed: bytes, report: Callable[..., None]
+) -> tuple[Tally, Encoder]:
+    """Return the counted rows of the source, and the encoder of its items.
+
+    The arguments are those of `take_census`.
+    """
+    spec = simulation.spec
+    domain = declared(spec.domain, source)
+    _check_public(domain, spec, source)
+    outside = fate_outside(simulation.outside, is_private=spec.is_private)
+    encoder = encoder_of(domain, seed, outside, spec.is_private)
+    if isinstance(source, Tallied):
+        is_natural, by_client = source.form
+        tally = _begun(simulation, encoder, seed, is_natural, by_client)
+        rules = Rules.of(
+            simulation.seed,
+            domain,
+            hashes=seed,
+            num_rounds=_num_drawn(spec, is_natural),
+            max_items=spec.max_items,
+            outside=outside,
+            private=spec.is_private,
+        )
+        source.fill(tally, encoder, rules)
+        return tally, encoder
+    may_be_empty = spec.hides_clients and domain is not None
+    batches = source.batches(private=spec.is_private, may_be_empty=may_be_empty)
+    first = next(batches, None)
+    if first is None:  # no batch, not even one that says which columns there are
+        raise InvalidInputError(f"{source.name} is empty: it has no rows")
+    tally = _begun(simulation, encoder, seed, first.rounds is not None, first.clients is not None)
+    for batch in _counted(tally, itertools.chain([first], batches), is_ahead=source.repeatable):
+        if not spec.is_private:  # the bytes that rows take tell what is in them
+            report("read", batch.bytes_read, source.size_bytes)
+    return tally, encoder
+
+
+def _counted(tally: Tally, batches: Iterator[Batch], *, is_ahead: bool) -> Iterator[Batch]:
+    """Count batches, and yield each once it is counted.
+
+    Args:
+        tally: the tally that counts.
+        batches: the batches.
+        is_ahead: whether the next ones are read meanwhile. Standard input may block, and then
+            Ctrl-C would have to wait for it.
+    """
+    for prepared in read_ahead(batches, tally.prepare) if is_ahead else map(tally.prepare, batches):
+        tally.add_prepared(prepared)
+        yield prepared.batch
+
+
+def _num_drawn(spec: CampaignSpec, is_natural: bool) -> int | None:
+    """Return the number of rounds that clients are split over; None: the rows name them."""
+    if is_natural:
+        return None
+    return (spec.num_rounds if spec.plan is None else spec.plan.num_rounds) or 1
+
+
+def _begun(
+    simulation: Simulation, encoder: Encoder, seed: bytes, is_natural: bool, by_client: bool
+) -> Tally:
+    """Return an empty tally for rows that name their rounds, or their clients, or not."""
+    spec = simulation.spec
+    _check_columns(spec, is_natural, by_client)
+    rng = simulation_rng(
+        seed, simulation.seed, is_private=spec.is_private, has_plan=spec.plan is not None
+    )
+    return Tally(
+        encoder,
+        _num_drawn(spec, is_natural),
+        spec.max_items,
+        rng,
+        simulation.row_bytes,
+        keep_itemless=spec.is_private,
+        max_rounds=spec.max_rounds if is_natural else None,
+        silos_per_person=spec.silos.silos_per_person if spec.silos and spec.is_private else None,
+    )
+
+
+def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> None:
+    """Refuse, under privacy, candidates that are the input's own items."""
+    if domain is not None and domain.public:
+        return
+    if spec.is_private and not spec.is_not_private:
+        raise InvalidInputError(
+            f"with epsilon the candidates must be public, and the input's own items ({source.name})"
+            f" are not: declare a list ({opt.domain('FILE')}, range:A..B or grid:...), or take"
+            f" {opt.domain('open')}, which finds strings nobody has listed ({opt.not_private(True)}"
+            " allows it, and protects nobody)"
+        )
+
+
+def _check_columns(spec: CampaignSpec, is_natural: bool, by_client: bool) -> None:
+    """Refuse columns that do not go with what is asked.
+
+    Args:
+        spec: what is asked.
+        is_natural: whether rows name their rounds.
+        by_client: whether rows name their clients.
+    """
+    several = spec.max_items if spec.plan is None and spec.max_items > 1 else None
+    bounded = None if spec.privacy is None else spec.max_rounds
+    check(
+        given(num_rounds=spec.num_rounds, max_items=several, max_rounds=bounded),
+        unmet(no_round_column=is_natural, clients=not by_client, round_column=not is_natural),
+    )
+    if not is_natural:
+        return
+    if spec.silos is not None and spec.plan is not None:
+        _check_natural(spec.plan)
+    if spec.hides_clients:
+        raise InvalidInputError(
+            "add-remove hides who takes part, and a round column shows which rounds had anybody:"
+            " leave the column out, or use zero-out or replace-one"
+        )
+
+
+def _check_natural(plan: Plan) -> None:
+    """Refuse natural rounds of silos where a plan protects their people in fewer of them."""
+    if plan.privacy is not None and plan.privacy.event.participations < plan.num_rounds:
+        raise InvalidInputError(
+            f"a silo takes part in every natural round, and the plan protects its people in"
+            f" {plan.privacy.event.participations} of {plan.num_rounds}: leave the round column out"
+        )
+
+
+def encoder_of(domain: Domain | None, seed: bytes, outside: str, is_private: bool) -> Encoder:
+    """Return the encoder of items to ids.
+
+    Args:
+        domain: the declared domain; None: the items of the input are the candidates.
+        seed: the seed of the hashes.
+        outside: what happens to items outside the domain, see `fate_outside`.
+        is_private: whether the campaign is private.
+    """
+    if domain is None:
+        return FromInput(seed)
+    if isinstance(domain, OpenStrings):
+        return Spelled(domain, seed, is_private)
+    return Declared(domain, outside, is_private)
+
+
+def declared(domain: Domain | str | None, source: Source) -> Domain | None:
+    """Return the declared domain, or a synthetic source's own; None: the items of the input."""
+    if domain is None:
+        return None if source.synthetic_size is None else IntegerRange(1, source.synthetic_size)
+    if isinstance(domain, Domain):
+        return domain
+    return None if domain == "input" else parse(domain)

@@ -1,0 +1,121 @@
+"""The clients of a pilot: drawn uniformly, none of whom is in the campaign that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedtally.errors import InvalidInputError, opt
+from fedtally.simulation.round_tally import Members, RoundTally, tally_members
+
+MOST_PILOT = 0.1  # the largest share of the clients that is taken if no share is asked for
+# Clients of a pilot that hold an item as frequent as tau. More of them make the campaign's sketch
+# no smaller, and each sends more than a client of the campaign: docs/planning.md, "Pilots".
+_HOLDERS = 20
+# As many more at epsilon 1: items as frequent as tau must stand out from noise. With fewer a table
+# of items that are all a little above tau got a sketch that was too small; it may even so.
+_HOLDERS_BY_NOISE = 30
+MIN_CLIENTS = 30  # of a pilot: the frequencies of fewer are chance
+_ENOUGH = 1000  # clients of a pilot for the largest targets
+
+
+def usual_share(num_clients: int, tau: float, epsilon: float | None = None) -> float:
+    """Return the share of the clients that are a pilot, if none is asked for.
+
+    Args:
+        num_clients: all clients.
+        tau: the target of the campaign.
+        epsilon: the epsilon of the campaign, and so of the pilot; None: neither has noise.
+
+    >>> usual_share(1_000_000, 0.001), usual_share(20_000, 0.001), usual_share(10_000_000, 0.1)
+    (0.02, 0.1, 0.0001)
+    >>> usual_share(1_000_000, 0.001, epsilon=1.0)
+    0.05
+    """
+    holders = _HOLDERS if epsilon is None else _HOLDERS + _HOLDERS_BY_NOISE / epsilon
+    enough = max(holders / tau, _ENOUGH)
+    return min(MOST_PILOT, enough / max(1, num_clients))
+
+
+def draw_pilot(
+    rounds: Sequence[RoundTally], share: float, rng: np.random.Generator
+) -> tuple[list[RoundTally], list[RoundTally]]:
+    """Return the rounds of a pilot, and the rounds without its clients.
+
+    The pilot is a share of every round's clients, drawn uniformly.
+
+    >>> everybody = RoundTally(100, np.array([3, 5], np.uint64), np.array([40, 50]))
+    >>> [pilot], [rest] = draw_pilot([everybody], 0.2, np.random.default_rng(0))
+    >>> pilot.num_clients, rest.num_clients, sorted((pilot.counts + rest.counts).tolist())
+    (20, 80, [40, 50])
+    """
+    parts = [_parted(tally, int(share * tally.num_clients), rng) for tally in rounds]
+    return [part for part, _ in parts], [rest for _, rest in parts]
+
+
+def merge_rounds(rounds: Sequence[RoundTally]) -> list[RoundTally]:
+    """Return all clients of some rounds as one round."""
+    members = [part.members for part in rounds]
+    if all(each is not None for each in members):
+        return [tally_members(_together([each for each in members if each is not None]))]
+    return [_added(rounds)]
+
+
+def _parted(
+    tally: RoundTally, number: int, rng: np.random.Generator
+) -> tuple[RoundTally, RoundTally]:
+    if tally.members is not None:
+        order = rng.permutation(tally.num_clients)
+        return _some(tally, np.sort(order[:number])), _some(tally, np.sort(order[number:]))
+    held = np.append(tally.counts, tally.num_clients - tally.counts.sum())
+    # Clients of one item each are drawn without replacement by drawing how many hold each item.
+    taken = rng.multivariate_hypergeometric(held, number, method="marginals")
+    pilot, rest = _of_counts(tally, taken), _of_counts(tally, held - taken)
+    if tally.names is not None:  # counts do not say whose they are: any clients will do
+        names = tally.names[rng.permutation(tally.num_clients)]
+        return pilot._replace(names=names[:number]), rest._replace(names=names[number:])
+    return pilot, rest
+
+
+def _of_counts(tally: RoundTally, counts: Any) -> RoundTally:
+    held = counts[:-1] > 0
+    return RoundTally(int(counts.sum()), tally.ids[held], counts[:-1][held])
+
+
+def _some(tally: RoundTally, clients: Any) -> RoundTally:
+    assert tally.members is not None
+    parts = [tally.members.of(client) for client in clients.tolist()]
+    ids = np.concatenate([tally.members.ids[:0], *parts])
+    names = None if tally.names is None else tally.names[clients]
+    return tally_members(Members(ids, np.cumsum([0, *map(len, parts)], dtype=np.int64)))._replace(
+        names=names
+    )
+
+
+def _together(parts: Sequence[Members]) -> Members:
+    """Return the members of several rounds as those of one."""
+    sizes = np.concatenate([np.diff(part.starts) for part in parts])
+    return Members(
+        np.concatenate([part.ids for part in parts]),
+        np.cumsum([0, *sizes.tolist()], dtype=np.int64),
+    )
+
+
+def _added(parts: Sequence[RoundTally]) -> RoundTally:
+    ids, place = np.unique(np.concatenate([part.ids for part in parts]), return_inverse=True)
+    counts = np.zeros(len(ids), np.int64)
+    np.add.at(counts, place, np.concatenate([part.counts for part in parts]))
+    return RoundTally(sum(part.num_clients for part in parts), ids, counts)
+
+
+def check_enough(rounds: Sequence[RoundTally]) -> None:
+    """Refuse a pilot of so few clients that it tells nothing."""
+    clients = sum(part.num_clients for part in rounds)
+    if clients < MIN_CLIENTS:
+        raise InvalidInputError(
+            f"a pilot needs at least {MIN_CLIENTS} clients, got {clients}: use a larger"
+            f" {opt.pilot_share}, or size the sketch without a pilot ({opt.sizing('minimax')}, or"
+            f" {opt.max_bytes} without {opt.tau})"
+        )

@@ -1,0 +1,540 @@
+"""Rows, counted into a histogram of item ids for each round.
+
+A sketch is linear, so the sum of a round's client sketches depends only on how many clients
+contribute each item. A simulation therefore counts first and encodes the counts: the sums are
+exactly those of encoding client by client. Memory grows with the distinct items, not with the rows;
+rows of named clients beyond a bound go to disk.
+
+Where rows name silos, a client is a person of a silo. The people of a silo are counted together,
+and a silo is in a round as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.base.dropped import NOTHING, Draw, Dropped
+from fedtally.domain.columns import as_text, is_grouped
+from fedtally.errors import InvalidInputError, OutsideDomainError, arg
+from fedtally.kernels.rows import spread
+from fedtally.plan import MAX_CLIENTS
+from fedtally.simulation.client_rows import Bounded, ClientRows, bound_clients, hashed_clients
+from fedtally.simulation.counted_part import (
+    MAX_NATURAL_ROUNDS,
+    MOST_SAMPLED,
+    Part,
+    check_few,
+    in_order,
+)
+from fedtally.simulation.item_ids import Encoded, Encoder, client_keys, is_integer
+from fedtally.simulation.round_tally import (
+    I64,
+    U64,
+    Histogram,
+    RoundTally,
+    joined_members,
+    one_each,
+    split,
+    tally_silos,
+    units,
+)
+from fedtally.sources import Batch, Columns
+
+MAX_SILOS = 1 << 12  # a column with more values is hardly one of silos
+# A row keeps the numbers of its round and of its silo in one integer.
+_SILO_BITS = np.uint64(32)
+
+
+class Prepared(NamedTuple):
+    """A batch, the ids of its items, and its rows as `spread` leaves them.
+
+    The last is None where the rows name no clients, or also name rounds or silos.
+    """
+
+    batch: Batch
+    found: Encoded
+    pairs: tuple[U64, I64] | None = None
+
+
+class _Named(NamedTuple):
+    """The clients, rounds and silos that rows name; None: they name none."""
+
+    clients: Any | None
+    rounds: Any | None
+    silos: Any | None
+
+    def filter(self, mask: npt.NDArray[np.bool_]) -> _Named:
+        """Return the names of some of the rows."""
+        return _Named(*(None if part is None else part.filter(mask) for part in self))
+
+
+class _Bucketed:
+    """The rounds of named clients, gathered bucket by bucket.
+
+    Args:
+        num_rounds: the number of rounds.
+        has_members: whether the members of each round are kept.
+        has_names: whether the names of each round's clients are kept.
+    """
+
+    def __init__(self, num_rounds: int, *, has_members: bool, has_names: bool) -> None:
+        self._histograms = [Histogram() for _ in range(num_rounds)]
+        self._clients = np.zeros(num_rounds, np.int64)
+        self._members: list[list[tuple[U64, I64]]] | None = None
+        self._names: list[list[U64]] | None = None
+        if has_members:
+            self._members = [[] for _ in range(num_rounds)]
+        if has_names:
+            self._names = [[] for _ in range(num_rounds)]
+        self.draw = Draw()
+
+    def add(self, bucket: Bounded) -> None:
+        """Add the clients of a bucket, each bounded to its items and rounds."""
+        ids, sizes, participants, who, before = bucket
+        self.draw += Draw(
+            len(who),
+            int((before > 1).sum()),
+            int(before.sum()),
+            len(ids),
+            int(before.max(initial=0)),
+        )
+        clients = np.bincount(participants, minlength=len(self._clients))
+        self._clients += clients
+        rounds = np.repeat(participants, sizes)
+        for number in np.flatnonzero(clients).tolist():
+            own = ids[rounds == number]
+            self._histograms[number].add(own, None)
+            if self._members is not None:
+                self._members[number].append((own, sizes[participants == number]))
+            if self._names is not None:
+                self._names[number].append(who[participants == number])
+
+    def finish(self) -> Iterator[RoundTally]:
+        """Yield the tally of each round."""
+        for number, histogram in enumerate(self._histograms):
+            tally = RoundTally(int(self._clients[number]), *histogram.finish())
+            if self._names is not None:
+                names = np.concatenate([np.empty(0, np.uint64), *self._names[number]])
+                tally = tally._replace(names=names)
+            if self._members is not None:
+                tally = tally._replace(members=joined_members(self._members[number]))
+            yield tally
+
+
+class Tally:
+    """The counts of a source's batches, by round.
+
+    Args:
+        encoder: the encoder of items to ids.
+        num_rounds: the number of rounds to split the clients over, each client's drawn uniformly;
+            None where the rows name their rounds.
+        max_items: the most items that one client contributes, drawn uniformly from its distinct
+            items.
+        rng: the generator of these draws.
+        memory: the bytes of client rows that are held before they go to temporary files.
+        keep_itemless: let clients whose items are missing, or outside the domain, take part with
+            nothing. Under privacy they must: who is left out would show.
+        max_rounds: the most rounds that one client takes part in, drawn uniformly from those that
+            its rows name; None: all of them.
+        silos_per_person: where rows name silos, the most silos of a person, drawn uniformly from
+            those that its rows name; None: all of them.
+
+    Attributes:
+        has_counts: whether the rows stand for several clients.
+        columns: the columns of the rows.
+        rows: the number of rows so far, with those that lack something.
+        headers: the number of rows, among them, that repeat the header of the table.
+        dropped: what does not count of these rows, and why; what the bound on a client's items
+            leaves out is known once the rounds are made.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        num_rounds: int | None,
+        max_items: int,
+        rng: np.random.Generator,
+        memory: int,
+        *,
+        keep_itemless: bool = False,
+        max_rounds: int | None = None,
+        silos_per_person: int | None = None,
+    ) -> None:
+        self._encoder = encoder
+        self._num_rounds = num_rounds
+        self._max_items = max_items
+        self._rng = rng
+        self._keep_itemless = keep_itemless
+        self._max_rounds = max_rounds
+        self._silos_per_person = silos_per_person
+        # keys the fingerprints of clients' names: nobody can choose names that collide
+        self._client_key = rng.spawn(1)[0].integers(0, 2**64, 4, np.uint64).tobytes()
+        self._labels: dict[Any, int] = {}
+        self._silos: dict[Any, int] = {}
+        self._histograms: dict[int, Histogram] = {}
+        self._itemless: Counter[int] = Counter()  # clients by round
+        self._pairs = ClientRows(memory)
+        self._by_client = False
+        self._has_integer_clients: bool | None = None  # the type of their column, once it has rows
+        self.has_counts = False
+        self.columns = Columns()
+        self.dropped = NOTHING
+        self.rows = self.headers = 0
+        self._most_clients = 0.0  # an upper bound: a client of several rows counts once for each
+        self._final: tuple[RoundTally, ...] | None = None  # rounds that a `Part` brought
+        self._sample: U64 | None = None  # of the clients, where it is asked for
+
+    @property
+    def is_bounded_by_client(self) -> bool:
+        """Whether rows name their clients, so that one may be in several natural rounds."""
+        return self._by_client
+
+    @property
+    def is_natural(self) -> bool:
+        """Whether the rows name their rounds."""
+        return self._num_rounds is None
+
+    @property
+    def most_clients(self) -> int:
+        """An upper bound on the clients of all rows: their number, where no row names its client.
+
+        A client of several rows counts once for each.
+        """
+        return int(self._most_clients)
+
+    def add(self, batch: Batch) -> None:
+        """Count one batch.
+
+        Raises:
+            InvalidInputError: counts of more clients than a campaign may have: their sums could
+                overflow.
+        """
+        self.add_prepared(self.prepare(batch))
+
+    def prepare(self, batch: Batch) -> Prepared:
+        """Do what `add` does to a batch by itself; other threads may prepare others meanwhile."""
+        _check_clients(_number_of(batch))
+        is_plain = batch.rounds is None and batch.silos is None
+        counted = is_plain and batch.clients is None and batch.counts is None
+        try:
+            found = self._encoder.look_up(batch.items, counted=counted)
+        except OutsideDomainError:
+            # raises, too, and says how many rows are outside
+            self._encoder.look_up(as_text(batch.items) if is_grouped(batch.items) else batch.items)
+            raise
+        if batch.clients is None or not is_plain:
+            return Prepared(batch, found)
+        clients = batch.clients if found.inside is None else batch.clients.filter(found.inside)
+        return Prepared(batch, found, spread([client_keys(clients, self._client_key), found.ids]))
+
+    def add_prepared(self, prepared: Prepared) -> None:
+        """Count a batch that was prepared here."""
+        batch, found, pairs = prepared
+        self._encoder.remember(found)
+        self.has_counts, self.columns = batch.counts is not None, batch.columns
+        self._count_clients(_number_of(batch))
+        named = _Named(batch.clients, batch.rounds, batch.silos)
+        counts = batch.counts if found.counts is None else found.counts
+        if found.inside is not None:
+            self._add_outside(named, counts, ~found.inside)
+            named = named.filter(found.inside)
+            counts = None if counts is None else counts[found.inside]
+        self.rows += len(batch) + batch.dropped.incomplete
+        self.dropped += batch.dropped
+        self.headers += batch.headers
+        if self._keep_itemless:
+            self._add_bare(batch)
+        if pairs is None:
+            self._add_inside(named, found.ids, counts)
+        else:
+            self._note_clients(named.clients)
+            self._pairs.add_spread(*pairs)
+
+    def _add_outside(
+        self, named: _Named, counts: I64 | None, outside: npt.NDArray[np.bool_]
+    ) -> None:
+        """Count the rows of a batch whose items are outside the domain."""
+        whole = np.ones(len(outside), np.int64) if counts is None else counts
+        lost = whole[outside]
+        self.dropped += Dropped(outside=int(lost.sum()))
+        if self._keep_itemless:
+            self._add_itemless(named.filter(outside), lost)
+
+    def _add_bare(self, batch: Batch) -> None:
+        """Count the rows of a batch that lack the item alone: their clients take part."""
+        bare = batch.itemless
+        if bare is None:
+            return
+        counts = np.ones(bare.number, np.int64) if bare.counts is None else bare.counts()
+        self._count_clients(float(counts.sum(dtype=np.float64)))
+        self._add_itemless(_Named(bare.clients, bare.rounds, bare.silos), counts)
+
+    def _add_inside(self, named: _Named, ids: U64, counts: I64 | None) -> None:
+        """Count rows with an item: by client where they name it, else into histograms."""
+        labels = self._numbers(named)
+        if named.clients is not None:
+            self._pairs.add(self._keys(named.clients), ids, labels)
+        elif labels is None:
+            self._histogram(0).add(ids, counts)
+        else:
+            for number in np.unique(labels).tolist():
+                own = labels == number
+                self._histogram(number).add(ids[own], None if counts is None else counts[own])
+
+    def _histogram(self, number: int) -> Histogram:
+        return self._histograms.setdefault(number, Histogram())
+
+    def _keys(self, clients: Any) -> U64:
+        """Return 64 bits for each named client."""
+        self._note_clients(clients)
+        return client_keys(clients, self._client_key)
+
+    def _note_clients(self, clients: Any) -> None:
+        self._by_client = True
+        if len(clients):
+            self._has_integer_clients = is_integer(clients)
+
+    def _count_clients(self, number: float) -> None:
+        self._most_clients += number
+        _check_clients(self._most_clients)
+
+    def _add_itemless(self, named: _Named, counts: I64) -> None:
+        """Count rows without an item: each is a client that holds nothing, unless it is named.
+
+        A named client may hold an item in another row.
+        """
+        numbers = self._numbers(named)
+        if named.clients is not None:
+            self._pairs.add(self._keys(named.clients), None, numbers)
+            return
+        labels = np.zeros(len(counts), np.uint64) if numbers is None else numbers
+        for number in np.unique(labels).tolist():
+            self._itemless[number] += int(counts[labels == number].sum())
+
+    def part(self, *, by_client: bool) -> Part:
+        """Return what was counted, which `take` gives to another tally. The rows are dropped.
+
+        Args:
+            by_client: whether the rows name their clients. Without rows nothing else tells it.
+        """
+        natural = in_order(self._labels)
+        self._sample = np.empty(0, np.uint64)
+        if by_client:
+            assert self._num_rounds is not None
+            rounds = self._from_clients(self._num_rounds, self._places(natural), individuals=False)
+        elif self.is_natural:
+            rounds = [self._counted(self._labels[label]) for label in natural]
+        else:
+            rounds = [self._counted(0)]
+        return Part(
+            tuple(natural),
+            tuple(rounds),
+            by_client,
+            self.has_counts,
+            self.rows,
+            self.dropped,
+            self._most_clients,
+            self._sample,
+            self._has_integer_clients,
+        )
+
+    def take(self, part: Part) -> None:
+        """Take what another tally, of the same options, has counted; instead of batches."""
+        self._by_client, self.has_counts = part.by_client, part.has_counts
+        self.rows, self.dropped = part.rows, part.dropped
+        self._count_clients(part.most_clients)
+        self._labels = {label: number for number, label in enumerate(part.labels)}
+        if part.by_client:
+            self._final = part.rounds
+            return
+        for number, tally in enumerate(part.rounds):
+            self._histogram(number).add(tally.ids, tally.counts)
+            self._itemless[number] += tally.num_clients - int(tally.counts.sum())
+
+    def finish(self, individuals: bool = False) -> list[RoundTally]:
+        """Return the rounds, in the order of their labels where the rows name them.
+
+        Args:
+            individuals: also return the members of each round.
+
+        Raises:
+            InvalidInputError: more rounds than clients; or members are asked for of rounds that a
+                `Part` brought.
+        """
+        natural = in_order(self._labels)
+        num_rounds = len(natural) if self._num_rounds is None else self._num_rounds
+        if self._silos:
+            return self._from_silos(num_rounds, natural, individuals)
+        self._check_rounds(num_rounds)
+        if self._final is not None:
+            _check_counts_suffice(individuals)
+            return list(self._final)
+        if self._by_client:
+            return self._from_clients(num_rounds, self._places(natural), individuals)
+        if self._num_rounds is None:
+            rounds = [self._counted(self._labels[label]) for label in natural]
+        else:
+            rounds = split(self._counted(0), num_rounds, self._rng)
+        return [part._replace(members=one_each(part)) for part in rounds] if individuals else rounds
+
+    def _check_rounds(self, num_rounds: int) -> None:
+        """Refuse to split clients over more rounds than there are clients."""
+        is_hidden = self._keep_itemless  # under privacy nobody may know their number
+        if self.is_natural or is_hidden or not num_rounds > self._most_clients > 0:
+            return
+        clients = f"{self._most_clients:,.0f} client" + "s" * (self._most_clients > 1)
+        raise InvalidInputError(
+            f"{arg.num_rounds} must be at most the number of clients, {clients}, got {num_rounds:,}"
+        )
+
+    def _counted(self, number: int) -> RoundTally:
+        return units(*self._histogram(number).finish(), self._itemless[number])
+
+    def _places(self, natural: Sequence[Any]) -> U64:
+        """Return the place in order of each round, which are numbered as they were met."""
+        places = np.zeros(max(1, len(natural)), np.uint64)
+        places[[self._labels[label] for label in natural]] = np.arange(len(natural))
+        return places
+
+    def _from_silos(
+        self, num_rounds: int, natural: Sequence[Any], individuals: bool
+    ) -> list[RoundTally]:
+        """Return the rounds of silos: the natural ones, or one that is drawn for each silo.
+
+        A silo without anybody takes part where clients without items do: which silos take part must
+        not depend on what anybody holds.
+        """
+        labels = in_order(self._silos)
+        if not self.is_natural and num_rounds > len(labels):
+            raise InvalidInputError(
+                f"{arg.num_rounds} must be at most the number of silos, {len(labels):,}, got"
+                f" {num_rounds:,}"
+            )
+        each = num_rounds if self.is_natural else 1
+        rounds = self._places(natural)
+        # A part of its own for each silo and each of its rounds: silo by silo, round by round.
+        places = np.array([self._silos[label] for label in labels]).argsort().astype(np.uint64)
+        parts = self._bounded(
+            len(labels) * each,
+            lambda numbers: (
+                places[(numbers >> _SILO_BITS).astype(np.intp)] * np.uint64(each)
+                + rounds[(numbers & np.uint64(2**32 - 1)).astype(np.intp)]
+            ),
+            individuals=individuals,
+            max_rounds=self._silos_per_person,
+            rounds_each=each,
+        )
+        parts = [part._replace(silo=place // each) for place, part in enumerate(parts)]
+        if self.is_natural:
+            own = [parts[round::each] for round in range(num_rounds)]
+        else:
+            drawn = self._rng.integers(0, num_rounds, len(labels))
+            own = [[parts[i] for i in np.flatnonzero(drawn == n)] for n in range(num_rounds)]
+        return [
+            tally_silos([part for part in silos if part.num_clients or self._keep_itemless])
+            for silos in own
+        ]
+
+    def _from_clients(self, num_rounds: int, places: U64, individuals: bool) -> list[RoundTally]:
+        """Return the rounds of named clients, each bounded to its items and rounds.
+
+        Args:
+            num_rounds: the number of rounds.
+            places: the place in order of each round, which are numbered as they were met.
+            individuals: also return the members of each round.
+        """
+        return self._bounded(
+            num_rounds,
+            lambda numbers: places[numbers.astype(np.intp)],
+            individuals=individuals,
+            max_rounds=self._max_rounds,
+            num_drawn=self._num_rounds,
+        )
+
+    def _bounded(
+        self,
+        num_rounds: int,
+        place_of: Callable[[U64], U64],
+        *,
+        individuals: bool,
+        max_rounds: int | None,
+        num_drawn: int | None = None,
+        rounds_each: int = 1,
+    ) -> list[RoundTally]:
+        """Return the rounds of named clients, each bounded to its items and rounds.
+
+        Args:
+            num_rounds: the number of rounds.
+            place_of: returns the places in order of rounds, which are numbered as they were met.
+            individuals: also return the members of each round.
+            max_rounds: the argument of `bound_clients`.
+            num_drawn: the number of rounds that each client's is drawn from; None: the rows name
+                them.
+            rounds_each: the argument of `bound_clients`.
+        """
+        keys = self._rng.integers(0, 2**64, 3, np.uint64)
+
+        # all rows of a client are in one bucket, so each bucket can be bounded by itself
+        def bound(rows: U64) -> Bounded:
+            for labels in rows[2:]:  # twice the round, and whether there is no item
+                labels[:] = place_of(labels >> np.uint64(1)) << np.uint64(1) | labels & np.uint64(1)
+            return bound_clients(
+                rows, self._max_items, keys, num_drawn, max_rounds, rounds_each=rounds_each
+            )
+
+        rounds = _Bucketed(num_rounds, has_members=individuals, has_names=num_drawn is None)
+        for bucket in self._pairs.map_buckets(bound):
+            rounds.add(bucket)
+            if self._sample is not None:
+                both = np.concatenate([self._sample, hashed_clients(bucket.clients)])
+                self._sample = np.sort(both)[:MOST_SAMPLED]
+        self.dropped = self.dropped._replace(over_max_items=rounds.draw)
+        return list(rounds.finish())
+
+    def _numbers(self, named: _Named) -> U64 | None:
+        """Return the number of each row's round, and of its silo; None where rows name neither."""
+        numbers = None
+        if named.rounds is not None:
+            numbers = _numbered(named.rounds, self._labels, "round", MAX_NATURAL_ROUNDS)
+        if named.silos is not None:
+            of_silos = _numbered(named.silos, self._silos, "silo", MAX_SILOS) << _SILO_BITS
+            numbers = of_silos if numbers is None else of_silos | numbers
+        return numbers
+
+
+def _check_counts_suffice(individuals: bool) -> None:
+    """Refuse to tell the members of rounds of which there are counts alone."""
+    if individuals:
+        raise InvalidInputError(
+            "this campaign needs the items of each client, and a merged tally has counts"
+            " alone: estimate the whole table in one place, or leave out what needs them (a"
+            " real secure sum; several items of a client with epsilon or tau; a plan with"
+            " epsilon)"
+        )
+
+
+def _number_of(batch: Batch) -> float:
+    """Return the number of clients that a batch stands for, if no row shares its client."""
+    counts = batch.counts
+    return len(batch.items) if counts is None else float(counts.sum(dtype=np.float64))
+
+
+def _check_clients(number: float) -> None:
+    if number > MAX_CLIENTS:
+        raise InvalidInputError(
+            f"the input has more than {MAX_CLIENTS:,} clients; split it, or scale the counts down"
+        )
+
+
+def _numbered(column: Any, known: dict[Any, int], what: str, most: int) -> U64:
+    """Return the number of each value of a column, in the order in which values were met."""
+    encoded = column.dictionary_encode()
+    numbers = [known.setdefault(label, len(known)) for label in encoded.dictionary.to_pylist()]
+    check_few(known, what, most)
+    labels: U64 = np.array(numbers, np.uint64)[encoded.indices.to_numpy()]
+    return labels
