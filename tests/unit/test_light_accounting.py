@@ -142,6 +142,17 @@ def test_epsilons_are_those_with_the_libraries_but_for_what_these_add(
     assert (with_them[known] <= at_less[known] + 1e-9 * scale[known]).all()
 
 
+def test_an_epsilon_has_a_margin_for_rounding_and_none_is_above_that_with_the_libraries(
+    alone: Any,
+) -> None:
+    def ask() -> float:
+        return gaussian.gaussian_curve(0.25, accounting.Method.ANALYTIC_GAUSSIAN).epsilon(1e-6)
+
+    found = light.get_epsilon_gaussian(4.0, 1e-6)
+    # searches err by 1e-10
+    assert found * (1 + 9e-9) < alone(ask) < ask() < found * (1 + 1.2e-8)
+
+
 def test_a_campaign_without_delta_costs_what_it_costs(alone: Any) -> None:
     events = [Event("geometric", 1, "zero-out", variance=v, encoding="histogram") for v in (1, 9)]
     assert alone(lambda: accounting.epsilon(events, 0.0)) == accounting.epsilon(events, 0.0)
