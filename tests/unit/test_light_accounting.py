@@ -363,6 +363,30 @@ def test_the_quick_sum_of_losses_is_that_of_dp_accounting(mu: float, number: int
     assert quick == exact and quick["_infinity_mass"] > 0
 
 
+def test_masses_far_apart_overflow_nothing() -> None:
+    places = np.array([-123.0, -63.0, -62.0, -60.0, -25.0, 0.0])
+    mass = np.array([1.6123996810923704e-07, 0.08030235417523286, 1.6253488996270067e-186])
+    tail = np.array([1.0356390216989232e-106, 0.9196974845847989, 4.816428200456984e-150])
+    few = light._Part(63, places, np.append(mass, tail), 1e-20, 3)
+    two = light._Part(
+        2, np.array([-11.0, 0.0]), np.array([0.6692907708252512, 0.3307092291747489]), 0.0, 2
+    )
+    step = 2.313303506943521e-05
+    epsilon = light.LossGrid(step, (few, two)).get_epsilon_for_delta(1e-12)
+    assert 0.0 < epsilon <= step * (3 * 63 + 2 * 2)
+
+
+def test_what_is_no_number_is_no_small_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An epsilon that cannot be computed is above every cap."""
+    half = light._Part(1, np.array([-2.0, 0.0]), np.array([0.5, 0.5]), 0.0, 8)
+    grid = light.LossGrid(0.5, (half,))
+    assert 0.0 < grid.get_epsilon_for_delta(1e-3) < math.inf
+    monkeypatch.setattr(
+        light.LossGrid, "_convolved", lambda *args: np.full(args[3] - args[2] + 1, math.nan)
+    )
+    assert grid.get_epsilon_for_delta(1e-3) == math.inf
+
+
 def test_a_mass_that_is_infinite_has_no_epsilon() -> None:
     part = light._Part(1, np.array([-2.0, -1.0, 0.0]), np.array([0.2, 0.3, 0.4]), 0.1, 1)
     grid = light.LossGrid(0.5, (part,))
