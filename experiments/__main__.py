@@ -45,6 +45,7 @@ from experiments import (
     shrinkage,
     silos,
     sizes,
+    streams,
     tradeoff,
     vectors,
 )
@@ -85,6 +86,7 @@ for module in (
     sizes,
     known,
     silos,
+    streams,
     hashing,
     poisoning,
     seeds,

@@ -7,9 +7,14 @@ How much they change is learned from all items together.
 
 An item has a rate: clients that a window is expected to hold. Its rate in the rest of the history
 has an unknown distribution G. Its rate in the window is the same, or the old one times a log-normal
-factor, or a new draw from G. Shares of these kinds and G are those of maximum likelihood, found by
-expectation-maximization. Counts are Poisson variables given rates, and values are counts with
-normal errors. The estimate is the mean of the window's count given both values.
+factor, or a new draw from a distribution H: where items jump, the window holds rates that are not
+in G. Shares of these kinds, G and H are found by expectation-maximization: they make the values
+likeliest. Counts are Poisson variables given rates, and values are counts with normal errors. The
+estimate is the mean of the window's count given both values.
+
+The shares of the kinds are learned for each class of old rates. What is rare has values that do not
+tell one kind from another. If all items had the same shares, the many rare ones would keep these
+where learning starts, whatever the others say.
 
 Light items' values are counted in a table, by the values over their standard deviations and by the
 size of these. The likelihood of two values given two rates is a product, so that a step of learning
@@ -37,7 +42,10 @@ _MOST_RATES = 160
 _LEAST_RATE = 0.02  # clients; smaller rates than this share of a client are as good as 0
 _FACTORS = (0.3, 1.0)  # standard deviations of the logarithms of the changes
 _CHANGED = 0.05  # the share of items that changes, from which learning starts
-_STEPS, _ALONE_STEPS = 12, 30  # of expectation-maximization
+# Of old rates, between classes that have shares of their own, in the window's standard deviations.
+_EDGES = np.array([0.5, 1.0, 2.0, 4.0])
+_ALIKE = 2.0  # items in each class with the shares from which learning starts
+_STEPS = 30  # of expectation-maximization
 _POISSON = 30.0  # rates and counts up to which a count is no normal variable
 _WIDE = 5.0  # clients: errors with such a deviation hide that
 # Relative changes of heavy items, as standard deviations, and the shares that learning starts with.
@@ -67,8 +75,9 @@ class Rates(NamedTuple):
     Attributes:
         rates: float64 [k], rising from 0.
         old: float64 [k], G: the shares of the rates in the rest of the history.
-        kinds: float64 [4], the shares of items of the same rate, of those that changed by a small
-            and by a large factor, and of those with a new rate.
+        kinds: float64 [5, 4], for each class of old rates, from small ones on, the shares of items
+            of the same rate, of those that changed by a small and by a large factor, and of those
+            with a new rate.
         joint: float64 [k, k], the probability of an old rate and one in the window.
     """
 
@@ -139,6 +148,7 @@ class _Table:
 
     Attributes:
         rates: float64 [k], clients a window.
+        classes: int64 [k], the classes of the rates, by `_EDGES`.
         now: float64 [scales, values, k], of the window's values, per standard deviation.
         counts: float64 like `now`, the mean count given the value and the rate.
         before: float64 [scales, values, k], of the values of the rest.
@@ -154,6 +164,7 @@ class _Table:
         theirs = stddev * float(np.median(rest.stddev / window.stddev))
         a = rest.clients / window.clients
         self.rates = _rates(stddev, theirs / a)
+        self.classes = np.searchsorted(_EDGES * stddev.mean(), self.rates)
         self.now, self.counts = _window_likelihood(stddev, self.rates)
         values = _Z * theirs[:, None] / a
         square = theirs[:, None, None] ** 2 / a**2 + self.rates / a
@@ -258,11 +269,19 @@ def _kernels(rates: F64) -> list[F64]:
     return found
 
 
-def _joint(old: F64, kinds: F64, moves: list[F64]) -> list[F64]:
-    """Return the probabilities of each kind and two rates: float64 [k, k] each."""
+def _joint(old: F64, new: F64, kinds: F64, moves: list[F64]) -> list[F64]:
+    """Return the probabilities of each kind and two rates: float64 [k, k] each.
+
+    Args:
+        old: float64 [k], G.
+        new: float64 [k], H.
+        kinds: float64 [k, 4], the shares of the kinds given the old rate.
+        moves: the window's rate given the old one, of all kinds but the last.
+    """
+    shares = (kinds * old[:, None]).T[..., None]
     return [
-        *(share * old[:, None] * move for share, move in zip(kinds[:-1], moves, strict=True)),
-        kinds[-1] * np.outer(old, old),
+        *(share * move for share, move in zip(shares[:-1], moves, strict=True)),
+        shares[-1] * new,
     ]
 
 
@@ -273,23 +292,28 @@ def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
     """
     moves = _kernels(table.rates)
     size = len(table.rates)
-    old = np.full(size, 1.0 / size)
-    kinds = np.append(1.0 - _CHANGED, np.full(len(moves), _CHANGED / len(moves)))
+    old = new = np.full(size, 1.0 / size)
+    start = np.append(1.0 - _CHANGED, np.full(len(moves), _CHANGED / len(moves)))
+    kinds = np.tile(start, (len(_EDGES) + 1, 1))
     before = np.swapaxes(table.before, 1, 2)
-    number = max(float(seen.sum()), 1.0)
     for _ in range(_STEPS):
-        parts = _joint(old, kinds, moves)
+        parts = _joint(old, new, kinds[table.classes], moves)
         total = table.now @ np.sum(parts, axis=0).T @ before + _TINY
         # [old rate, rate in the window]: what each pair gets of all items
         given = np.einsum(
             "sjk,sjm->km", table.before, np.swapaxes(seen / total, 1, 2) @ table.now, optimize=True
         )
         taken = [part * given for part in parts]
-        old = np.sum(taken, axis=(0, 2)) + taken[-1].sum(axis=0) + _TINY
+        by_kind = np.stack([part.sum(axis=1) for part in taken], axis=1)
+        old = by_kind.sum(axis=1) + _TINY
         old /= old.sum()
-        kinds = np.maximum([part.sum() / number for part in taken], 1e-6)
-        kinds /= kinds.sum()
-    joint: F64 = np.sum(_joint(old, kinds, moves), axis=0)
+        # One further item, like the old ones: unseen rates are rare, but not impossible.
+        new = taken[-1].sum(axis=0) + old
+        new /= new.sum()
+        kinds = np.tile(_ALIKE * start, (len(kinds), 1))
+        np.add.at(kinds, table.classes, by_kind)
+        kinds /= kinds.sum(axis=1, keepdims=True)
+    joint: F64 = np.sum(_joint(old, new, kinds[table.classes], moves), axis=0)
     total = table.now @ joint.T @ before
     theirs = (table.before @ old)[:, None, :]
     gained = np.log(total + _TINY) - np.log(theirs + _TINY)
@@ -300,7 +324,7 @@ def _alone(table: _Table, seen: F64) -> float:
     """Return the logarithm of the likelihood of the window's values under a prior of their own."""
     mine = seen.sum(axis=2)
     weights = np.full(len(table.rates), 1.0 / len(table.rates))
-    for _ in range(_ALONE_STEPS):
+    for _ in range(_STEPS):
         total = table.now @ weights + _TINY
         weights = weights * np.einsum("si,sik->k", mine / total, table.now)
         weights /= max(weights.sum(), _TINY)
