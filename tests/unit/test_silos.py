@@ -29,10 +29,10 @@ from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.plan.campaign import Campaign, predict_linf
 from fedtally.plan.costs import REFERENCE
 from fedtally.plan.fleet import for_fleet
 from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.predictor import Predictor, predict_linf
 from fedtally.plan.proposal import Proposal
 from fedtally.plan.proposal import propose as propose_plan
 from fedtally.plan.request import Request
@@ -728,7 +728,7 @@ def test_noise_on_the_number_of_people_is_in_the_predicted_error() -> None:
     shares = (heavy * people + draws[0] / math.sqrt(16)) / (people + draws[1])
     found = float(np.quantile(np.abs(shares - heavy), 0.9))
     linf = predict_linf(plan, known, "joint", 0.1, expected=people)
-    bare = replace(Campaign.from_plan(plan, "joint"), num_clients=people)
+    bare = replace(Predictor.from_plan(plan, "joint"), num_clients=people)
     assert bare.linf(known, 0.1, 16, 64) < 0.5 * found
     assert 0.97 * found <= linf <= 1.3 * found
 

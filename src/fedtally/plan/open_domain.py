@@ -24,12 +24,12 @@ from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import MAX_CLIENTS, Plan
-from fedtally.plan.campaign import Campaign, predict_linf
 from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design
 from fedtally.plan.fleet import check_even_rounds, for_fleet
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.names import NAME_LENGTH, SPARE, Names, Speller, predict
 from fedtally.plan.paper import Size
+from fedtally.plan.predictor import Predictor, predict_linf
 from fedtally.plan.proposal import Proposal
 from fedtally.plan.rare_names import WARNED, RareNames, of_plan
 from fedtally.plan.request import CampaignSpec
@@ -411,8 +411,8 @@ class Search:
         if guess.risk == 2 and not self.allow_rare_names:
             return None
         plan, tau = design.plan(), self._tau
-        campaign = replace(Campaign.from_plan(plan, OPEN), num_clients=design.expected)
-        found = self._exact_width(campaign, rows, width, design.tau_of_sketch(self.law))
+        predictor = replace(Predictor.from_plan(plan, OPEN), num_clients=design.expected)
+        found = self._exact_width(predictor, rows, width, design.tau_of_sketch(self.law))
         speller = Speller.of(plan, self.law, design.expected)
         columns = speller.width(2 * tau, min(self.name_length, self.domain.max_length))
         if found is None or columns is None:
@@ -438,12 +438,12 @@ class Search:
         """Return the names that a plan of this target is predicted to read."""
         return predict(plan, self.law, 2 * self._tau, self.name_length, draft.expected)
 
-    def _exact_width(self, campaign: Campaign, rows: int, guess: int, tau: float) -> int | None:
+    def _exact_width(self, predictor: Predictor, rows: int, guess: int, tau: float) -> int | None:
         """Return the width with which the finder keeps tau by the error model, and spare."""
         planned = self.spec.failure_probability * RISK
 
         def keeps(width: int) -> bool:
-            return all(one <= planned for one in campaign.failures(self.law, tau, rows, width))
+            return all(one <= planned for one in predictor.failures(self.law, tau, rows, width))
 
         found = least(
             lambda width: keeps(math.ceil(width)),

@@ -23,11 +23,11 @@ from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan, Target, encodings
 from fedtally.plan import names as open_names
-from fedtally.plan.campaign import predict_linf
 from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design, fit_existing
 from fedtally.plan.names import Names
 from fedtally.plan.open_domain import Search
 from fedtally.plan.paper import Size
+from fedtally.plan.predictor import predict_linf
 from fedtally.plan.search import for_bytes, usual_schedule
 from fedtally.plan.secure_sum import Keys
 from fedtally.plan.seeds import with_even_seed
