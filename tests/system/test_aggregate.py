@@ -21,8 +21,8 @@ pytest.importorskip("starlette")
 httpx = pytest.importorskip("httpx")
 
 from aggregate_world import NOW, PEOPLE, SIDES, STRANGER, World, certificate, made, plan_of
-from fedtally.result import Result
 
+from fedtally.answer.result import Result
 from fedtally.campaign.aggregate import AggregateFolder, landed_name
 from fedtally.campaign.closings import Closings, Schedule
 from fedtally.campaign.server import RejectedSumError

@@ -142,6 +142,17 @@ def test_epsilons_are_those_with_the_libraries_but_for_what_these_add(
     assert (with_them[known] <= at_less[known] + 1e-9 * scale[known]).all()
 
 
+def test_an_epsilon_has_a_margin_for_rounding_and_none_is_above_that_with_the_libraries(
+    alone: Any,
+) -> None:
+    def ask() -> float:
+        return gaussian.gaussian_curve(0.25, accounting.Method.ANALYTIC_GAUSSIAN).epsilon(1e-6)
+
+    found = light.get_epsilon_gaussian(4.0, 1e-6)
+    # searches err by 1e-10
+    assert found * (1 + 9e-9) < alone(ask) < ask() < found * (1 + 1.2e-8)
+
+
 def test_a_campaign_without_delta_costs_what_it_costs(alone: Any) -> None:
     events = [Event("geometric", 1, "zero-out", variance=v, encoding="histogram") for v in (1, 9)]
     assert alone(lambda: accounting.epsilon(events, 0.0)) == accounting.epsilon(events, 0.0)
@@ -350,6 +361,30 @@ def test_the_quick_sum_of_losses_is_that_of_dp_accounting(mu: float, number: int
     quick, exact = vars(library.self_composed(one, number)), vars(one.self_compose(number))
     np.testing.assert_array_equal(quick.pop("_probs"), exact.pop("_probs"))
     assert quick == exact and quick["_infinity_mass"] > 0
+
+
+def test_masses_far_apart_overflow_nothing() -> None:
+    places = np.array([-123.0, -63.0, -62.0, -60.0, -25.0, 0.0])
+    mass = np.array([1.6123996810923704e-07, 0.08030235417523286, 1.6253488996270067e-186])
+    tail = np.array([1.0356390216989232e-106, 0.9196974845847989, 4.816428200456984e-150])
+    few = light._Part(63, places, np.append(mass, tail), 1e-20, 3)
+    two = light._Part(
+        2, np.array([-11.0, 0.0]), np.array([0.6692907708252512, 0.3307092291747489]), 0.0, 2
+    )
+    step = 2.313303506943521e-05
+    epsilon = light.LossGrid(step, (few, two)).get_epsilon_for_delta(1e-12)
+    assert 0.0 < epsilon <= step * (3 * 63 + 2 * 2)
+
+
+def test_what_is_no_number_is_no_small_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An epsilon that cannot be computed is above every cap."""
+    half = light._Part(1, np.array([-2.0, 0.0]), np.array([0.5, 0.5]), 0.0, 8)
+    grid = light.LossGrid(0.5, (half,))
+    assert 0.0 < grid.get_epsilon_for_delta(1e-3) < math.inf
+    monkeypatch.setattr(
+        light.LossGrid, "_convolved", lambda *args: np.full(args[3] - args[2] + 1, math.nan)
+    )
+    assert grid.get_epsilon_for_delta(1e-3) == math.inf
 
 
 def test_a_mass_that_is_infinite_has_no_epsilon() -> None:

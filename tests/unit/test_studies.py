@@ -383,6 +383,17 @@ def test_itemless_clients_of_a_private_plan_stay_itemless() -> None:
     assert "20 of 60 rows skipped: no item" in found.warnings
 
 
+def test_a_trial_of_a_private_plan_does_not_tell_how_many_rows_lack_an_item() -> None:
+    """What it says of clients of whom a third has no item, it says of those that all have one."""
+    privacy = propose(epsilon=10.0, delta=1e-6, rows=5, width=50, not_private=True)
+    for plan, is_told in ((a_plan(50, 60, privacy=privacy), False), (a_plan(50, 40), True)):
+        said = [
+            tried(plan, from_items(items), repeats=1, domain=IntegerRange(1, SIZE)).warnings
+            for items in ([7] * 40 + [None] * 20, [7] * 60)
+        ]
+        assert (said[0] != said[1]) == is_told
+
+
 @pytest.mark.parametrize(
     ("secure_sum", "trust", "each"),
     [("ideal", None, 2), ("secagg", "central", 2), ("secagg", None, None), ("two-server", None, 4)],

@@ -295,8 +295,10 @@ class LossGrid:
             return math.inf
         tilt = self._tilt_for(math.log(left))
         highest = sum(part.number * part.highest for part in self.parts)
-        above = self._above_mean(tilt, left * math.exp(-tilt.log_scale))
-        return max(0.0, self.step * (highest + tilt.mean) + above)
+        # a smaller delta has no smaller epsilon: so what would overflow is cut
+        share = math.exp(min(math.log(left) - tilt.log_scale, _OVERFLOWS))
+        epsilon = self.step * (highest + tilt.mean) + self._above_mean(tilt, share)
+        return math.inf if math.isnan(epsilon) else max(0.0, epsilon)
 
     def _tilted(self, order: float) -> _Tilt:
         log_sum = mean = variance = 0.0
@@ -339,10 +341,10 @@ class LossGrid:
         upper = beyond + np.append(0.0, np.cumsum(mass))
         lower = np.append(0.0, np.cumsum(mass * np.exp(-losses[:-1])))
         # epsilon is about the mean or less: of larger ones a bound is enough where e^loss overflows
-        is_more = upper - lower * np.exp(np.minimum(losses, _OVERFLOWS)) > delta
-        if not is_more.any():
+        is_enough = upper - lower * np.exp(np.minimum(losses, _OVERFLOWS)) <= delta
+        if is_enough.all():
             return float(losses[-1])
-        place = int(np.argmax(is_more))  # epsilon lies between this loss and the one above
+        place = int(np.argmin(is_enough))  # epsilon lies between this loss and the one above
         return math.log((upper[place] - delta) / lower[place])
 
     def _window(self, tilt: _Tilt) -> tuple[int, int, float]:

