@@ -143,7 +143,7 @@ def test_sizes_are_judged_by_the_least_that_does_and_by_success(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     chosen = Size("model", 8, 3, None)
-    monkeypatch.setattr(sizes.planner, "size_by_model", lambda *args, **options: chosen)
+    monkeypatch.setattr(sizes, "size_by_model", lambda *args, **options: chosen)
     task = sizes.Task("1.1", "hybrid", 0.004, 100, 20_000, 0, 2, 0)
     [row] = sizes.measure(task)
     assert (row["joint"], row["belief"]) == ("8x3", "8x3")

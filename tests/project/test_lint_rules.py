@@ -26,9 +26,9 @@ MAY_USE_NUMPY_RANDOM = {
     "studies/audit_clients.py",
     "studies/audit_evidence.py",
     "simulation/cohorts.py",
-    "simulation/open_size.py",
+    "simulation/pilot_clients.py",
     "studies/dependence_checks.py",
-    "simulation/run.py",
+    "simulation/round_tally.py",
     "studies/noise_checks.py",
     "simulation/sizing.py",
     "simulation/randomness.py",
@@ -54,7 +54,7 @@ MAY_TAKE_BYTES = {
     "plan/trials.py": 1,  # the public seed of hashes that the planner tries
 }
 MAY_DRAW_FROM_A_LAW = {
-    "simulation/row_counts.py": 1,  # how many of an item's clients are in which round
+    "simulation/round_tally.py": 1,  # how many of an item's clients are in which round
     "plan/trials.py": 2,  # clients and noise of campaigns that the planner runs for itself
     "recovery/decoders/joint/joint_intervals.py": 1,  # a bootstrap of counts
     "recovery/decoders/joint/joint.py": 1,  # probes of a linear fit

@@ -329,16 +329,16 @@ def test_clients_of_several_rows_take_part_with_zeros() -> None:
 def test_nothing_printed_tells_what_clients_hold() -> None:
     """All but the estimates is the same, whether a client holds a candidate, something else or
     nothing."""
-    documents = []
+    told = []
     for item in (1, 99, None):
         result = estimate([*ITEMS, item], rows=7)
         found = documents.of_result(result, [])
         for name in ("timings", "intervals"):
             del found[name]
         del found["plan"]["fingerprint"]  # of the seed
-        documents.append(found)
+        told.append(found)
         assert "dropped" not in plain(answer(result, []))
-    assert documents[0] == documents[1] == documents[2]
+    assert told[0] == told[1] == told[2]
     assert estimate([*ITEMS, 99]).missing == estimate([*ITEMS, None]).missing == 0
 
 

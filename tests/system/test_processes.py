@@ -126,7 +126,7 @@ class Machine:
         process.join()
         assert process.exitcode == -signal.SIGKILL  # it lived until now
 
-    def campaign(self, plan: Plan) -> Path:
+    def campaign(self, plan: Plan, phase: int) -> Path:
         """Make the folder of a campaign by the command."""
         place = self.folder / f"campaign{plan.seed[0]}"
         plan.save(self.folder / "plan.toml")
@@ -140,7 +140,7 @@ class Machine:
         if plan.privacy is not None:
             given["--ledger"] = "books.db"
         files = [text for name, file in given.items() for text in (name, str(self.folder / file))]
-        waits = "--gather 8 --phase 4 --session 120 --bench 1".split()  # noqa: SIM905
+        waits = f"--gather 8 --phase {phase} --session 120 --bench 1".split()
         assert run(["campaign", "init", str(place), *files, *waits]) == 0
         return place
 
@@ -165,7 +165,7 @@ def test_agents_may_be_killed_in_every_phase(
         machine.start_warm(number)
     shutil.copyfile(machine.place(0) / "record" / "record.db", machine.folder / "copy")
     for victim, (plan, phase) in enumerate(zip(campaigns, ASKED, strict=True)):
-        place = machine.campaign(plan)
+        place = machine.campaign(plan, phase=4)
         command = [sys.executable, "-c", START, "campaign", "run", str(place)]
         with subprocess.Popen(
             [*command, "--agents", str(machine.sockets), "--wait", "30"],
@@ -209,9 +209,12 @@ def take_bare_plans(place: Path, socket: Path) -> None:
     )
 
 
-def carried(machine: Machine, plan: Plan) -> int:
-    """Run a campaign with an agent and clients in memory; return how many are in its sum."""
-    place = machine.campaign(plan)
+def carried(machine: Machine, plan: Plan, phase: int = 4) -> int:
+    """Run a campaign with an agent and clients in memory; return how many are in its sum.
+
+    A phase, seconds, is short where somebody does not answer.
+    """
+    place = machine.campaign(plan, phase)
     with listening_in_a_thread(machine.sockets, [Person(plan, i) for i in range(AGENTS - 1)]):
         given = ["--agents", str(machine.sockets), "--wait", "20"]
         assert run(["campaign", "run", str(place), *given]) == 0
@@ -308,7 +311,7 @@ def test_an_agent_of_another_user_without_a_network_takes_part() -> None:
         machine.start(number, within=(*ALONE, "--clear-groups"))
         try:
             (machine.sockets / f"p{number}.sock").symlink_to(place / "run" / "agent.sock")
-            assert carried(machine, plan) == AGENTS, (place / "log").read_text()
+            assert carried(machine, plan, phase=20) == AGENTS, (place / "log").read_text()
             networks = [
                 os.readlink(f"/proc/{process}/ns/net")
                 for process in ("self", machine.processes[number].pid)

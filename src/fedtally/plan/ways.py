@@ -121,7 +121,7 @@ def ways_to_meet(
         keeps: whether a plan can be made of another design; by default what looks enough is one.
     """
     looked = _Looked(design, frequencies, keeps)
-    for found in (looked.tau, looked.epsilon, looked.clients, looked.cohort, looked.bytes):
+    for found in (looked.tau, looked.epsilon, looked.clients, looked.cohort, looked.upload):
         way = found()
         if way is not None:
             yield way
@@ -197,7 +197,7 @@ class _Looked:
             return None
         return Way.of("cohort", value, f"cohorts of up to {{:,}} ({opt.max_cohort})")
 
-    def bytes(self) -> Way | None:
+    def upload(self) -> Way | None:
         """Return the fewest bytes."""
         spec = self.design.spec
         if spec.max_bytes is None or spec.encoding is Encoding.HISTOGRAM:

@@ -28,6 +28,7 @@ BACKLOG = 2048
 KEEP_SECONDS = 75  # nginx closes idle connections to this process after 60 seconds
 CLOSE_SECONDS = 5  # at the end, for responses that are on their way
 LOOPBACK = "127.0.0.1"
+_LOOK_SECONDS = 0.1  # between looks for connections that idle, at the end
 _MOST_PORT = 65_535
 
 new_event_loop = uvloop.new_event_loop
@@ -182,16 +183,27 @@ class _Server(uvicorn.Server):
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End; a connection that idles is closed at once.
+        """End; a connection that idles is closed at once, also one that idles from now on.
 
         Whoever closes TLS waits for the word of the other end, and a client that asks nothing just
         then does not listen for it.
         """
-        found: Iterable[Any] = self.server_state.connections  # all of httptools
-        for one in list(found) if self.config.ssl else ():
-            if one.cycle is None or one.cycle.response_complete:
-                one.transport.abort()
-        await super().shutdown(sockets)
+        closing = asyncio.create_task(self._close_idle()) if self.config.ssl else None
+        try:
+            await super().shutdown(sockets)
+        finally:
+            if closing is not None:
+                closing.cancel()
+
+    async def _close_idle(self) -> None:
+        while True:
+            found: Iterable[Any] = self.server_state.connections  # all of httptools
+            for one in list(found):
+                is_idle = one.cycle is None or one.cycle.response_complete
+                # of a response that was just written nothing may be lost
+                if is_idle and not one.transport.get_write_buffer_size():
+                    one.transport.abort()
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 @asynccontextmanager
