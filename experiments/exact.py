@@ -24,8 +24,8 @@ import numpy as np
 
 from experiments import options, rounds, study
 from fedtally.domain import IntegerRange
-from fedtally.plan.campaign import SURE, Campaign
 from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.predictor import SURE, Predictor
 from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
@@ -70,10 +70,10 @@ def begins(cell: Cell) -> int:
     """
     sizes = cell.round_sizes
     schedule = "hybrid" if cell.batches > 1 else "shared"
-    campaign = Campaign(sum(sizes), schedule, cell.batches, round_sizes=sizes)
+    predictor = Predictor(sum(sizes), schedule, cell.batches, round_sizes=sizes)
     known = Frequencies.from_frequencies(cell.frequencies, CANDIDATES)
     width = 20 * cell.items // cell.rows
-    while width > 2 and campaign.predicted(known, cell.rows, width - 1).scale == 0.0:
+    while width > 2 and predictor.predicted(known, cell.rows, width - 1).scale == 0.0:
         width -= 1
     return width
 

@@ -34,9 +34,9 @@ import numpy as np
 from experiments import options, rounds, study, theory
 from experiments.study import Row
 from fedtally.errors import InvalidInputError
-from fedtally.plan.campaign import Campaign
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.paper import width_oracle
+from fedtally.plan.predictor import Predictor
 from fedtally.plan.sizes import size_by_model
 from fedtally.sketch import Schedule, SketchSpec
 from fedtally.sources.synthetic import frequencies
@@ -122,9 +122,9 @@ def measure(task: Task) -> list[Row]:
     law = Frequencies.from_frequencies(known, task.size)
     found = {"oracle": width_oracle(known, task.tau, num_clients=clients)}
     for recovery in ("median", "joint"):
-        campaign = Campaign(clients, recovery=recovery)
+        predictor = Predictor(clients, recovery=recovery)
         found[recovery] = size_by_model(
-            law, task.tau, campaign, p=P, rows=task.rows, margin=1.0, risk=1.0
+            law, task.tau, predictor, p=P, rows=task.rows, margin=1.0, risk=1.0
         ).width
     growth = theory.width_growth(member.family, task.tau, member.exponent)
     same: Row = {"family": task.name, "tau": task.tau, "clients": clients, "size": task.size}

@@ -49,10 +49,10 @@ from experiments.populations import Population
 from experiments.study import Row, describe
 from fedtally.domain import IntegerRange
 from fedtally.plan import paper
-from fedtally.plan.campaign import Campaign
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.frequencies.pilot import Pilot
 from fedtally.plan.paper import Size
+from fedtally.plan.predictor import Predictor
 from fedtally.plan.sizes import size_by_model
 from fedtally.sketch import Schedule, SketchSpec
 
@@ -117,7 +117,7 @@ def choose(task: Task, law: rounds.F64, rng: np.random.Generator) -> dict[str, S
 
     def by_model(decoder: str, rows: int | None) -> Size:
         return size_by_model(
-            known, task.tau, Campaign(task.clients, recovery=decoder), p=P, rows=rows
+            known, task.tau, Predictor(task.clients, recovery=decoder), p=P, rows=rows
         )
 
     clients, rows = task.clients, task.rows

@@ -30,8 +30,8 @@ from experiments import limit, options, output, planner, rounds, study
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.plan.campaign import Campaign
 from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.predictor import Predictor
 from fedtally.plan.proposal import propose
 from fedtally.plan.request import Request
 from fedtally.recovery.decoders.belief.belief import BeliefDecoder
@@ -174,7 +174,7 @@ def errors(cell: Cell, plan: Plan, number: int) -> tuple[float, float, bool]:
     chance = rng.permutation(law(cell.actual, cell.size, cell.data))
     people = rng.multinomial(cell.clients, np.full(plan.num_rounds, 1 / plan.num_rounds))
     spec = SketchSpec(plan.rows, plan.width, plan.schedule, plan.num_rounds, rng.bytes(32))
-    scale = Campaign.from_plan(plan, "joint").noise_of(plan.rows)
+    scale = Predictor.from_plan(plan, "joint").noise_of(plan.rows)
     truth, sketches = np.zeros(cell.size, np.int64), []
     for one, clients in enumerate(people.tolist()):
         held = (

@@ -34,10 +34,10 @@ from scipy.stats import binom
 from experiments import options, output, recovery, rounds
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.plan.campaign import Campaign
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.frequencies.pilot import Pilot
 from fedtally.plan.paper import Size, minimax, two_phase
+from fedtally.plan.predictor import Predictor
 from fedtally.plan.sizes import size_by_model
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoders.median.median import MedianDecoder
@@ -77,9 +77,9 @@ class Cell(NamedTuple):
         return IntegerRange(rounds.FIRST_ID, len(self.law))
 
     @property
-    def campaign(self) -> Campaign:
+    def predictor(self) -> Predictor:
         """What the planner is told."""
-        return Campaign(self.clients, recovery=self.recovery)
+        return Predictor(self.clients, recovery=self.recovery)
 
     def sketch(
         self, spec: SketchSpec, clients: int, rng: np.random.Generator
@@ -181,8 +181,8 @@ def choose(cell: Cell, seed: int) -> Choice:
     rng = np.random.default_rng((1, seed))
     sketch, _ = cell.sketch(cell.pilot.spec(rng.bytes(32)), cell.pilot.clients(cell.clients), rng)
     law = Frequencies.from_pilot([sketch], cell.domain)
-    chosen = size_by_model(law, cell.tau, cell.campaign, p=P, rows=cell.rows)
-    bare = size_by_model(law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0)
+    chosen = size_by_model(law, cell.tau, cell.predictor, p=P, rows=cell.rows)
+    bare = size_by_model(law, cell.tau, cell.predictor, p=P, rows=chosen.rows, margin=1.0, risk=1.0)
     paper = two_phase(sketch, cell.domain, cell.tau, num_clients=cell.clients, p=P, rows=cell.rows)
     return Choice(chosen, bare, paper, law.hardness(cell.tau), law.uncertainty(cell.tau))
 
@@ -201,7 +201,9 @@ def measure(cell: Cell, work: Work) -> dict[str, object]:
     choices = [choose(cell, seed) for seed in range(work.pilots)]
     chosen = median([choice.model for choice in choices])
     law = Frequencies.from_frequencies(cell.law)
-    known = size_by_model(law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0)
+    known = size_by_model(
+        law, cell.tau, cell.predictor, p=P, rows=chosen.rows, margin=1.0, risk=1.0
+    )
     least = cell.least_width(chosen.rows, known.width, work.draws)
     worst = minimax(cell.tau, num_clients=cell.clients, domain_size=len(cell.law), rows=cell.rows)
     cells = chosen.rows * least

@@ -26,8 +26,8 @@ from experiments import options, recovery, rounds, study
 from experiments.limit import population
 from experiments.planner import GRID, P, keeps
 from fedtally.domain import IntegerRange
-from fedtally.plan.campaign import Campaign
 from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.predictor import Predictor
 from fedtally.plan.sizes import size_by_model
 from fedtally.recovery.decoders.belief.belief import BeliefDecoder
 from fedtally.sketch import Schedule, SketchSpec
@@ -108,7 +108,7 @@ def measure(task: Task) -> list[study.Row]:
         size_by_model(
             known,
             task.tau,
-            Campaign(task.clients, task.schedule, recovery.ROUNDS, recovery=decoder),
+            Predictor(task.clients, task.schedule, recovery.ROUNDS, recovery=decoder),
             p=P,
         )
         for decoder in ("belief", "joint")

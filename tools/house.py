@@ -810,7 +810,6 @@ CAMPAIGN = frozenset(
         ("plan/plan.py", "Plan"),
         ("plan/privacy.py", "Privacy"),
         ("plan/request.py", "CampaignSpec"),
-        ("plan/secure_sum.py", "resolve"),
         ("privacy/config.py", "propose"),
         ("privacy/guarantee_text.py", "Dict"),
         ("answer/saving.py", "Dict"),

@@ -173,7 +173,8 @@ def requests(number: int, seed: int) -> list[list[str]]:
         options, kind = _Drawn(rng), rng.choice(kinds)
         kind(options)
         name = "estimate" if kind is _estimate else "plan"
-        ends = ["--seed", "1", "--threads", "1"]
+        # what takes long is named on stderr by the seconds that passed, also before an error
+        ends = ["--seed", "1", "--threads", "1", "--quiet"]
         if name == "plan":
             ends += ["-o", _PLAN, *rng.choice(([], [], ["--details"], ["--json"]))]
         drawn.append([name, *options.words, *ends])

@@ -41,8 +41,8 @@ def planned(name: str) -> Plan:
     spec = Request(**{"epsilon": 2.0, "secure_sum": "ideal", **asked}).resolve(
         silos=Silos(2000, each)
     )
-    draft = for_fleet(spec, IntegerRange(1, 50), silos, bytes(32))
-    return draft.with_size(draft.example, 3, 320).plan()
+    design = for_fleet(spec, IntegerRange(1, 50), silos, bytes(32))
+    return design.with_size(design.example, 3, 320).plan()
 
 
 def audited(name: str, **changed: Any) -> AuditResult:
@@ -68,8 +68,8 @@ def test_what_silos_release_has_the_noise_of_their_plan(name: str) -> None:
 
 def test_silos_that_drop_out_take_their_people_along() -> None:
     spec = Request(epsilon=2.0, secure_sum="secagg", max_dropout=0.2).resolve(silos=Silos(2000))
-    draft = for_fleet(spec, IntegerRange(1, 50), 10, bytes(32))
-    found = run(Audit(draft.with_size(draft.example, 3, 320).plan(), dropout=0.1, campaigns=10))
+    design = for_fleet(spec, IntegerRange(1, 50), 10, bytes(32))
+    found = run(Audit(design.with_size(design.example, 3, 320).plan(), dropout=0.1, campaigns=10))
     assert found.passed, found.failures
 
 
@@ -144,6 +144,6 @@ def test_people_in_too_many_silos_are_seen(name: str, monkeypatch: pytest.Monkey
 
 def test_silos_that_no_audit_can_fill() -> None:
     spec = Request(epsilon=0.1).resolve(silos=Silos(5))
-    draft = for_fleet(spec, IntegerRange(1, 50), 6, bytes(32))
+    design = for_fleet(spec, IntegerRange(1, 50), 6, bytes(32))
     with pytest.raises(InvalidInputError, match="silos of 5 people are too small for an audit"):
-        run(Audit(draft.with_size(draft.example, 3, 320).plan()))
+        run(Audit(design.with_size(design.example, 3, 320).plan()))

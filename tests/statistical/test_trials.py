@@ -11,8 +11,8 @@ from scipy.special import ndtri
 
 from fedtally.domain import IntegerRange
 from fedtally.plan import trials
-from fedtally.plan.campaign import Campaign
 from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.predictor import Predictor
 from fedtally.plan.sizes import size_by_model
 from fedtally.plan.trials import MOST_CELLS, Trials
 from fedtally.recovery.decoders.belief.belief import FEWEST_CELLS
@@ -138,17 +138,17 @@ def test_no_more_campaigns_are_run_than_are_needed(
 
 def test_campaigns_are_run_for_small_sketches_of_one_batch():
     distribution = Frequencies.from_frequencies(zipf(1.5))
-    campaign = Campaign(CLIENTS, "shared", 4, noise=lambda rows: 2.0 * rows)
-    found = campaign.trials(distribution, 7, 21)
+    predictor = Predictor(CLIENTS, "shared", 4, noise=lambda rows: 2.0 * rows)
+    found = predictor.trials(distribution, 7, 21)
     assert found is not None and found.noise == 28.0
-    assert campaign.trials(distribution, 7, 22) is None
-    assert Campaign(CLIENTS, "hybrid", 4).trials(distribution, 7, 3) is None
-    assert Campaign(CLIENTS, "batched:1", 4).trials(distribution, 7, 3) is not None
+    assert predictor.trials(distribution, 7, 22) is None
+    assert Predictor(CLIENTS, "hybrid", 4).trials(distribution, 7, 3) is None
+    assert Predictor(CLIENTS, "batched:1", 4).trials(distribution, 7, 3) is not None
     # What is too rare for a hundred campaigns to show is predicted.
-    assert campaign.linf(distribution, 0.01, 7, 10) == campaign.modelled_linf(
+    assert predictor.linf(distribution, 0.01, 7, 10) == predictor.modelled_linf(
         distribution, 0.01, 7, 10
     )
-    assert campaign.linf(distribution, 0.05, 7, 10) == found.of(
+    assert predictor.linf(distribution, 0.05, 7, 10) == found.of(
         distribution, CLIENTS, "joint", 28.0, 7, 10
     ).linf(0.05, 100)
 
@@ -157,9 +157,9 @@ def test_joint_recovery_is_tried_for_belief_propagation():
     """A sketch that is tried has too few cells for messages, so that joint recovery answers."""
     assert MOST_CELLS < FEWEST_CELLS
     distribution = Frequencies.from_frequencies(zipf(1.1, 1000))
-    campaign = Campaign(CLIENTS * 10, recovery="belief")
-    assert campaign.trials(distribution, 10, 14).recovery == "joint"
-    assert replace(campaign, recovery="median").trials(distribution, 10, 14).recovery == "median"
+    predictor = Predictor(CLIENTS * 10, recovery="belief")
+    assert predictor.trials(distribution, 10, 14).recovery == "joint"
+    assert replace(predictor, recovery="median").trials(distribution, 10, 14).recovery == "median"
     joint, belief = (
         Trials(distribution, CLIENTS * 10, recovery, 0.0, 10, MOST_CELLS // 10).errors(3)
         for recovery in ("joint", "belief")
@@ -175,9 +175,9 @@ def geometric(ratio):
 def test_rare_failures_never_take_fewer_columns_than_frequent_ones():
     """A hundred campaigns do not show failures of 1 in 50: what keeps 1 in 20, and what is
     predicted, are both kept."""
-    distribution, campaign = Frequencies.from_frequencies(geometric(0.9)), Campaign(100_000)
+    distribution, predictor = Frequencies.from_frequencies(geometric(0.9)), Predictor(100_000)
     widths = [
-        size_by_model(distribution, 0.02, campaign, p=p, rows=12).width
+        size_by_model(distribution, 0.02, predictor, p=p, rows=12).width
         for p in (0.1, 0.04, 0.036, 0.01)
     ]
     assert widths == sorted(widths)
@@ -188,7 +188,7 @@ def test_no_column_is_tried_after_the_other(monkeypatch):
     tried = []
     monkeypatch.setattr(Trials, "_error", lambda trials, _: tried.append(trials.width) or 1.0)
     distribution = Frequencies.from_frequencies([0.5])
-    size = size_by_model(distribution, 0.3, Campaign(2, recovery="median"), rows=1)
+    size = size_by_model(distribution, 0.3, Predictor(2, recovery="median"), rows=1)
     assert size.width == trials.MOST_CELLS + 1 and len(set(tried)) < 40 and len(tried) < 500
 
 
@@ -197,12 +197,12 @@ def test_plans_of_a_small_width_are_small_and_keep_their_promise(recovery):
     """Of 100 campaigns more than 18 fail with probability below 1 %, if 1 in 10 does; half the
     columns do not do."""
     distribution, tau = flat(), 0.05
-    known, campaign = (
+    known, predictor = (
         Frequencies.from_frequencies(distribution),
-        Campaign(CLIENTS, recovery=recovery),
+        Predictor(CLIENTS, recovery=recovery),
     )
     rows = {"joint": 10, "median": 15}[recovery]
-    size = size_by_model(known, tau, campaign, rows=rows)
+    size = size_by_model(known, tau, predictor, rows=rows)
     assert size.cells <= trials.MOST_CELLS and size.linf is not None and size.linf <= tau
     assert (campaigns(distribution, recovery, rows, size.width, 100) > tau).sum() <= 18
     assert (campaigns(distribution, recovery, rows, size.width // 2, 60) > tau).mean() > 0.1

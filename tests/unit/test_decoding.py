@@ -20,7 +20,7 @@ import fedtally
 from fedtally.cli.app import cli
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, MemoryLimitError
-from fedtally.plan.campaign import Campaign
+from fedtally.plan.predictor import Predictor
 from fedtally.plan.rounds import possible_schedules
 from fedtally.recovery import decoding
 from fedtally.recovery.decoders import Recovery, median
@@ -162,7 +162,7 @@ def test_a_planner_searches_the_rows_of_the_entry(monkeypatch: pytest.MonkeyPatc
     """With another entry other rows are searched, and other schedules tried."""
     other = replace(kind_of("median"), planned_rows=range(4, 6), schedules=("fresh",))
     monkeypatch.setattr(median, "KIND", other)
-    assert sorted(Campaign(1000, recovery="median").searched_rows(None)) == [4, 5]
+    assert sorted(Predictor(1000, recovery="median").searched_rows(None)) == [4, 5]
     assert [
         str(one) for one in possible_schedules("auto", 10, "median", noised_by_release=False)
     ] == ["fresh"]

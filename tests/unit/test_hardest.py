@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fedtally.domain import IntegerRange
-from fedtally.plan.campaign import Campaign, predict_linf
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.predictor import Predictor, predict_linf
 from fedtally.plan.proposal import Proposal, propose
 from fedtally.plan.request import Request
 from fedtally.recovery.decoders.joint.joint import JointDecoder
@@ -35,10 +35,10 @@ def for_any() -> Proposal:
 @pytest.mark.parametrize("noise", [0.0, 60.0])
 @pytest.mark.parametrize("recovery", ["joint", "median"])
 def test_no_plateau_is_much_harder_than_the_one_that_is_found(recovery: str, noise: float) -> None:
-    campaign = Campaign(CLIENTS, "hybrid", 4, recovery, noise)
+    predictor = Predictor(CLIENTS, "hybrid", 4, recovery, noise)
 
     def linf(known: Frequencies) -> float:
-        return campaign.modelled_linf(known, 0.1, 8, 30)
+        return predictor.modelled_linf(known, 0.1, 8, 30)
 
     found = hardest.find_hardest(linf, SIZE, CLIENTS)
     tried = np.unique(np.geomspace(1, SIZE, 60).astype(int))

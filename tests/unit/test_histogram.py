@@ -372,9 +372,9 @@ def test_terms_leave_room_to_fold_exact_sums_and_for_sums_of_their_sign() -> Non
 
 
 def test_a_histogram_of_one_client_has_a_bit_a_counter() -> None:
-    found = encodings.histogram(draft_of(80, 1), 10)
+    found = encodings.histogram(design_of(80, 1), 10)
     assert found is not None and found.bytes_per_client == 10
-    assert encodings.histogram(draft_of(81, 1), 10) is None
+    assert encodings.histogram(design_of(81, 1), 10) is None
 
 
 def test_a_lie_below_0_is_no_count() -> None:
@@ -394,8 +394,8 @@ def test_a_lie_below_0_is_no_count() -> None:
 def test_a_secure_sum_of_histograms_takes_no_byte_for_a_sign(clients: int) -> None:
     def bits_of(**asked: Any) -> int:
         spec = Request(secure_sum="secagg", **asked).resolve()
-        draft = for_fleet(spec, IntegerRange(1, 14), clients, SEED)
-        return for_bytes(draft).plan().modulus_bits
+        design = for_fleet(spec, IntegerRange(1, 14), clients, SEED)
+        return for_bytes(design).plan().modulus_bits
 
     # a cohort of secagg: no round is larger
     assert bits_of(encoding="sketch") == 16
@@ -605,25 +605,25 @@ def test_a_histogram_that_is_worth_its_bytes_is_taken() -> None:
     assert not proposal_of(20_000, epsilon=1.0, max_bytes=32_000).plan.is_histogram
 
 
-def draft_of(size: int, clients: int = 100_000, **asked: Any) -> Design:
+def design_of(size: int, clients: int = 100_000, **asked: Any) -> Design:
     return for_fleet(Request(num_rounds=1, **asked).resolve(), IntegerRange(1, size), clients, SEED)
 
 
 def test_a_target_gets_the_cheaper_of_the_two() -> None:
     found = {}
     for size in (14, 3000):
-        draft = draft_of(size, tau=0.05)
-        design = smallest_or_ways(draft, Frequencies.assumed(size), with_linf=False)
-        found[size] = design.chosen.encoding
+        design = design_of(size, tau=0.05)
+        sized = smallest_or_ways(design, Frequencies.assumed(size), with_linf=False)
+        found[size] = sized.chosen.encoding
     assert found == {14: "histogram", 3000: "sketch"}
 
 
 def test_a_histogram_by_name_that_cannot_be_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="max_bytes must be at least"):
         proposal_of(3000, encoding="histogram", max_bytes=100)
-    draft = draft_of(14, 1000, encoding="histogram", tau=1e-3, max_bytes=10)
+    design = design_of(14, 1000, encoding="histogram", tau=1e-3, max_bytes=10)
     with pytest.raises(InvalidInputError, match="cannot be met with 1,000 clients within"):
-        smallest_or_ways(draft, Frequencies.assumed(14))
+        smallest_or_ways(design, Frequencies.assumed(14))
     with pytest.raises(InvalidInputError, match="candidates of kind strings"):
         fedtally.estimate(["tea", "milk"], encoding="histogram")
 
@@ -633,7 +633,7 @@ def test_an_epsilon_at_which_a_histogram_meets_a_target_is_enough(encoding: str)
     """The largest of 14 counters errs by 2.7 standard deviations in a twentieth of campaigns."""
     asked = {"tau": 0.001, "max_bytes": 1000, "encoding": encoding}
     found = {
-        epsilon: reaches(draft_of(14, 10_000, epsilon=epsilon, **asked), Frequencies.assumed(14))
+        epsilon: reaches(design_of(14, 10_000, epsilon=epsilon, **asked), Frequencies.assumed(14))
         for epsilon in (0.5, 4.0)
     }
     assert found == {0.5: False, 4.0: True}
@@ -641,8 +641,8 @@ def test_an_epsilon_at_which_a_histogram_meets_a_target_is_enough(encoding: str)
 
 def test_two_servers_take_a_histogram_where_they_can() -> None:
     spec = Request(num_rounds=2, secure_sum="two-server", epsilon=1.0).resolve()
-    draft = for_fleet(spec, IntegerRange(1, 14), 2000, SEED)
-    plan = for_bytes(draft).plan()
+    design = for_fleet(spec, IntegerRange(1, 14), 2000, SEED)
+    plan = for_bytes(design).plan()
     assert plan.is_histogram and len(plan.releases) == 1
 
 
@@ -755,7 +755,7 @@ def test_the_noise_with_the_smaller_error_is_taken(asked: dict[str, Any], expect
 
     def histogram(**changed: Any) -> Design:
         given: dict[str, Any] = {"epsilon": 1.0, "encoding": "histogram"}
-        found = encodings.histogram(draft_of(50, clients, **(given | asked | changed)))
+        found = encodings.histogram(design_of(50, clients, **(given | asked | changed)))
         assert found is not None
         return found
 
@@ -773,7 +773,7 @@ def test_the_noise_with_the_smaller_error_is_taken(asked: dict[str, Any], expect
 
 def test_the_predicted_error_is_that_of_the_tails() -> None:
     """Exceeded as often as is said: in 2,000 campaigns of 50 counters, 5 standard errors."""
-    found = encodings.histogram(draft_of(50, 2000, epsilon=1.0))
+    found = encodings.histogram(design_of(50, 2000, epsilon=1.0))
     assert found is not None
     terms = found.plan().privacy
     assert terms is not None

@@ -19,10 +19,10 @@ from fedtally.cli.app import run
 from fedtally.domain import Names, OpenStrings, Unread
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, names
-from fedtally.plan.campaign import predict_linf
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.names import Speller
 from fedtally.plan.open_domain import FINDER_SPARE, Search, propose
+from fedtally.plan.predictor import predict_linf
 from fedtally.plan.request import Request
 from fedtally.plan.silos import Silos
 from fedtally.simulation.round_tally import Members, RoundTally, split_clients, tally_members

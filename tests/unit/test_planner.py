@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import paper, sizes
-from fedtally.plan.campaign import SURE, Campaign
 from fedtally.plan.frequencies import hardest, power_law, tail
 from fedtally.plan.frequencies import pilot as pilots
 from fedtally.plan.frequencies.distribution import Frequencies
@@ -28,6 +27,7 @@ from fedtally.plan.paper import (
     two_phase,
     width_oracle,
 )
+from fedtally.plan.predictor import SURE, Predictor
 from fedtally.plan.sizes import size_by_model, within
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoders.median.median import MedianDecoder
@@ -144,8 +144,8 @@ def test_a_compressed_law_predicts_as_the_frequencies_do(frequencies, recovery):
     direct = predict(
         frequencies, schedule="hybrid", **PLAN, recovery=recovery, candidates=D, probability=0.1
     )
-    campaign = Campaign(PLAN["num_clients"], "hybrid", PLAN["num_rounds"], recovery)
-    assert campaign.linf(distribution, 0.1, PLAN["rows"], PLAN["width"]) == pytest.approx(
+    predictor = Predictor(PLAN["num_clients"], "hybrid", PLAN["num_rounds"], recovery)
+    assert predictor.linf(distribution, 0.1, PLAN["rows"], PLAN["width"]) == pytest.approx(
         direct.linf, rel=0.01
     )
 
@@ -205,7 +205,7 @@ def test_one_item_that_all_clients_hold(noise):
     )
     assert distribution.numbers @ distribution.frequencies == pytest.approx(1, abs=1e-9)
     assert distribution.frequencies[0] > 0.98 and distribution.uncertainty(0.05) < 0.5
-    assert size_by_model(distribution, 0.05, Campaign(10_000), rows=8).method == "model"
+    assert size_by_model(distribution, 0.05, Predictor(10_000), rows=8).method == "model"
 
 
 def test_a_domain_may_be_vast():
@@ -217,14 +217,14 @@ def test_a_domain_may_be_vast():
 
 
 def test_a_law_that_a_pilot_cannot_tell_is_not_used():
-    campaign = Campaign(100_000, recovery="median")
+    predictor = Predictor(100_000, recovery="median")
     distribution = Frequencies.from_pilot(sketches(zipf(1.5), 50), IntegerRange(1, D))
     assert distribution.uncertainty(1e-3) > sizes.TOO_UNCERTAIN > distribution.uncertainty(0.1)
-    size = size_by_model(distribution, 1e-3, campaign, rows=15)
+    size = size_by_model(distribution, 1e-3, predictor, rows=15)
     assert (size.method, size.rows, size.width) == ("minimax", 15, 4000)
     assert "take more clients" in size.message and "0.001" in size.message
-    assert size_by_model(distribution, 1e-3, campaign).rows == rows_for(D, 0.1)
-    assert size_by_model(distribution, 0.1, campaign, rows=15).method == "model"
+    assert size_by_model(distribution, 1e-3, predictor).rows == rows_for(D, 0.1)
+    assert size_by_model(distribution, 0.1, predictor, rows=15).method == "model"
     # Three rows are the fewest that joint recovery takes. With four columns for 5,000 items it has
     # nothing to say, nor has the distribution.
     tiny = Frequencies.from_pilot(sketches(zipf(1.05), 5000, rows=3, width=4), IntegerRange(1, D))
@@ -307,9 +307,9 @@ def test_what_joint_recovery_may_miss_is_said():
     assert small.fit.resolved > tau > large.fit.resolved
     for recovery, said in (("joint", "tells items below"), ("median", "")):
         assert (
-            said in size_by_model(small, tau, Campaign(25_000, recovery=recovery), rows=9).message
+            said in size_by_model(small, tau, Predictor(25_000, recovery=recovery), rows=9).message
         )
-    assert size_by_model(large, tau, Campaign(25_000), rows=9).message == ""
+    assert size_by_model(large, tau, Predictor(25_000), rows=9).message == ""
 
 
 def geometric(ratio, size=2000):
@@ -334,29 +334,29 @@ def test_a_jump_of_the_error_is_not_relied_on(ratio, clients, rounds, tau):
         Frequencies.from_frequencies(geometric(ratio)),
         "hybrid" if rounds > 1 else "shared",
     )
-    campaign = Campaign(clients, schedule, rounds)
-    size = size_by_model(distribution, tau, campaign, rows=10)
+    predictor = Predictor(clients, schedule, rounds)
+    size = size_by_model(distribution, tau, predictor, rows=10)
     assert size.linf is not None and size.linf <= tau
     alone = size.width
-    while campaign._failure(distribution, tau, 10, alone - 1) <= 0.05:
+    while predictor._failure(distribution, tau, 10, alone - 1) <= 0.05:
         alone -= 1
     assert size.width > 1.2 * alone
-    assert failures(geometric(ratio), campaign, 10, size.width, tau, 40) <= 9
+    assert failures(geometric(ratio), predictor, 10, size.width, tau, 40) <= 9
 
 
-def failures(frequencies, campaign, rows, width, tau, repeats):
+def failures(frequencies, predictor, rows, width, tau, repeats):
     """Of campaigns decoded by joint recovery, those whose largest error exceeds tau."""
     rng, found = np.random.default_rng(0), 0
-    clients, rounds, size = campaign.num_clients, campaign.num_rounds, len(frequencies)
+    clients, rounds, size = predictor.num_clients, predictor.num_rounds, len(frequencies)
     for _ in range(repeats):
-        spec = SketchSpec(rows, width, campaign.schedule, rounds, rng.bytes(32))
+        spec = SketchSpec(rows, width, predictor.schedule, rounds, rng.bytes(32))
         truth, landed = np.zeros(size), []
         for m in range(rounds):
             counts = rng.multinomial(clients // rounds, frequencies)
             landed.append(CountSketch(spec, m))
             landed[-1].add_range(1, counts)
-            if campaign.noise:
-                noise = rng.normal(0.0, campaign.noise, landed[-1].counters.shape)
+            if predictor.noise:
+                noise = rng.normal(0.0, predictor.noise, landed[-1].counters.shape)
                 landed[-1].counters += np.rint(noise).astype(np.int64)
             truth += counts
         error = np.abs(JointDecoder(landed, IntegerRange(1, size)).range(1, size) - truth).max()
@@ -373,12 +373,12 @@ def test_exact_recovery_is_relied_on_where_it_is_sure(monkeypatch, noise):
     """
     frequencies, tau = np.repeat([0.02, 0.0], [50, 150]), 0.015
     known = Frequencies.from_frequencies(frequencies)
-    campaign = Campaign(300, "hybrid", 10, noise=noise)
+    predictor = Predictor(300, "hybrid", 10, noise=noise)
     found = []
     for sure in (SURE, ()):
-        monkeypatch.setattr("fedtally.plan.campaign.SURE", sure)
-        width = size_by_model(known, tau, campaign, rows=13, margin=1.0).width
-        found.append(failures(frequencies, campaign, 13, width, tau, 20))
+        monkeypatch.setattr("fedtally.plan.predictor.SURE", sure)
+        width = size_by_model(known, tau, predictor, rows=13, margin=1.0).width
+        found.append(failures(frequencies, predictor, 13, width, tau, 20))
     assert found[0] <= 5 < found[1]
 
 
@@ -387,7 +387,7 @@ def test_no_noise_makes_a_prediction_smaller(items):
     """67 items of 16 rows x 10 are at the edge of exact recovery."""
     known = hardest.plateau(items, 1000)
     errors = [
-        Campaign(5000, "hybrid", 4, noise=noise).modelled_linf(known, 0.1, 16, 10)
+        Predictor(5000, "hybrid", 4, noise=noise).modelled_linf(known, 0.1, 16, 10)
         for noise in (0.0, 0.01, 1.0, 5.0, 16.0)
     ]
     assert errors == sorted(errors) and errors[0] > 0
@@ -406,19 +406,19 @@ def test_rare_items_that_a_pilot_does_not_tell_are_taken_to_be_alike():
     At a target of two clients of the pilot. With the power law that the pilot's items start from,
     most would fail.
     """
-    tau, campaign, failures = 0.002, Campaign(10_000), np.zeros(2, int)
+    tau, predictor, failures = 0.002, Predictor(10_000), np.zeros(2, int)
     for seed in range(4):
         distribution = Frequencies.from_pilot(
             sketches(plateau(), 1000, seed=seed), IntegerRange(1, 20_000)
         )
         assert distribution.fit is not None and distribution.fit.resolved > 2 * tau
-        careful = size_by_model(distribution, tau, campaign, rows=8)
+        careful = size_by_model(distribution, tau, predictor, rows=8)
         assert (
             "is 2 of the pilot's 1,000 clients" in careful.message
             and careful.linf is not None
             and 0.7 * tau < careful.linf <= tau
         )
-        trusting = size_by_model(replace(distribution, fit=None), tau, campaign, rows=8)
+        trusting = size_by_model(replace(distribution, fit=None), tau, predictor, rows=8)
         assert trusting.width < careful.width < 1.6 * trusting.width
         rng = np.random.default_rng(seed)
         for repeat in range(15):
@@ -434,23 +434,23 @@ def test_rare_items_that_a_pilot_does_not_tell_are_taken_to_be_alike():
 def test_the_largest_error_and_its_probability_agree_where_rare_items_are_taken_to_be_alike():
     distribution = Frequencies.from_pilot(sketches(plateau(), 1000), IntegerRange(1, 20_000))
     assert distribution.fit is not None
-    campaign, errors = Campaign(10_000), []
+    predictor, errors = Predictor(10_000), []
     for width in (100, 250, 600):
-        errors.append(campaign.linf(distribution, 0.1, 8, width))
-        assert campaign.failure(distribution, errors[-1], 8, width) == pytest.approx(0.1, rel=0.15)
-        assert errors[-1] >= 0.99 * campaign.linf(replace(distribution, fit=None), 0.1, 8, width)
+        errors.append(predictor.linf(distribution, 0.1, 8, width))
+        assert predictor.failure(distribution, errors[-1], 8, width) == pytest.approx(0.1, rel=0.15)
+        assert errors[-1] >= 0.99 * predictor.linf(replace(distribution, fit=None), 0.1, 8, width)
     assert errors[2] < distribution.fit.resolved / 2 < errors[0]
 
 
 @pytest.mark.parametrize("recovery", ["median", "joint"])
 def test_a_target_of_two_clients_of_the_pilot_is_doubted(recovery):
     distribution = Frequencies.from_pilot(sketches(zipf(1.2), 1000), IntegerRange(1, D))
-    campaign = Campaign(10_000, recovery=recovery)
+    predictor = Predictor(10_000, recovery=recovery)
     assert (
         "is 2 of the pilot's 1,000 clients"
-        in size_by_model(distribution, 0.002, campaign, rows=15).message
+        in size_by_model(distribution, 0.002, predictor, rows=15).message
     )
-    assert size_by_model(distribution, 0.02, campaign, rows=15).message == ""
+    assert size_by_model(distribution, 0.02, predictor, rows=15).message == ""
 
 
 def test_a_tail_that_is_no_power_law(monkeypatch):
@@ -458,7 +458,7 @@ def test_a_tail_that_is_no_power_law(monkeypatch):
     is not."""
     monkeypatch.setattr(pilots, "_KNOWN", 0.0)
     flat = np.where(np.arange(D) < 1000, 1e-3, 0.0)
-    tau, domain, campaign = 0.002, IntegerRange(1, D), Campaign(100_000, recovery="median")
+    tau, domain, predictor = 0.002, IntegerRange(1, D), Predictor(100_000, recovery="median")
     pilot = sketches(flat, 10_000)
     guess, safe = (
         Frequencies.from_pilot(pilot, domain, largest_unseen=bound) for bound in (1.0, tau)
@@ -472,7 +472,7 @@ def test_a_tail_that_is_no_power_law(monkeypatch):
         == pytest.approx(true, rel=0.2)
     )
     sizes = [
-        size_by_model(distribution, tau, campaign, rows=15)
+        size_by_model(distribution, tau, predictor, rows=15)
         for distribution in (guess, safe, Frequencies.from_frequencies(flat))
     ]
     assert "were the tail no power law" in sizes[0].message
@@ -581,10 +581,10 @@ def test_one_round_tells_nothing_of_others():
 def test_heterogeneity_and_sizes_of_rounds_reach_the_prediction():
     distribution = Frequencies.from_frequencies(zipf(1.2))
     spread = replace(distribution, heterogeneity=4.0)
-    campaign = Campaign(20_000, "hybrid", 6, "joint")
-    assert campaign.linf(spread, 0.1, 7, 100) > 1.3 * campaign.linf(distribution, 0.1, 7, 100)
-    uneven = replace(campaign, round_sizes=[15_000] + [1000] * 5)
-    assert uneven.linf(distribution, 0.1, 7, 100) > 1.3 * campaign.linf(distribution, 0.1, 7, 100)
+    predictor = Predictor(20_000, "hybrid", 6, "joint")
+    assert predictor.linf(spread, 0.1, 7, 100) > 1.3 * predictor.linf(distribution, 0.1, 7, 100)
+    uneven = replace(predictor, round_sizes=[15_000] + [1000] * 5)
+    assert uneven.linf(distribution, 0.1, 7, 100) > 1.3 * predictor.linf(distribution, 0.1, 7, 100)
 
 
 def several(exponent, clients, seed):
@@ -602,7 +602,7 @@ def test_a_pilot_of_clients_of_several_items_is_not_planned_too_small(exponent, 
     """The hardness is on average not below the true one, nor the width; nor, but for sampling, the
     mass."""
     ratios, widths = [], []
-    campaigns = [Campaign(50_000, recovery=recovery) for recovery in ("joint", "median")]
+    predictors = [Predictor(50_000, recovery=recovery) for recovery in ("joint", "median")]
     for seed in range(6 if matrix else 3):
         sketch, frequencies = several(exponent, 2000, seed)
         distribution = Frequencies.from_pilot([sketch], IntegerRange(1, D), max_items=3)
@@ -614,13 +614,13 @@ def test_a_pilot_of_clients_of_several_items_is_not_planned_too_small(exponent, 
             [distribution.hardness(tau) / hardness(frequencies, tau) for tau in (0.002, 0.01, 0.05)]
         )
         widths.append(
-            [size_by_model(distribution, 0.01, one, rows=9, margin=1.0).width for one in campaigns]
+            [size_by_model(distribution, 0.01, one, rows=9, margin=1.0).width for one in predictors]
         )
     assert (np.mean(ratios, axis=0) > 0.97).all()
     assert np.min(ratios) > 0.85
     assert np.mean(ratios, axis=0)[1:] == pytest.approx(1, abs=0.15)
     known = Frequencies.from_frequencies(frequencies, max_items=3)
-    least = [size_by_model(known, 0.01, one, rows=9, margin=1.0).width for one in campaigns]
+    least = [size_by_model(known, 0.01, one, rows=9, margin=1.0).width for one in predictors]
     # what the default margin makes up for
     assert (np.mean(widths, axis=0) > 0.9 * np.array(least)).all()
     assert (np.mean(widths, axis=0) < 1.6 * np.array(least)).all()
@@ -641,14 +641,14 @@ def test_one_item_too_many_is_refused_or_cut():
 @pytest.mark.parametrize("exponent", [0.7, 1.1, 2.0])
 @pytest.mark.parametrize("recovery", ["joint", "median"])
 def test_the_assumed_law_predicts_as_its_frequencies_do(exponent, recovery):
-    size, campaign = 100_000, Campaign(100_000, "hybrid", 6, recovery)
+    size, predictor = 100_000, Predictor(100_000, "hybrid", 6, recovery)
     distribution, known = (
         Frequencies.assumed(size, exponent),
         Frequencies.from_frequencies(zipf(exponent, size)),
     )
     assert distribution.numbers.sum() == size == distribution.domain_size
-    assert campaign.linf(distribution, 0.1, 7, 300) == pytest.approx(
-        campaign.linf(known, 0.1, 7, 300), rel=0.01
+    assert predictor.linf(distribution, 0.1, 7, 300) == pytest.approx(
+        predictor.linf(known, 0.1, 7, 300), rel=0.01
     )
     direct = predict(
         zipf(exponent, size),
@@ -659,7 +659,7 @@ def test_the_assumed_law_predicts_as_its_frequencies_do(exponent, recovery):
         num_clients=100_000,
     )
     if recovery == "joint":
-        assert campaign.linf(distribution, 0.5, 7, 300) == pytest.approx(direct.linf, rel=1e-3)
+        assert predictor.linf(distribution, 0.5, 7, 300) == pytest.approx(direct.linf, rel=1e-3)
 
 
 def test_the_assumed_law_of_a_vast_domain():
@@ -667,7 +667,7 @@ def test_the_assumed_law_of_a_vast_domain():
     assert len(distribution.frequencies) < 3000
     assert distribution.numbers @ distribution.frequencies == pytest.approx(1)
     assert distribution.numbers.sum() == pytest.approx(2.0**61)
-    assert Campaign(10_000, recovery="median").linf(distribution, 0.1, 15, 4000) < 0.01
+    assert Predictor(10_000, recovery="median").linf(distribution, 0.1, 15, 4000) < 0.01
     three = Frequencies.assumed(1000, 5.0, max_items=3)
     assert three.numbers @ three.frequencies == pytest.approx(3) and three.frequencies[
         :2
@@ -754,15 +754,17 @@ def test_the_smallest_size_is_that_of_looking_at_all(needed):
 @pytest.mark.parametrize("recovery", ["joint", "median", "belief"])
 @pytest.mark.parametrize("schedule", ["shared", "hybrid"])
 def test_calculus_finds_the_smallest_size(recovery, schedule):
-    campaign = Campaign(20_000, schedule, 4, recovery, noise=lambda rows: 2.0 * math.sqrt(rows))
+    predictor = Predictor(20_000, schedule, 4, recovery, noise=lambda rows: 2.0 * math.sqrt(rows))
     distribution = Frequencies.from_frequencies(zipf(1.3))
-    size = size_by_model(distribution, 0.008, campaign, p=0.1, margin=1.0, risk=0.5, rows=(6, 7, 8))
-    assert campaign.failure(distribution, 0.008, size.rows, size.width) <= 0.05
+    size = size_by_model(
+        distribution, 0.008, predictor, p=0.1, margin=1.0, risk=0.5, rows=(6, 7, 8)
+    )
+    assert predictor.failure(distribution, 0.008, size.rows, size.width) <= 0.05
     assert size.linf is not None and size.linf <= 0.008 * 1.02
     for rows in (6, 7, 8):
-        assert campaign.failure(distribution, 0.008, rows, (size.cells - 1) // rows) > 0.05
+        assert predictor.failure(distribution, 0.008, rows, (size.cells - 1) // rows) > 0.05
     wider = size_by_model(
-        distribution, 0.008, campaign, p=0.1, margin=1.5, risk=0.5, rows=(6, 7, 8)
+        distribution, 0.008, predictor, p=0.1, margin=1.5, risk=0.5, rows=(6, 7, 8)
     )
     assert (wider.rows, wider.width) == (size.rows, math.ceil(1.5 * size.width))
     assert wider.linf is not None and wider.linf < size.linf
@@ -776,7 +778,7 @@ def test_what_belief_propagation_gains_is_relied_on_where_the_shape_is_known():
     worst = hardest.plateau(300, D)
     for distribution, is_relied_on in ((known, True), (worst, False), (pilot, False)):
         joint, belief = (
-            size_by_model(distribution, 3e-4, Campaign(10**6, "hybrid", 5, one), rows=8)
+            size_by_model(distribution, 3e-4, Predictor(10**6, "hybrid", 5, one), rows=8)
             for one in ("joint", "belief")
         )
         assert (1.3 * belief.width < joint.width) if is_relied_on else (belief == joint)
@@ -787,31 +789,31 @@ def test_noise_that_is_too_much_is_said():
     for recovery in ("joint", "median"):
         with pytest.raises(InvalidInputError, match=r"tau 0\.001 is not reached .* less noise"):
             size_by_model(
-                distribution, 0.001, Campaign(10_000, recovery=recovery, noise=200.0), rows=(8, 9)
+                distribution, 0.001, Predictor(10_000, recovery=recovery, noise=200.0), rows=(8, 9)
             )
 
 
 @pytest.mark.parametrize("recovery", ["joint", "median"])
 def test_a_budget_buys_the_least_error(recovery):
-    campaign, distribution = (
-        Campaign(20_000, recovery=recovery),
+    predictor, distribution = (
+        Predictor(20_000, recovery=recovery),
         Frequencies.from_frequencies(zipf(1.3)),
     )
     cost = lambda rows, width: 100 + (rows * width * 15 + 7) // 8  # noqa: E731
-    size = within(distribution, 2000, cost, campaign, p=0.1, rows=range(4, 9), risk=1.0)
+    size = within(distribution, 2000, cost, predictor, p=0.1, rows=range(4, 9), risk=1.0)
     assert cost(size.rows, size.width) <= 2000 < cost(size.rows, size.width + 1)
-    errors = [campaign.linf(distribution, 0.1, rows, 1013 // rows) for rows in range(4, 9)]
+    errors = [predictor.linf(distribution, 0.1, rows, 1013 // rows) for rows in range(4, 9)]
     assert size.linf == min(errors)
-    more = within(distribution, 4000, cost, campaign, rows=range(4, 9), risk=1.0)
+    more = within(distribution, 4000, cost, predictor, rows=range(4, 9), risk=1.0)
     assert more.linf is not None and more.linf < size.linf
     with pytest.raises(InvalidInputError, match="max_bytes=101 buys no sketch"):
-        within(distribution, 101, cost, campaign)
+        within(distribution, 101, cost, predictor)
 
 
 def test_a_budget_says_where_the_pilot_is_too_small():
     distribution = Frequencies.from_pilot(sketches(zipf(1.5), 50), IntegerRange(1, D))
     size = within(
-        distribution, 100_000, lambda rows, width: 4 * rows * width, Campaign(10**6), rows=9
+        distribution, 100_000, lambda rows, width: 4 * rows * width, Predictor(10**6), rows=9
     )
     assert "the pilot is too small" in size.message
 
@@ -827,7 +829,7 @@ def test_a_budget_says_where_the_pilot_is_too_small():
         ({"margin": 0.9}, "margin must be at least 1"),
         ({"risk": 0.0}, "risk must be at least"),
         (
-            {"campaign": Campaign(100, recovery="mean")},
+            {"predictor": Predictor(100, recovery="mean")},
             "recovery must be joint, median, belief or direct",
         ),
     ],
@@ -836,7 +838,7 @@ def test_bad_input_is_refused(change, message):
     arguments = {
         "distribution": Frequencies.from_frequencies([0.5]),
         "tau": 0.1,
-        "campaign": Campaign(100),
+        "predictor": Predictor(100),
     } | change
     with pytest.raises(InvalidInputError, match=message):
         size_by_model(**arguments)
@@ -885,9 +887,9 @@ def test_a_million_items_and_ten_rounds_are_planned():
     """And the plan meets its target by the distribution that planned it."""
     distribution = Frequencies.from_frequencies(zipf(1.1, 1_000_000))
     for recovery, tau in (("median", 1e-3), ("joint", 1e-2)):
-        campaign = Campaign(1_000_000, "hybrid", 10, recovery)
-        size = size_by_model(distribution, tau, campaign)
-        assert campaign.failure(distribution, tau, size.rows, size.width) <= 0.1
+        predictor = Predictor(1_000_000, "hybrid", 10, recovery)
+        size = size_by_model(distribution, tau, predictor)
+        assert predictor.failure(distribution, tau, size.rows, size.width) <= 0.1
 
 
 # ---- the promise ----
@@ -899,10 +901,10 @@ def test_campaigns_keep_what_is_planned_and_two_phase_does_not(exponent):
     More than 12 of 60 would, with probability below 1 %, if it were so many.
     """
     frequencies, tau, clients = zipf(exponent), 0.02, 10_000
-    domain, campaign = IntegerRange(1, D), Campaign(clients, recovery="median")
+    domain, predictor = IntegerRange(1, D), Predictor(clients, recovery="median")
     pilot = sketches(frequencies, Pilot().clients(clients), seed=1)
     distribution = Frequencies.from_pilot(pilot, domain)
-    chosen = size_by_model(distribution, tau, campaign, p=0.1, rows=15).width
+    chosen = size_by_model(distribution, tau, predictor, p=0.1, rows=15).width
     of_paper = two_phase(pilot[0], domain, tau, num_clients=clients, rows=15).width
     failures = dict.fromkeys((chosen, of_paper), 0)
     for width in failures:

@@ -16,11 +16,11 @@ from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.plan.campaign import predict_linf
 from fedtally.plan.design import Design
 from fedtally.plan.fleet import for_fleet
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.predictor import predict_linf
 from fedtally.plan.proposal import Proposal, propose
 from fedtally.plan.request import Request
 from fedtally.plan.rounds import round_size_bounds
@@ -449,15 +449,15 @@ def test_clients_of_several_items_have_a_pilot():
 def test_a_pilot_that_tells_nothing_leaves_the_plan_for_any_frequencies():
     """The worst case of the median decoder has ten times the bytes."""
     spec = Request(rows=8, num_rounds=5, tau=0.01, epsilon=0.5, delta=1e-6).resolve()
-    draft = for_fleet(spec, DOMAIN, 20_000, bytes(32))
+    design = for_fleet(spec, DOMAIN, 20_000, bytes(32))
     sketch = CountSketch(SketchSpec(3, 4, "shared", 1, bytes(32)), 0)
     sketch.add_range(1, np.ones(DOMAIN.size, np.int64))
     told = Frequencies.from_pilot([sketch], DOMAIN)
     assert told.uncertainty(0.01) > TOO_UNCERTAIN
-    design = smallest_or_ways(draft, told)
-    size = design.sizing
+    sized = smallest_or_ways(design, told)
+    size = sized.sizing
     plan = propose(spec, DOMAIN, 20_000, None, seed=bytes(32)).plan
-    assert design.chosen == draft.like(plan).chosen
+    assert sized.chosen == design.like(plan).chosen
     assert (size.rows, size.width) == (plan.rows, plan.width)
     assert "the hardest frequencies are assumed, as without a pilot" in size.message
 
@@ -544,7 +544,7 @@ def test_clients_of_several_private_rounds_have_no_pilot():
         )
 
 
-def test_a_draft_knows_its_bytes():
+def test_a_design_knows_its_bytes():
     """To a few bytes, without looking for its noise."""
     for options in (
         {},
@@ -554,11 +554,11 @@ def test_a_draft_knows_its_bytes():
         {"epsilon": 0.5, "trust": "distributed"},
     ):
         spec = Request(num_rounds=3, **options).resolve()  # type: ignore[arg-type]
-        draft: Design = for_fleet(spec, DOMAIN, CLIENTS, bytes(32))
-        schedule = usual_schedule(draft)
+        design: Design = for_fleet(spec, DOMAIN, CLIENTS, bytes(32))
+        schedule = usual_schedule(design)
         for rows, width in ((3, 700), (16, 90)):
-            exact = draft.with_size(schedule, rows, width).plan().bytes_per_client
-            assert draft.bytes_of(rows, width, schedule) == pytest.approx(exact, rel=0.13, abs=20)
+            exact = design.with_size(schedule, rows, width).plan().bytes_per_client
+            assert design.bytes_of(rows, width, schedule) == pytest.approx(exact, rel=0.13, abs=20)
 
 
 def test_pilot_and_campaign_are_both_charged(tmp_path):

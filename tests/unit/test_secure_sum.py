@@ -23,7 +23,7 @@ from fedtally.plan.fleet import for_fleet
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.proposal import Proposal, propose
 from fedtally.plan.request import Request
-from fedtally.plan.secure_sum import Summation, terms
+from fedtally.plan.secure_sum import terms
 from fedtally.secagg import proposal
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal
@@ -76,15 +76,15 @@ def test_every_size_that_a_plan_allows_is_safe(
 ) -> None:
     """By sums of this file, beside the predicate of the client."""
     least = max(3, math.ceil((1 - missing) * cohort))
-    summation = Summation.resolve(
-        None,
-        method="secagg",
+    asked = Request(
+        secure_sum="secagg",
         adversary=adversary,
         max_corrupt=max_corrupt,
         max_dropout=max_dropout,
         cohort=cohort,
         cohort_min=least,
     )
+    summation = asked.resolve().summation
     try:
         agreed = terms(summation, [cohort], 1, 100, signed=True)
     except InvalidInputError:
@@ -116,7 +116,7 @@ def test_one_ring_serves_both_ends() -> None:
     threshold, since corrupt clients are a larger share of it."""
     graphs = []
     for least in (200, 400):
-        summation = Summation.resolve(None, method="secagg", cohort=400, cohort_min=least)
+        summation = Request(secure_sum="secagg", cohort=400, cohort_min=least).resolve().summation
         agreed = terms(summation, [400], 1, 100, signed=True)
         assert isinstance(agreed, SecAggConfig)
         graphs.append(agreed.parameters.graph(400))

@@ -24,10 +24,10 @@ DOMAIN = IntegerRange(1, 1000)
 
 
 def even(domain=DOMAIN, seed=FIRST, clients=(4000,), **asked):
-    """Return the seed of a draft of 60 counters, unless other ones are asked."""
+    """Return the seed of a design of 60 counters, unless other ones are asked."""
     asked = {"rows": 5, "width": 12, "schedule": "shared"} | asked
-    draft = Design.fit(Request(**asked).resolve(), domain, list(clients), seed=seed)
-    return with_even_seed(for_bytes(draft)).seed
+    design = Design.fit(Request(**asked).resolve(), domain, list(clients), seed=seed)
+    return with_even_seed(for_bytes(design)).seed
 
 
 def spec(seed, rows=5, width=12, rounds=1):

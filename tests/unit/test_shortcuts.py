@@ -16,8 +16,8 @@ from fedtally import kernels
 from fedtally.domain import IntegerRange
 from fedtally.kernels import decoder
 from fedtally.plan import trials
-from fedtally.plan.campaign import Campaign
 from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.predictor import Predictor
 from fedtally.plan.sizes import size_by_model
 from fedtally.plan.trials import Trials
 from fedtally.privacy.accounting import calibrate, epsilon
@@ -246,10 +246,10 @@ def test_sizes_are_those_of_halving(
 ) -> None:
     law = np.arange(1, 5001.0) ** -exponent
     known = Frequencies.from_frequencies(law / law.sum(), domain_size=100_000)
-    campaign = Campaign(50_000, "hybrid", 2, noise=noise)
-    found = size_by_model(known, tau, campaign, with_linf=False)
+    predictor = Predictor(50_000, "hybrid", 2, noise=noise)
+    found = size_by_model(known, tau, predictor, with_linf=False)
     monkeypatch.setattr(joint_error._Ladder, "_threshold", by_halving)
-    assert size_by_model(known, tau, campaign, with_linf=False) == found
+    assert size_by_model(known, tau, predictor, with_linf=False) == found
 
 
 @settings(max_examples=25, deadline=None)

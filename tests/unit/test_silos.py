@@ -29,10 +29,10 @@ from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.plan.campaign import Campaign, predict_linf
 from fedtally.plan.costs import REFERENCE
 from fedtally.plan.fleet import for_fleet
 from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.predictor import Predictor, predict_linf
 from fedtally.plan.proposal import Proposal
 from fedtally.plan.proposal import propose as propose_plan
 from fedtally.plan.request import Request
@@ -697,20 +697,20 @@ def test_a_planned_campaign_of_silos_runs(asked: dict[str, Any]) -> None:
 @pytest.mark.parametrize("each", [1, 2, 3])
 def test_a_sketch_is_sized_with_the_noise_that_its_plan_has(each: int) -> None:
     spec = Request(epsilon=2.0, secure_sum="secagg").resolve(silos=Silos(5000, each))
-    draft = for_fleet(spec, DOMAIN, 10, bytes(32))
-    plan = draft.with_size(draft.example, 7, 100).plan()
+    design = for_fleet(spec, DOMAIN, 10, bytes(32))
+    plan = design.with_size(design.example, 7, 100).plan()
     assert plan.privacy is not None
     assert plan.privacy.event.silos_per_person == each
     # Gaussian accounting is close to that of the plan
-    assert draft.largest_noise(draft.example) == pytest.approx(
+    assert design.largest_noise(design.example) == pytest.approx(
         plan.privacy.largest_stddev(10), rel=0.05
     )
 
 
 def test_delta_is_small_beside_the_people_that_there_may_be() -> None:
     spec = Request(epsilon=1.0, secure_sum="secagg").resolve(silos=Silos(40_000))
-    draft = for_fleet(spec, DOMAIN, 100, bytes(32))
-    plan = draft.with_size(draft.example, 3, 16).plan()
+    design = for_fleet(spec, DOMAIN, 100, bytes(32))
+    plan = design.with_size(design.example, 3, 16).plan()
     assert plan.privacy is not None
     assert plan.privacy.delta == pytest.approx(0.1 / 4_000_000)
 
@@ -720,23 +720,23 @@ def test_noise_on_the_number_of_people_is_in_the_predicted_error() -> None:
     heavy, people, runs = 0.99, 400, 200_000
     known = Frequencies.from_frequencies([heavy], 1)
     asked = Request(epsilon=1.0, secure_sum="secagg").resolve(silos=Silos(PEOPLE))
-    draft = for_fleet(asked, DOMAIN, 10, bytes(32))
-    plan = draft.with_size(draft.example, 16, 64).plan()
+    design = for_fleet(asked, DOMAIN, 10, bytes(32))
+    plan = design.with_size(design.example, 16, 64).plan()
     assert plan.privacy is not None
     stddev = plan.privacy.largest_stddev(10)
     draws = np.random.default_rng(5).normal(0.0, stddev, (2, runs))
     shares = (heavy * people + draws[0] / math.sqrt(16)) / (people + draws[1])
     found = float(np.quantile(np.abs(shares - heavy), 0.9))
     linf = predict_linf(plan, known, "joint", 0.1, expected=people)
-    bare = replace(Campaign.from_plan(plan, "joint"), num_clients=people)
+    bare = replace(Predictor.from_plan(plan, "joint"), num_clients=people)
     assert bare.linf(known, 0.1, 16, 64) < 0.5 * found
     assert 0.97 * found <= linf <= 1.3 * found
 
 
 def test_fewer_people_than_there_may_be_have_the_larger_error() -> None:
     asked = Request(epsilon=2.0, secure_sum="secagg").resolve(silos=Silos(PEOPLE))
-    draft = for_fleet(asked, DOMAIN, 10, bytes(32))
-    plan = draft.with_size(draft.example, 7, 400).plan()
+    design = for_fleet(asked, DOMAIN, 10, bytes(32))
+    plan = design.with_size(design.example, 7, 400).plan()
     known = Frequencies.assumed(50)
     few, many = (predict_linf(plan, known, "joint", 0.1, expected=each) for each in (100, 400))
     assert few > 2 * many

@@ -137,9 +137,9 @@ def test_no_other_schedule_has_a_smaller_error_for_the_bytes(frequencies, epsilo
 
 
 def test_margin_and_risk_make_it_wider():
-    campaign = sketches().design.campaign(Schedule.parse("hybrid"))
-    bare = size_by_model(LAW, 0.002, campaign, margin=1.0, risk=1.0, rows=9)
-    usual = size_by_model(LAW, 0.002, campaign, rows=9)
+    predictor = sketches().design.predictor(Schedule.parse("hybrid"))
+    bare = size_by_model(LAW, 0.002, predictor, margin=1.0, risk=1.0, rows=9)
+    usual = size_by_model(LAW, 0.002, predictor, rows=9)
     assert bare.rows == usual.rows == 9
     assert 1.09 < usual.width / bare.width < 1.5
     assert sketches(rows=9).smallest(0.002).chosen.width == usual.width

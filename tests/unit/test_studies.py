@@ -274,8 +274,8 @@ def noised_plan(secure_sum: str, clients: int, epsilon: float = 1.0, **more: Any
         **more,
     )
     domain, sizes, keys = IntegerRange(0, 199), [clients // 4] * 4, key_bytes(1, b"keys")
-    draft = Design.fit(request.resolve(not_private=True), domain, sizes, seed=bytes(32))
-    return for_bytes(draft).finish(keys, lambda *_: None)[0]
+    design = Design.fit(request.resolve(not_private=True), domain, sizes, seed=bytes(32))
+    return for_bytes(design).finish(keys, lambda *_: None)[0]
 
 
 def test_a_target_that_is_met_and_one_that_is_missed() -> None:
@@ -430,13 +430,13 @@ def test_neighbouring_widths_cost_what_such_plans_cost(
 ) -> None:
     def fit(width: int) -> Plan:
         request = Request(secure_sum=secure_sum, rows=3, width=width, epsilon=epsilon, num_rounds=1)
-        draft = Design.fit(
+        design = Design.fit(
             request.resolve(not_private=epsilon is not None),
             IntegerRange(1, 9),
             [90],
             seed=bytes(32),
         )
-        return for_bytes(draft).finish(key_bytes(1, b"keys"), lambda *_: None)[0]
+        return for_bytes(design).finish(key_bytes(1, b"keys"), lambda *_: None)[0]
 
     for width in (100, 120, 300):
         assert validation._bytes(fit(100), width) == pytest.approx(

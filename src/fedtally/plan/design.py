@@ -13,9 +13,9 @@ from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Protection, Target, Vector
-from fedtally.plan.campaign import Campaign
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.paper import Size
+from fedtally.plan.predictor import Predictor
 from fedtally.plan.privacy import check_certificate, honest_clients, noise_of_release, worst_pair
 from fedtally.plan.request import CampaignSpec
 from fedtally.plan.rounds import possible_schedules, round_size_bounds
@@ -393,9 +393,9 @@ class Design:
             return listed
         return [one for one in listed if max(self.sums(one)) <= params.MAX_CLIENTS] or listed
 
-    def campaign(self, schedule: Schedule) -> Campaign:
-        """Return what errors are predicted from, under a schedule and whatever the size."""
-        return Campaign(
+    def predictor(self, schedule: Schedule) -> Predictor:
+        """Return what predicts errors, under a schedule and whatever the size."""
+        return Predictor(
             self.expected,
             schedule,
             self.num_rounds,

@@ -16,9 +16,9 @@ from fedtally.base.encoding import Encoding
 from fedtally.errors import InvalidInputError, arg
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import check_histogram_domain
-from fedtally.plan.campaign import Campaign
 from fedtally.plan.design import DEFAULT_MAX_BYTES, Design
 from fedtally.plan.paper import Size
+from fedtally.plan.predictor import Predictor
 from fedtally.plan.sizes import RISK
 from fedtally.plan.sketches import Sketches
 from fedtally.recovery.decoders import SIMPLEST
@@ -63,9 +63,9 @@ def histogram(design: Design, most: float = float("inf")) -> Design | None:
     if plan.bytes_per_client > most and not is_named:
         return None
     # what the noise does needs no frequencies
-    campaign = Campaign.from_plan(plan, SIMPLEST[Encoding.HISTOGRAM])
+    predictor = Predictor.from_plan(plan, SIMPLEST[Encoding.HISTOGRAM])
     probability = design.spec.failure_probability * RISK
-    linf = campaign.error_of_noise(size, probability, design.expected)
+    linf = predictor.error_of_noise(size, probability, design.expected)
     return whole.sized_by(Size("histogram", 1, plan.width, linf))
 
 

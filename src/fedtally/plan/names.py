@@ -27,8 +27,8 @@ import numpy as np
 from fedtally.domain import OpenStrings
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan
-from fedtally.plan.campaign import Campaign
 from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.predictor import Predictor
 from fedtally.recovery.decoders import OPEN
 from fedtally.recovery.names import MOST_NAMES
 
@@ -129,7 +129,7 @@ class Speller:
         """Return what spells names in a plan whose frequencies are shares of so many."""
         assert plan.spelling is not None
         batches = plan.schedule.num_batches(plan.num_rounds)
-        each = Campaign.from_plan(plan, OPEN).noise_of(plan.rows)
+        each = Predictor.from_plan(plan, OPEN).noise_of(plan.rows)
         positions = plan.spec.num_positions
         noise = each**2 * plan.num_rounds / batches
         return cls(law, plan.spelling.rows, positions, expected / batches, noise)
@@ -213,8 +213,8 @@ def predict(
 
 def _theta_find(plan: Plan, law: Frequencies, clients: int, spare: float) -> float:
     """Return the frequency from which hashes stand out."""
-    campaign = replace(Campaign.from_plan(plan, OPEN), num_clients=clients)
-    scale = campaign.predicted(law, plan.rows, plan.width).scale
+    predictor = replace(Predictor.from_plan(plan, OPEN), num_clients=clients)
+    scale = predictor.predicted(law, plan.rows, plan.width).scale
     # No more items are fitted than a share of the counters, the most frequent ones. Beyond that no
     # hash is found at all, and how many strings are frequent is known least.
     several = plan.schedule.num_batches(plan.num_rounds) > 1

@@ -24,12 +24,12 @@ from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import MAX_CLIENTS, Plan
-from fedtally.plan.campaign import Campaign, predict_linf
 from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design
 from fedtally.plan.fleet import check_even_rounds, for_fleet
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.names import NAME_LENGTH, SPARE, Names, Speller, predict
 from fedtally.plan.paper import Size
+from fedtally.plan.predictor import Predictor, predict_linf
 from fedtally.plan.proposal import Proposal
 from fedtally.plan.rare_names import WARNED, RareNames, of_plan
 from fedtally.plan.request import CampaignSpec
@@ -260,8 +260,8 @@ class Search:
     def _buys_nothing(self) -> InvalidInputError:
         """Return the error for bytes that buy no name, not even one that all clients hold."""
         free = self._with("tau", _LARGEST_TAU)
-        draft = free._drafts[0]
-        draft.bytes_of(1, 1, draft.example)  # that no sum is safe says its own error
+        design = free._designs[0]
+        design.bytes_of(1, 1, design.example)  # that no sum is safe says its own error
         sizes = [guess.size for guess in free._guesses if guess.risk <= self._most_risk]
         length = min(self.name_length, self.domain.max_length)
         nothing = f"no name of up to {length} bytes can be read, however many clients hold it"
@@ -280,7 +280,7 @@ class Search:
     @cached_property
     def _guesses(self) -> list[_Guess]:
         """Sizes that may meet the target, the best first: with little risk, and few bytes."""
-        found = [guess for draft in self._drafts for guess in self._of_draft(draft)]
+        found = [guess for design in self._designs for guess in self._guesses_of(design)]
         # a size is tried with one number of rows of the spelling: that of the fewest bytes
         best: dict[tuple[int, str, int], _Guess] = {}
         for guess in sorted(found, key=lambda guess: (guess.risk, guess.size)):
@@ -290,22 +290,22 @@ class Search:
         return list(best.values())
 
     @cached_property
-    def _drafts(self) -> list[Design]:
-        drafts, refused = [], None
+    def _designs(self) -> list[Design]:
+        designs, refused = [], None
         for number in self._numbers_of_rounds():
             try:
-                drafts.append(self.draft(number))
+                designs.append(self.design(number))
             except InvalidInputError as error:  # so many rounds are not summed safely
                 refused = refused or error
-        if refused is not None and not drafts:
+        if refused is not None and not designs:
             raise refused
-        return drafts
+        return designs
 
-    def draft(self, num_rounds: int) -> Design:
-        """Return the plan to be, for so many rounds.
+    def design(self, num_rounds: int) -> Design:
+        """Return the design for a number of rounds, without a size.
 
         Raises:
-            InvalidInputError: cohorts that were asked for do not fit so many rounds.
+            InvalidInputError: cohorts that were asked for do not fit the rounds.
         """
         spec = replace(self.spec, num_rounds=num_rounds)
         made = for_fleet(spec, self.domain, self.num_clients, self.seed)
@@ -322,24 +322,22 @@ class Search:
         blocks = {-(-positions // rounds) for rounds in range(1, positions + 1)}
         return sorted({-(-positions // number) for number in blocks if number} | {1})
 
-    def _of_draft(self, draft: Design) -> Iterator[_Guess]:
+    def _guesses_of(self, design: Design) -> Iterator[_Guess]:
         try:
-            tau = draft.tau_of_sketch(self.law)
+            tau = design.tau_of_sketch(self.law)
         except UnreachableError:
             return
-        clients, _ = (
-            draft.expected,
-            draft.honest_clients,
-        )  # that no noise is sure says its own error
+        _ = design.honest_clients  # that no noise is sure says its own error
+        clients = design.expected
         length, longest = min(self.name_length, self.domain.max_length), self.domain.max_length
         rows_of_finder = _FINDER_ROWS if self.spec.rows is None else (self.spec.rows,)
-        for schedule in self._schedules(draft):
-            batches, shape = schedule.num_batches(draft.num_rounds), Spelling(1, 1, longest)
+        for schedule in self._schedules(design):
+            batches, shape = schedule.num_batches(design.num_rounds), Spelling(1, 1, longest)
             with suppress(InvalidInputError):  # too many positions for the code of long names
                 shape.check_batches(batches)
                 blocks, positions = shape.blocks(batches), shape.positions(batches)
                 # in proportion to the rows
-                each = draft.noise(1, schedule) ** 2 * draft.num_rounds
+                each = design.noise(1, schedule) ** 2 * design.num_rounds
                 for rows in rows_of_finder:
                     for spelled in _SPELLING_ROWS:
                         touched = rows + blocks * spelled
@@ -352,9 +350,9 @@ class Search:
                             continue
                         counters = rows * width + blocks * spelled * columns
                         yield _Guess(
-                            self._risk(draft, counters),
-                            draft.bytes_of_counters(touched, counters, schedule),
-                            draft.with_size(
+                            self._risk(design, counters),
+                            design.bytes_of_counters(touched, counters, schedule),
+                            design.with_size(
                                 schedule, rows, width, Spelling(spelled, columns, longest)
                             ),
                         )
@@ -364,13 +362,13 @@ class Search:
         assert self.spec.tau is not None
         return self.spec.tau
 
-    def _schedules(self, draft: Design) -> list[Schedule]:
-        name, rounds = draft.spec.schedule, draft.num_rounds
+    def _schedules(self, design: Design) -> list[Schedule]:
+        name, rounds = design.spec.schedule, design.num_rounds
         if name != AUTO:
             return [Schedule.parse(name)]
         if rounds == 1:
             return [Schedule.parse("shared")]
-        if self.spec.num_rounds is None or not draft.is_noised_once:
+        if self.spec.num_rounds is None or not design.is_noised_once:
             return [Schedule.parse("hybrid")]
         few = sorted(numbers_of_batches(rounds) - {1, rounds})
         names = ("shared", *(f"batched:{number}" for number in few), "hybrid")
@@ -391,11 +389,11 @@ class Search:
         found = max(self.spare * max(spread / left, 2.0), frequent / (most * rows))
         return math.ceil(found) if found < MAX_WIDTH else None
 
-    def _risk(self, draft: Design, counters: int) -> int:
+    def _risk(self, design: Design, counters: int) -> int:
         """Return about how much the sums show of single clients, as in `_Guess`."""
         if self._is_private:
             return 0
-        summation, clients = self.spec.summation, float(min(draft.people))
+        summation, clients = self.spec.summation, float(min(design.people))
         if summation.method is SecureSum.SECAGG:
             clients /= math.ceil(clients / summation.most_clients)
         if not summation.is_ideal:
@@ -411,8 +409,8 @@ class Search:
         if guess.risk == 2 and not self.allow_rare_names:
             return None
         plan, tau = design.plan(), self._tau
-        campaign = replace(Campaign.from_plan(plan, OPEN), num_clients=design.expected)
-        found = self._exact_width(campaign, rows, width, design.tau_of_sketch(self.law))
+        predictor = replace(Predictor.from_plan(plan, OPEN), num_clients=design.expected)
+        found = self._exact_width(predictor, rows, width, design.tau_of_sketch(self.law))
         speller = Speller.of(plan, self.law, design.expected)
         columns = speller.width(2 * tau, min(self.name_length, self.domain.max_length))
         if found is None or columns is None:
@@ -434,16 +432,16 @@ class Search:
         risk = 0 if rare is None else rare.is_warned + rare.is_refused
         return risk, plan.bytes_per_client, design
 
-    def predicted(self, plan: Plan, draft: Design) -> Names:
+    def predicted(self, plan: Plan, design: Design) -> Names:
         """Return the names that a plan of this target is predicted to read."""
-        return predict(plan, self.law, 2 * self._tau, self.name_length, draft.expected)
+        return predict(plan, self.law, 2 * self._tau, self.name_length, design.expected)
 
-    def _exact_width(self, campaign: Campaign, rows: int, guess: int, tau: float) -> int | None:
+    def _exact_width(self, predictor: Predictor, rows: int, guess: int, tau: float) -> int | None:
         """Return the width with which the finder keeps tau by the error model, and spare."""
         planned = self.spec.failure_probability * RISK
 
         def keeps(width: int) -> bool:
-            return all(one <= planned for one in campaign.failures(self.law, tau, rows, width))
+            return all(one <= planned for one in predictor.failures(self.law, tau, rows, width))
 
         found = least(
             lambda width: keeps(math.ceil(width)),
@@ -463,9 +461,11 @@ class Search:
     def _unreachable(self) -> InvalidInputError:
         """Return the error for a target out of reach, with the smallest changes that help."""
         out = ways_out(list(self._ways()))
-        draft = self._drafts[0]
+        design = self._designs[0]
         reads = f"names of strings that more than {2 * self._tau:g} of the clients hold"
-        return InvalidInputError(f"tau {self._tau:g}, and {reads}, {why_unreachable(draft)}; {out}")
+        return InvalidInputError(
+            f"tau {self._tau:g}, and {reads}, {why_unreachable(design)}; {out}"
+        )
 
     def _ways(self) -> Iterator[str]:
         """Yield the smallest changes, one at a time, with which the target is met."""
@@ -574,17 +574,17 @@ def propose(search: Search, *, find_epsilon: bool = False, like: str | None = No
     spec, law, p = search.spec, search.law, search.spec.failure_probability
     if spec.tau is None:
         bought = search.for_bytes()
-        draft, plan = bought.design, bought.design.plan()
-        rare = _checked(search, plan, draft)
+        design, plan = bought.design, bought.design.plan()
+        rare = _checked(search, plan, design)
         check_learns(bought.linf)
         tau = max(bought.linf, min(_LARGEST_TAU, bought.names.least / 2))
-        plan = replace(plan, target=make_target(tau, p, draft.recovery))
+        plan = replace(plan, target=make_target(tau, p, design.recovery))
         size = Size("budget", plan.rows, plan.width, None, _left_over(search, plan))
     else:
         search = search.least_private() if find_epsilon else search
-        draft = search.smallest()
-        plan = draft.plan()
-        rare = _checked(search, plan, draft)
+        design = search.smallest()
+        plan = design.plan()
+        rare = _checked(search, plan, design)
         size = Size("model", plan.rows, plan.width)
     assert plan.target is not None
     target = replace(plan.target, frequencies=like)
@@ -592,25 +592,25 @@ def propose(search: Search, *, find_epsilon: bool = False, like: str | None = No
     one = None
     if plan.privacy is not None and len(plan.releases) > 1:
         with suppress(InvalidInputError):  # no secure sum is as large as all rounds
-            alone, batches = search.draft(1), plan.schedule.num_batches(plan.num_rounds)
+            alone, batches = search.design(1), plan.schedule.num_batches(plan.num_rounds)
             # collisions of hashes cancel over batches: a wider sketch has as few of them
             width = min(MAX_WIDTH, batches * plan.width)
             shared = alone.with_size(
                 Schedule.parse("shared"), plan.rows, width, plan.spelling
             ).plan()
-            named = predict(shared, law, threshold, length, draft.expected)
+            named = predict(shared, law, threshold, length, design.expected)
             one = (shared.bytes_per_client, named)
     return Proposal(
         plan,
         size,
-        predict_linf(plan, law, draft.recovery, p, expected=draft.expected),
+        predict_linf(plan, law, design.recovery, p, expected=design.expected),
         law,
         "error" if spec.tau is None else "epsilon" if find_epsilon else "bytes",
         None,
-        draft.expected,
-        draft,
+        design.expected,
+        design,
         rare,
-        predict(plan, law, threshold, length, draft.expected),
+        predict(plan, law, threshold, length, design.expected),
         one,
     )
 
@@ -626,9 +626,9 @@ def _left_over(search: Search, plan: Plan) -> str:
     )
 
 
-def _checked(search: Search, plan: Plan, draft: Design) -> RareNames | None:
+def _checked(search: Search, plan: Plan, design: Design) -> RareNames | None:
     """Return what the smallest sum shows, refused if that is too much."""
-    rare = of_plan(plan, draft.sizes, draft.people)
+    rare = of_plan(plan, design.sizes, design.people)
     if rare is not None and not search.allow_rare_names:
         rare.check()
     return rare

@@ -13,13 +13,13 @@ from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Target
-from fedtally.plan.campaign import Campaign, predict_linf
 from fedtally.plan.design import Design
 from fedtally.plan.fleet import check_even_rounds, for_fleet
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.names import Names
 from fedtally.plan.paper import Size, minimax
+from fedtally.plan.predictor import Predictor, predict_linf
 from fedtally.plan.rare_names import RareNames
 from fedtally.plan.request import CampaignSpec
 from fedtally.plan.search import (
@@ -209,25 +209,25 @@ class Proposal:
         }
 
     def _curve(self, recovery: str, rows: int) -> list[tuple[float, float]]:
-        planned = Campaign.from_plan(self.plan, recovery)
+        planned = Predictor.from_plan(self.plan, recovery)
         # an item that changes more counters needs more noise in each
         noise = planned.noise_of(rows) * math.sqrt(rows / self.plan.spec.touched)
-        campaign = replace(planned, noise=noise, num_clients=self.expected, repeats=_FEW)
+        predictor = replace(planned, noise=noise, num_clients=self.expected, repeats=_FEW)
         cells = self.plan.rows * self.plan.width
         points = []
         for step in range(-4, 11):
             width = max(2, round(cells / rows * 2 ** (step / 2)))
             size = self.plan.bytes_per_client + (rows * width - cells) * self.plan.modulus_bits / 8
-            points.append((size, self._linf(campaign, rows, width)))
+            points.append((size, self._linf(predictor, rows, width)))
         return [(size, error) for size, error in points if error > 0]
 
-    def _linf(self, campaign: Campaign, rows: int, width: int) -> float:
+    def _linf(self, predictor: Predictor, rows: int, width: int) -> float:
         """Return the error of another size, for the same frequencies, or for the hardest."""
         p = self.target.failure_probability
         if not self.is_for_any:
-            return campaign.linf(self.distribution, p, rows, width)
+            return predictor.linf(self.distribution, p, rows, width)
         return hardest.find_hardest(
-            lambda distribution: campaign.modelled_linf(distribution, p, rows, width),
+            lambda distribution: predictor.modelled_linf(distribution, p, rows, width),
             self.plan.domain_size,
             self.expected,
             max_items=self.plan.max_items,

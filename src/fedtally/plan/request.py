@@ -11,16 +11,18 @@ from typing import Any
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
+from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Clients, Plan
 from fedtally.plan.privacy import Privacy, resolve_privacy
-from fedtally.plan.rules import PRIVACY, SIZES, check, given, unmet
-from fedtally.plan.secure_sum import Summation
+from fedtally.plan.rules import COHORTS, PRIVACY, SIZES, check, given, unmet
+from fedtally.plan.secure_sum import MAX_CORRUPT, Summation, cohort_sizes, unmet_by
 from fedtally.plan.silos import Silos
 from fedtally.privacy.config import POPULATION, NoiseBy, default_delta
 from fedtally.privacy.events import Mechanism, Relation
 from fedtally.recovery.decoders import USUAL, Recovery
 from fedtally.recovery.decoding import Decoding, recovery_of
-from fedtally.secagg.config import SecureSum
+from fedtally.secagg.config import SecAggConfig, SecureSum, Terms
+from fedtally.secagg.params import Adversary
 from fedtally.sketch import Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
@@ -89,20 +91,11 @@ class Request:
         >>> spec = Request(epsilon=1.0, secure_sum="two-server").resolve()
         >>> spec.max_items, spec.population, str(spec.noise_by)
         (1, 'clients', 'servers')
+        >>> spec.summation.max_dropout, Request(secure_sum="secagg").resolve().summation.max_corrupt
+        (0.05, 0.05)
         """
         plan = self.plan
-        summation = Summation.resolve(
-            None if plan is None else plan.secure_sum,
-            method=self.secure_sum,
-            adversary=self.adversary,
-            dropout=dropout,
-            max_corrupt=self.max_corrupt,
-            max_cohort=self.max_cohort,
-            max_dropout=self.max_dropout,
-            cohort=self.cohort,
-            cohort_min=self.cohort_min,
-            validity=None if self.validity == AUTO else self.validity,
-        )
+        summation = self._summation(dropout)
         self._check_options(not_private)
         if plan is not None:
             silos = _silos_of(plan, silos)
@@ -171,6 +164,44 @@ class Request:
             failure_probability=failure_probability,
             silos=silos,
         )
+
+    def _summation(self, dropout: float) -> Summation:
+        """Return how rounds are summed: as the plan says, if it does, else as is asked."""
+        agreed = None if self.plan is None else self.plan.secure_sum
+        return self._asked_sum(dropout) if agreed is None else self._planned_sum(agreed, dropout)
+
+    def _asked_sum(self, dropout: float) -> Summation:
+        method, most, least = self.secure_sum or SecureSum.IDEAL, self.max_cohort, None
+        adversary = self.adversary or Adversary.SEMI_HONEST
+        if sizes := given(cohort=self.cohort, cohort_min=self.cohort_min):
+            lacking = unmet_by(SecureSum.parse(method))
+            check(sizes, lacking | unmet(no_max_cohort=most is not None))
+            least, most = cohort_sizes(self.cohort, self.cohort_min, Adversary.parse(adversary))
+        return Summation(
+            method,
+            adversary,
+            dropout,
+            MAX_CORRUPT if self.max_corrupt is None else self.max_corrupt,
+            most,
+            self.max_dropout,
+            least,
+            None if self.validity == AUTO else self.validity,
+        )
+
+    def _planned_sum(self, agreed: Terms, dropout: float) -> Summation:
+        """Return how a plan sums; refuse what is asked besides."""
+        planned, most = Adversary.SEMI_HONEST, None
+        if is_secagg := isinstance(agreed, SecAggConfig):
+            planned, most = agreed.parameters.adversary, agreed.most_clients
+        is_other = self.secure_sum not in (None, agreed.method)
+        if is_other or self.adversary not in (None, planned):
+            asked = opt.secure_sum(self.secure_sum) if is_other else opt.adversary(self.adversary)
+            raise InvalidInputError(
+                f"the plan is summed by {agreed.method}{f' ({planned})' * is_secagg}, got {asked}:"
+                " leave that out, or the plan"
+            )
+        check(given(**{name: getattr(self, name) for name in COHORTS}), unmet(no_plan=True))
+        return Summation(agreed.method, planned, dropout, max_cohort=most)
 
     @property
     def _needs_no_delta(self) -> bool:

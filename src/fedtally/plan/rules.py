@@ -91,7 +91,7 @@ class Rule:
 
 PRIVACY = ("delta", "mechanism", "trust", "neighbours", "max_rounds", "max_clients", "certify")
 SIZES = ("rows", "width", "max_bytes", "num_rounds", "max_items")
-_COHORTS = ("max_corrupt", "max_cohort", "max_dropout", "cohort", "cohort_min", "validity")
+COHORTS = ("max_corrupt", "max_cohort", "max_dropout", "cohort", "cohort_min", "validity")
 _OR_NO_PLAN = "leave {} out, or the plan"
 _EITHER = "give one, or leave {} out"
 _PILOT = ("sizing", "pilot_share")
@@ -104,7 +104,7 @@ _MARK = f"leave it out, or mark it with {opt.not_private(True)}"
 
 RULES = (
     Rule(("epsilon", *PRIVACY), Need.PRIVATE_PLAN, way=_OR_NO_PLAN),
-    Rule((*_COHORTS, "epsilon", *PRIVACY), Need.NO_PLAN, way=_OR_NO_PLAN),
+    Rule((*COHORTS, "epsilon", *PRIVACY), Need.NO_PLAN, way=_OR_NO_PLAN),
     Rule((*SIZES, "schedule", "encoding", "tau"), Need.NO_PLAN, way=_OR_NO_PLAN),
     Rule(("people", "silos_per_person"), Need.NO_PLAN, way=_OR_NO_PLAN),
     Rule(("population",), Need.PLAN_POPULATION),

@@ -23,12 +23,12 @@ from typing import NamedTuple
 from fedtally.base.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Target, encodings
-from fedtally.plan.campaign import predict_linf
 from fedtally.plan.design import DEFAULT_MAX_BYTES, DEFAULT_ROWS, Chosen, Design
 from fedtally.plan.fleet import with_epsilon
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.paper import Size
+from fedtally.plan.predictor import predict_linf
 from fedtally.plan.sizes import RISK, TOO_UNCERTAIN, UnreachableError
 from fedtally.plan.sketches import Sketches, descend
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON

@@ -99,15 +99,7 @@ class Summation:
                 max_cohort=self.max_cohort,
                 dropout=self.dropout or None,
             ),
-            self._unmet(SecureSum.parse(self.method)),
-        )
-
-    @staticmethod
-    def _unmet(method: SecureSum) -> dict[Need, str]:
-        return unmet(
-            secagg=method is not SecureSum.SECAGG and method,
-            two_server=method is not SecureSum.TWO_SERVER and method,
-            protocol=method is SecureSum.IDEAL and method,
+            unmet_by(SecureSum.parse(self.method)),
         )
 
     @property
@@ -125,67 +117,6 @@ class Summation:
         """The share of a cohort that may drop out."""
         assert self.max_dropout is not None
         return self.max_dropout
-
-    @classmethod
-    def resolve(
-        cls,
-        agreed: Terms | None,
-        *,
-        method: str | None = None,
-        adversary: Adversary | str | None = None,
-        dropout: float = 0.0,
-        max_corrupt: float | None = None,
-        max_cohort: int | None = None,
-        max_dropout: float | None = None,
-        cohort: int | None = None,
-        cohort_min: int | None = None,
-        validity: str | None = None,
-    ) -> Summation:
-        """Return how rounds are summed.
-
-        A plan's terms decide, if there are any, else the request. None stands for the default.
-
-        Raises:
-            InvalidInputError: something else is asked than what the plan says.
-
-        >>> Summation.resolve(None, method="secagg").max_corrupt
-        0.05
-        """
-        if agreed is None:
-            corrupt = MAX_CORRUPT if max_corrupt is None else max_corrupt
-            method, adversary = method or SecureSum.IDEAL, adversary or Adversary.SEMI_HONEST
-            least = None
-            if sizes := given(cohort=cohort, cohort_min=cohort_min):
-                lacking = cls._unmet(SecureSum.parse(method))
-                check(sizes, lacking | unmet(no_max_cohort=max_cohort is not None))
-                least, max_cohort = _cohort_sizes(cohort, cohort_min, Adversary.parse(adversary))
-            bounds = max_cohort, max_dropout, least
-            return cls(method, adversary, dropout, corrupt, *bounds, validity)
-        is_secagg = isinstance(agreed, SecAggConfig)
-        planned = (
-            agreed.parameters.adversary
-            if isinstance(agreed, SecAggConfig)
-            else Adversary.SEMI_HONEST
-        )
-        if method not in (None, agreed.method) or adversary not in (None, planned):
-            is_other = method not in (None, agreed.method)
-            asked = opt.secure_sum(method) if is_other else opt.adversary(adversary)
-            raise InvalidInputError(
-                f"the plan is summed by {agreed.method}{f' ({planned})' * is_secagg}, got {asked}:"
-                " leave that out, or the plan"
-            )
-        said = given(
-            max_corrupt=max_corrupt,
-            max_cohort=max_cohort,
-            max_dropout=max_dropout,
-            cohort=cohort,
-            cohort_min=cohort_min,
-            validity=validity,
-        )
-        check(said, unmet(no_plan=True))
-        return cls(
-            agreed.method, planned, dropout, max_cohort=agreed.most_clients if is_secagg else None
-        )
 
     def sizes(self, num_clients: int) -> list[int]:
         """Return the sizes of the cohorts that a round is split into.
@@ -233,12 +164,27 @@ class Summation:
         return self.max_cohort or MAX_COHORT[Adversary.parse(self.adversary)]
 
 
-def _cohort_sizes(
+def unmet_by(method: SecureSum) -> dict[Need, str]:
+    """Return the needs of options that a way to sum does not meet."""
+    return unmet(
+        secagg=method is not SecureSum.SECAGG and method,
+        two_server=method is not SecureSum.TWO_SERVER and method,
+        protocol=method is SecureSum.IDEAL and method,
+    )
+
+
+def cohort_sizes(
     cohort: int | None, cohort_min: int | None, adversary: Adversary
 ) -> tuple[int, int]:
     """Return the fewest and the most clients of a cohort; at least one of them is given.
 
     The other one follows from it: four fifths of a full cohort must come.
+
+    Raises:
+        InvalidInputError: a size is out of bounds, or a full cohort has less than the fewest.
+
+    >>> cohort_sizes(400, None, Adversary.SEMI_HONEST), cohort_sizes(None, 400, Adversary.ACTIVE)
+    ((320, 400), (400, 500))
     """
     bound = MAX_ACTIVE_CLIENTS if adversary is Adversary.ACTIVE else MAX_CLIENTS
     if cohort is not None:

@@ -2,7 +2,7 @@
 
 `size_by_model` searches for the smallest rows x width whose largest error exceeds tau with
 probability at most p, `within` for the rows x width within a budget of bytes that have the smallest
-largest error. Both ask `Campaign` what a size does. The paper's own sizes are in
+largest error. Both ask `Predictor` what a size does. The paper's own sizes are in
 `fedtally.plan.paper`.
 """
 
@@ -18,9 +18,9 @@ from scipy.special import ndtr
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError, opt
 from fedtally.kernels import MAX_WIDTH
-from fedtally.plan.campaign import FALL, JUMP, TELLING, Campaign
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.paper import Size, linear, minimax, oracle, two_phase
+from fedtally.plan.predictor import FALL, JUMP, TELLING, Predictor
 from fedtally.plan.trials import MOST_CELLS, Trials
 from fedtally.recovery.decoding import kind_of
 
@@ -32,7 +32,7 @@ __all__ = [
     "RISK",
     "SHAPE",
     "TOO_UNCERTAIN",
-    "Campaign",
+    "Predictor",
     "Size",
     "UnreachableError",
     "linear",
@@ -59,7 +59,7 @@ class UnreachableError(InvalidInputError):
 def size_by_model(
     distribution: Frequencies,
     tau: float,
-    campaign: Campaign,
+    predictor: Predictor,
     *,
     p: float = 0.1,
     rows: Iterable[int] | int | None = None,
@@ -70,12 +70,12 @@ def size_by_model(
     """Return the smallest rows x width that are predicted to keep tau, and a margin.
 
     Args:
-        distribution: of the frequencies.
+        distribution: the known frequencies.
         tau: the largest error that is asked for, in (0, 1).
-        campaign: clients, rounds, recovery and noise.
+        predictor: the predictor of errors, which knows clients, rounds, recovery and noise.
         p: probability, in (0, 1), with which the largest error may exceed tau.
-        rows: those to search; 3..31 for the median, 7..16 for joint recovery if None.
-        margin: by which the width exceeds the predicted one, at least 1.
+        rows: the rows to search; 3..31 for the median, 7..16 for joint recovery if None.
+        margin: the factor by which the width exceeds the predicted one, at least 1.
         risk: the share of p that is planned for, above 0, at most 1.
         with_linf: whether to say the size's largest error, which takes as long as the search; None
             if not.
@@ -85,18 +85,18 @@ def size_by_model(
         UnreachableError: no size reaches tau, since noise alone exceeds it.
 
     >>> distribution = Frequencies.from_frequencies([i**-1.5 / 2.6 for i in range(1, 10_001)])
-    >>> campaign = Campaign(10_000, recovery="median")
-    >>> size_by_model(distribution, 0.01, campaign, rows=15, margin=1.0, risk=1.0).width
+    >>> predictor = Predictor(10_000, recovery="median")
+    >>> size_by_model(distribution, 0.01, predictor, rows=15, margin=1.0, risk=1.0).width
     66
     """
     tau, p = validate.inside(tau=tau), validate.inside(p=p)
     margin, planned = validate.real(1.0, margin=margin), p * validate.real(1e-6, 1.0, risk=risk)
-    searched = campaign.searched_rows(rows)
+    searched = predictor.searched_rows(rows)
     uncertainty = distribution.uncertainty(tau)
     if uncertainty > TOO_UNCERTAIN:
         size = minimax(
             tau,
-            num_clients=campaign.num_clients,
+            num_clients=predictor.num_clients,
             domain_size=distribution.domain_size,
             p=p,
             rows=searched[0] if len(searched) == 1 else None,
@@ -106,7 +106,7 @@ def size_by_model(
             if math.isinf(uncertainty)
             else f"it is known to {uncertainty:.0%} at best"
         )
-        if _noise_exceeds(campaign, tau, size.rows, distribution.domain_size) > p:
+        if _noise_exceeds(predictor, tau, size.rows, distribution.domain_size) > p:
             raise UnreachableError(
                 f"tau {tau:g} is below what noise alone leaves, whatever the width"
             )
@@ -117,7 +117,7 @@ def size_by_model(
         return replace(size, message=message)
 
     def fails(rows: int, width: int) -> bool:
-        return any(one > planned for one in campaign.failures(distribution, tau, rows, width))
+        return any(one > planned for one in predictor.failures(distribution, tau, rows, width))
 
     found = _smallest(fails, searched)
     if found is None:
@@ -125,19 +125,19 @@ def size_by_model(
             f"tau {tau:g} is not reached with a width of up to {MAX_WIDTH}: take a larger tau, more"
             " clients or less noise"
         )
-    width = _tried(campaign, distribution, tau, planned, *found, margin)
+    width = _tried(predictor, distribution, tau, planned, *found, margin)
     if width is None:
         width, most = min(math.ceil(found[1] * margin), MAX_WIDTH), min(2 * found[1] + 9, MAX_WIDTH)
         # Where a small width is predicted to do, one counter more may be predicted to fail: joint
         # recovery fits other items.
         while fails(found[0], width) and width < most:
             width += max(1, width // 50)
-    linf = campaign.linf(distribution, planned, found[0], width) if with_linf else None
-    return Size("model", found[0], width, linf, _guessed(distribution, tau, campaign))
+    linf = predictor.linf(distribution, planned, found[0], width) if with_linf else None
+    return Size("model", found[0], width, linf, _guessed(distribution, tau, predictor))
 
 
 def _tried(
-    campaign: Campaign,
+    predictor: Predictor,
     distribution: Frequencies,
     tau: float,
     p: float,
@@ -150,27 +150,27 @@ def _tried(
     None where the error model is relied on.
 
     Args:
-        campaign: what is given.
-        distribution: of the frequencies.
+        predictor: the predictor of errors.
+        distribution: the known frequencies.
         tau: the largest error.
-        p: probability with which it may be exceeded.
-        rows: of the sketch.
-        width: predicted to suffice.
-        margin: as in `size_by_model`.
+        p: the probability with which it may be exceeded.
+        rows: the rows of the sketch.
+        width: the width that is predicted to suffice.
+        margin: the margin, as in `size_by_model`.
     """
     tried: list[Trials] = []
 
     def fails(width: int) -> bool:
-        trials = campaign.trials(distribution, rows, width)
+        trials = predictor.trials(distribution, rows, width)
         assert trials is not None
         like = min(tried, key=lambda one: abs(one.width - width), default=None)
         tried.append(trials)
-        return trials.exceeds(tau, max(p, TELLING / campaign.repeats), campaign.repeats, like)
+        return trials.exceeds(tau, max(p, TELLING / predictor.repeats), predictor.repeats, like)
 
     most = MOST_CELLS // rows
     if (
         width > _FACTOR * most
-        or campaign.trials(distribution, rows, 2) is None
+        or predictor.trials(distribution, rows, 2) is None
         or (width > most and fails(most))
     ):
         return None
@@ -190,12 +190,14 @@ def _tried(
     # predicted, perhaps to be worse.
     found = max(high, min(round(high * margin), most)) if high <= most else most + 1
     # Where failures are too rare to show, no smaller width than predicted.
-    return found if p * campaign.repeats >= TELLING else max(found, math.ceil(width * margin))
+    return found if p * predictor.repeats >= TELLING else max(found, math.ceil(width * margin))
 
 
-def _noise_exceeds(campaign: Campaign, tau: float, rows: int, domain_size: int) -> float:
+def _noise_exceeds(predictor: Predictor, tau: float, rows: int, domain_size: int) -> float:
     """Return the probability that the mean over rows of noise alone exceeds tau for any item."""
-    scale = campaign.noise_of(rows) * math.sqrt(campaign.num_rounds / rows) / campaign.num_clients
+    scale = (
+        predictor.noise_of(rows) * math.sqrt(predictor.num_rounds / rows) / predictor.num_clients
+    )
     return (
         0.0
         if scale == 0.0
@@ -203,7 +205,7 @@ def _noise_exceeds(campaign: Campaign, tau: float, rows: int, domain_size: int) 
     )
 
 
-def _guessed(distribution: Frequencies, tau: float, campaign: Campaign) -> str:
+def _guessed(distribution: Frequencies, tau: float, predictor: Predictor) -> str:
     """Say so where the shape of the tail, which is a guess, decides."""
     if distribution.fit is None:
         return ""
@@ -213,7 +215,7 @@ def _guessed(distribution: Frequencies, tau: float, campaign: Campaign) -> str:
             f" {distribution.fit.clients:,} clients: how many items are about as frequent hardly"
             " shows, and the width may be too small; take a larger pilot"
         )
-    if kind_of(campaign.recovery).fits_items:
+    if kind_of(predictor.recovery).fits_items:
         if tau >= distribution.fit.resolved:
             return ""
         return (
@@ -265,7 +267,7 @@ def within(
     distribution: Frequencies,
     max_bytes: int,
     bytes_of: Callable[[int, int], int],
-    campaign: Campaign,
+    predictor: Predictor,
     *,
     p: float = 0.1,
     rows: Iterable[int] | int | None = None,
@@ -274,12 +276,12 @@ def within(
     """Return the rows x width with the smallest predicted largest error within a budget.
 
     Args:
-        distribution: of the frequencies.
+        distribution: the known frequencies.
         max_bytes: the budget.
         bytes_of: what rows and width cost; it must not fall with the width.
-        campaign: clients, rounds, recovery and noise.
+        predictor: the predictor of errors, which knows clients, rounds, recovery and noise.
         p: probability, in (0, 1), with which linf may be exceeded.
-        rows: those to search; as for `size_by_model`.
+        rows: the rows to search; as for `size_by_model`.
         risk: the share of p that is planned for.
 
     Raises:
@@ -289,24 +291,24 @@ def within(
     planned = validate.inside(p=p) * validate.real(1e-6, 1.0, risk=risk)
     max_bytes = validate.integer(1, max_bytes=max_bytes)
     sizes = []
-    for one in campaign.searched_rows(rows):
+    for one in predictor.searched_rows(rows):
         most = bisect_right(
             range(1, MAX_WIDTH + 1), max_bytes, key=lambda width: bytes_of(one, width)
         )
         if most >= 2:
             sizes.append(
-                (campaign.modelled_linf(distribution, planned, one, most), one * most, one, most)
+                (predictor.modelled_linf(distribution, planned, one, most), one * most, one, most)
             )
     if not sizes:
-        least = min(bytes_of(one, 2) for one in campaign.searched_rows(rows))
+        least = min(bytes_of(one, 2) for one in predictor.searched_rows(rows))
         raise UnreachableError(
             f"{opt.max_bytes(max_bytes)} buys no sketch of width 2: give at least {least}"
         )
     _, _, one, width = min(sizes)
-    linf = campaign.linf(distribution, planned, one, width)
+    linf = predictor.linf(distribution, planned, one, width)
     # Where recovery is predicted to be exact, one client more or less is in question.
     unknown = (
-        distribution.uncertainty(min(max(linf, 1 / campaign.num_clients), 0.5)) > TOO_UNCERTAIN
+        distribution.uncertainty(min(max(linf, 1 / predictor.num_clients), 0.5)) > TOO_UNCERTAIN
     )
     message = (
         "the pilot is too small to predict so small an error: take more clients" if unknown else ""

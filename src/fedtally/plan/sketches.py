@@ -77,7 +77,7 @@ class Sketches:
             size = size_by_model(
                 self.frequencies,
                 tau,
-                self.design.campaign(schedule),
+                self.design.predictor(schedule),
                 p=self.design.spec.failure_probability,
                 rows=self.rows,
                 with_linf=with_linf,
@@ -107,7 +107,7 @@ class Sketches:
                 self.frequencies,
                 max_bytes,
                 lambda rows, width: self.design.bytes_of(rows, width, schedule),
-                self.design.campaign(schedule),
+                self.design.predictor(schedule),
                 p=self.design.spec.failure_probability,
                 rows=self.rows,
             )
@@ -144,8 +144,8 @@ class Sketches:
         It is exceeded with the share of the failure probability that is planned for.
         """
         planned = self.design.spec.failure_probability * RISK
-        campaign = self.design.campaign(schedule)
-        return campaign.modelled_linf(self.frequencies, planned, rows, width)
+        predictor = self.design.predictor(schedule)
+        return predictor.modelled_linf(self.frequencies, planned, rows, width)
 
     def cost(self, design: Design) -> int:
         """Return the bytes of a client, for the size of a design: right to a few bytes."""

@@ -6,7 +6,7 @@ say little of what happens. But so small a campaign takes some hundredths of a s
 again and again, with hashes and clients of its own.
 
 Only campaigns of one batch (one round, or shared hashes) are run: several take as many times
-longer, and `JUMP` and `FALL` of `plan.campaign` are all that guards these. The `ITEMS`
+longer, and `JUMP` and `FALL` of `plan.predictor` are all that guards these. The `ITEMS`
 heaviest items take part one by one; what all others leave in a cell is normal noise. There are at
 most `CANDIDATES` candidates. In a larger domain the largest error of what hardly anybody holds is
 taken to grow as that of normals does, which is too fast: what a cell holds is bounded.

@@ -51,7 +51,7 @@ class Census:
         return [part.num_vectors for part in self.rounds]
 
     def design(self, seed: bytes) -> Design:
-        """Return the draft of a plan for the clients.
+        """Return the design for the clients, without a size.
 
         Args:
             seed: the seed of the hashes.

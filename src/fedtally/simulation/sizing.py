@@ -23,11 +23,11 @@ from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan, Target, encodings
 from fedtally.plan import names as open_names
-from fedtally.plan.campaign import predict_linf
 from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design, fit_existing
 from fedtally.plan.names import Names
 from fedtally.plan.open_domain import Search
 from fedtally.plan.paper import Size
+from fedtally.plan.predictor import predict_linf
 from fedtally.plan.search import for_bytes, usual_schedule
 from fedtally.plan.secure_sum import Keys
 from fedtally.plan.seeds import with_even_seed
@@ -201,35 +201,37 @@ class SizeChoice:
             return fit_existing(
                 spec.plan, spec, census.domain, census.sizes, random=site.keys, report=site.report
             )
-        draft = census.design(self._seed)
+        design = census.design(self._seed)
         if spec.tau is not None and self.sized is None:
-            self.sized = self._for_target(draft, census.rounds)
-        design = for_bytes(draft) if self.sized is None else draft.with_size(*self.sized.chosen)
+            self.sized = self._for_target(design, census.rounds)
+        design = for_bytes(design) if self.sized is None else design.with_size(*self.sized.chosen)
         if self._simulation.seed is None:
             design = with_even_seed(design)
         return design.finish(site.keys, site.report)
 
-    def _for_target(self, draft: Design, rounds: Sequence[RoundTally]) -> Sized:
+    def _for_target(self, design: Design, rounds: Sequence[RoundTally]) -> Sized:
         """Return the size of the sketch for a target.
 
         Args:
-            draft: the draft of the campaign's plan.
+            design: the design of the campaign.
             rounds: the rounds of the campaign.
         """
         sizing = self._simulation.sizing_method
         plan: Plan | None = None
         sketches: list[CountSketch] = []
         if sizing.has_pilot:
-            plan, sketches = self._run_pilot(draft)
+            plan, sketches = self._run_pilot(design)
         if plan is not None and sizing is Sizing.MODEL:
-            design = self._for_frequencies(draft, frequencies_of(plan, sketches, draft.domain))
+            sized = self._for_frequencies(design, frequencies_of(plan, sketches, design.domain))
         else:
-            design = paper_size(draft, sizing, sketches, lambda: _frequencies(draft.domain, rounds))
-        return Sized(design.chosen, design.sizing, plan, sketches)
+            sized = paper_size(
+                design, sizing, sketches, lambda: _frequencies(design.domain, rounds)
+            )
+        return Sized(sized.chosen, sized.sizing, plan, sketches)
 
-    def _for_frequencies(self, draft: Design, frequencies: Frequencies) -> Design:
+    def _for_frequencies(self, design: Design, frequencies: Frequencies) -> Design:
         try:
-            return smallest_or_ways(draft, frequencies)
+            return smallest_or_ways(design, frequencies)
         except InvalidInputError as error:
             # There is no campaign, and yet the budget is smaller than before: the reader must know.
             spent = (
@@ -239,33 +241,33 @@ class SizeChoice:
             )
             raise InvalidInputError(f"{error.marked}{spent}") from None
 
-    def _run_pilot(self, draft: Design) -> tuple[Plan, list[CountSketch]]:
+    def _run_pilot(self, design: Design) -> tuple[Plan, list[CountSketch]]:
         """Plan a pilot and run it; return its plan, and its sums with their noise."""
         check_enough(self._pilot)
         site = self._site
-        plan, keys = for_bytes(self._pilot_design(draft)).finish(site.keys, site.report)
+        plan, keys = for_bytes(self._pilot_design(design)).finish(site.keys, site.report)
         if self._simulation.ledger is not None:  # before anything of the pilot is released
-            site.books.check_pilot(plan, possible_events(draft))
+            site.books.check_pilot(plan, possible_events(design))
         return plan, site.land(plan, keys, self._pilot, {}).sketches
 
-    def _pilot_design(self, draft: Design) -> Design:
-        tau, clients = draft.spec.tau, [part.num_clients for part in self._pilot]
+    def _pilot_design(self, design: Design) -> Design:
+        tau, clients = design.spec.tau, [part.num_clients for part in self._pilot]
         assert tau is not None
-        share = sum(clients) / (sum(clients) + draft.clients[0])
+        share = sum(clients) / (sum(clients) + design.clients[0])
 
         def planned(protocol: int) -> Design:
-            method, most = self._simulation.sizing_method, draft.spec.max_bytes
+            method, most = self._simulation.sizing_method, design.spec.max_bytes
             size = pilot_size(method, most, tau, share, protocol)
-            spec = draft.spec.for_pilot(**size, num_rounds=None if len(clients) > 1 else 1)
-            return Design.fit(spec, draft.domain, clients, seed=self._site.seed)
+            spec = design.spec.for_pilot(**size, num_rounds=None if len(clients) > 1 else 1)
+            return Design.fit(spec, design.domain, clients, seed=self._site.seed)
 
-        design = planned(0)
-        if draft.spec.summation.is_ideal:
-            return design
-        rows = design.spec.rows
+        pilot = planned(0)
+        if design.spec.summation.is_ideal:
+            return pilot
+        rows = pilot.spec.rows
         assert rows is not None
         # without counters: what the protocol sends beside them
-        return planned(design.bytes_of_counters(rows, 0, design.example))
+        return planned(pilot.bytes_of_counters(rows, 0, pilot.example))
 
 
 def _draw_pilot(
@@ -368,13 +370,13 @@ def pilot_size(
     }
 
 
-def without_pilot(draft: Design, max_bytes: int | None) -> Sized | None:
+def without_pilot(design: Design, max_bytes: int | None) -> Sized | None:
     """Return the histogram that meets the target, if it costs a client no more than a small pilot.
 
     Its error needs no frequencies, and so no pilot.
 
     Args:
-        draft: the draft of the campaign's plan, for all clients, with a target.
+        design: the design of the campaign, for all clients, with a target.
         max_bytes: the upload per client that the campaign was asked for.
 
     Raises:
@@ -382,32 +384,32 @@ def without_pilot(draft: Design, max_bytes: int | None) -> Sized | None:
     """
     from fedtally.plan.frequencies.distribution import Frequencies
 
-    tau = draft.spec.tau
+    tau = design.spec.tau
     assert tau is not None
     budget = pilot_size(Sizing.MODEL, max_bytes, tau)["max_bytes"]
-    found = encodings.meets_target(draft, budget)
-    if found is None and draft.spec.encoding is Encoding.HISTOGRAM:
-        found = encodings.meets_target(draft)
+    found = encodings.meets_target(design, budget)
+    if found is None and design.spec.encoding is Encoding.HISTOGRAM:
+        found = encodings.meets_target(design)
         if found is None:
-            raise unreachable(draft, Frequencies.assumed(draft.domain.size))
+            raise unreachable(design, Frequencies.assumed(design.domain.size))
     return None if found is None else Sized(found.chosen, found.sizing, None, [])
 
 
-def possible_events(draft: Design) -> list[Event]:
+def possible_events(design: Design) -> list[Event]:
     """Return the events that the campaign after a pilot may have, with the fewest and most rows.
 
     A ledger looks at them before the pilot: a campaign that cannot be paid for needs no pilot.
     """
     from fedtally.plan.paper import rows_for
 
-    spec = draft.spec
-    paper = rows_for(draft.domain.size, spec.failure_probability)
-    rows = {spec.rows} if spec.rows else {paper, *kind_of(draft.recovery).planned_rows}
+    spec = design.spec
+    paper = rows_for(design.domain.size, spec.failure_probability)
+    rows = {spec.rows} if spec.rows else {paper, *kind_of(design.recovery).planned_rows}
     plans = [
-        draft.with_size(draft.example, each, _USUAL_WIDTH).plan()
+        design.with_size(design.example, each, _USUAL_WIDTH).plan()
         for each in sorted({min(rows), max(rows)})
     ]
-    if (whole := encodings.meets_target(draft)) is not None:
+    if (whole := encodings.meets_target(design)) is not None:
         plans.append(whole.plan())
     return [plan.privacy.event for plan in plans if plan.privacy is not None]
 
@@ -429,12 +431,12 @@ def frequencies_of(plan: Plan, sketches: Sequence[CountSketch], domain: Domain) 
 
 
 def paper_size(
-    draft: Design, sizing: Sizing, sketches: Sequence[CountSketch], frequencies: Callable[[], F64]
+    design: Design, sizing: Sizing, sketches: Sequence[CountSketch], frequencies: Callable[[], F64]
 ) -> Design:
     """Return the design with the size of the sketch by one of the paper's ways.
 
     Args:
-        draft: the draft of the campaign's plan, with a target.
+        design: the design of the campaign, with a target.
         sizing: the way.
         sketches: the sums of the pilot: one, where the way needs it.
         frequencies: returns the true frequencies, for the way that knows them.
@@ -444,11 +446,11 @@ def paper_size(
     """
     from fedtally.plan.paper import linear, minimax, oracle, two_phase
 
-    spec, tau = draft.spec, draft.spec.tau
+    spec, tau = design.spec, design.spec.tau
     assert tau is not None
-    domain = draft.domain
+    domain = design.domain
     given: dict[str, Any] = {
-        "num_clients": draft.clients[0],
+        "num_clients": design.clients[0],
         "p": spec.failure_probability,
         "rows": spec.rows,
     }
@@ -461,12 +463,12 @@ def paper_size(
         size = minimax(tau, domain_size=domain.size, **given)
     else:
         size = linear(domain_size=domain.size, **given)
-    design = draft.with_size(usual_schedule(draft), size.rows, size.width).sized_by(size)
-    needed = design.bytes_per_client
+    sized = design.with_size(usual_schedule(design), size.rows, size.width).sized_by(size)
+    needed = sized.bytes_per_client
     if spec.max_bytes is not None and needed > spec.max_bytes:
         raise InvalidInputError(
             f"sizing {sizing} takes {needed:,} bytes of a client for tau {tau:g}, and"
             f" {opt.max_bytes} is {spec.max_bytes:,}: give more bytes, a larger tau, or the sizing"
             " model"
         )
-    return design
+    return sized

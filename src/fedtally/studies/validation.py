@@ -42,9 +42,9 @@ from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Sums, open_domain
 from fedtally.plan import names as names_of
-from fedtally.plan.campaign import Campaign
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.names import NAME_LENGTH, NAMED_SHARE
+from fedtally.plan.predictor import Predictor
 from fedtally.plan.privacy import Random
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding, kind_of, recovery_of
@@ -302,8 +302,8 @@ class TrialResult:
             return None
         asked = (self.distribution, plan.target.linf, plan.rows, plan.width)
         if plan.is_open:  # a campaign that is tried would look at all hashes, a hundred times
-            return self._campaign.modelled_failure(*asked)
-        return self._campaign.failure(*asked)
+            return self._predictor.modelled_failure(*asked)
+        return self._predictor.failure(*asked)
 
     def predicted(self, probability: float) -> float | None:
         """Return the predicted largest error that is exceeded with a probability."""
@@ -311,10 +311,10 @@ class TrialResult:
             return None
         plan = self.trial.plan
         if plan.is_open:
-            return self._campaign.modelled_linf(
+            return self._predictor.modelled_linf(
                 self.distribution, probability, plan.rows, plan.width
             )
-        return self._campaign.linf(self.distribution, probability, plan.rows, plan.width)
+        return self._predictor.linf(self.distribution, probability, plan.rows, plan.width)
 
     def curve(
         self, probability: float, reach: float = 3.0, points: int = 13
@@ -335,15 +335,15 @@ class TrialResult:
         )
         if self.distribution is None or plan.is_histogram:  # which has but one width
             return []
-        campaign = replace(self._campaign, repeats=_FEW)
+        predictor = replace(self._predictor, repeats=_FEW)
         return [
-            (_bytes(plan, width), campaign.linf(self.distribution, probability, plan.rows, width))
+            (_bytes(plan, width), predictor.linf(self.distribution, probability, plan.rows, width))
             for width in widths
         ]
 
     @cached_property
-    def _campaign(self) -> Campaign:
-        return Campaign.from_plan(self.trial.plan, self.trial.decoder)
+    def _predictor(self) -> Predictor:
+        return Predictor.from_plan(self.trial.plan, self.trial.decoder)
 
     def to_arrow(self) -> Any:
         """Return a tidy `pyarrow.Table`, one row for each repeat, as `StudyResult.to_arrow`."""

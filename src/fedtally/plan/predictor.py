@@ -2,7 +2,7 @@
 
 Small sketches of one batch are tried (`fedtally.plan.trials`), all others are predicted
 (`fedtally.recovery.error_model`), with two safeguards where predictions for joint recovery are
-doubtful: `Campaign.modelled_failure` and `Campaign._sure`.
+doubtful: `Predictor.modelled_failure` and `Predictor._sure`.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ CELLS, SURE = 4, (1.1, 1.25)
 TELLING = 2  # failures that trials must allow, at least, to say anything
 _STEPS, _CLOSE = 8, 1.005  # towards an error that it depends on itself
 
-# `Campaign._failure`, of a tau, or `Campaign._linf`, of a probability
-_Predicted = Callable[["Campaign", Frequencies, float, int, int], float]
+# `Predictor._failure`, of a tau, or `Predictor._linf`, of a probability
+_Predicted = Callable[["Predictor", Frequencies, float, int, int], float]
 
 
 @dataclass(frozen=True)
-class Campaign:
-    """What is given, whatever the size of the sketch.
+class Predictor:
+    """Predicts the errors of a campaign, whatever the size of its sketch.
 
     Args:
-        num_clients: of all rounds together.
+        num_clients: the clients of all rounds together.
         schedule: shared, fresh, hybrid or batched:B.
         num_rounds: M.
         recovery: the name of a decoder.
@@ -56,8 +56,8 @@ class Campaign:
             the rows, on which it depends under differential privacy.
         round_sizes: clients of each round, together num_clients; of equal size if None.
         repeats: how many campaigns at most are run to know what a small sketch does.
-        mechanism: of the noise.
-        draws: of the noise, in all rounds together.
+        mechanism: the mechanism of the noise.
+        draws: the number of draws of the noise, in all rounds together.
     """
 
     num_clients: int
@@ -72,13 +72,13 @@ class Campaign:
 
     @classmethod
     def from_plan(cls, plan: Plan, recovery: str) -> Self:
-        """Return what a plan says: of its noise, all that there is when nobody drops out.
+        """Return the predictor of a plan, with all of its noise: nobody drops out.
 
         >>> domain = {"kind": "range", "size": 1000, "public": True}
         >>> plan = Plan(rows=7, width=200, schedule="hybrid", num_rounds=4, num_clients=8000,
         ...             max_round_clients=2200, domain=domain, max_items=1, seed=bytes(32))
-        >>> campaign = Campaign.from_plan(plan, "joint")
-        >>> str(campaign.schedule), campaign.num_rounds, campaign.noise
+        >>> predictor = Predictor.from_plan(plan, "joint")
+        >>> str(predictor.schedule), predictor.num_rounds, predictor.noise
         ('hybrid', 4, 0.0)
         """
         noise, rounds, mechanism, draws = 0.0, plan.num_rounds, cls.mechanism, cls.draws
@@ -134,10 +134,10 @@ class Campaign:
         """Return the largest error that is exceeded with probability p.
 
         Args:
-            distribution: of the frequencies.
+            distribution: the known frequencies.
             p: the probability.
-            rows: of the sketch.
-            width: of the sketch.
+            rows: the rows of the sketch.
+            width: the counters of a row.
             tau: an error to be kept. Fewer trials of a small sketch are run where they make it sure
                 that it is.
         """
@@ -167,7 +167,7 @@ class Campaign:
         If the first one exceeds a bound, the second is never computed.
         """
         distribution = self._careful(distribution, tau)
-        yield self._sure(Campaign._failure, distribution, tau, rows, width)
+        yield self._sure(Predictor._failure, distribution, tau, rows, width)
         if self._fits_items and (narrower := int(width / JUMP)) >= 2:
             yield self._failure(distribution, FALL * tau, rows, narrower)
 
@@ -185,7 +185,7 @@ class Campaign:
         # from below to the least error that is exceeded with p if items below it are alike
         for _ in range(_STEPS):
             before = found
-            found = self._sure(Campaign._linf, known, p, rows, width)
+            found = self._sure(Predictor._linf, known, p, rows, width)
             if self._fits_items and narrower >= 2:
                 found = max(found, self._linf(known, p, rows, narrower) / FALL)
             known = self._careful(distribution, found)
@@ -320,7 +320,7 @@ def predict_linf(
     frequencies: Frequencies,
     recovery: str,
     probability: float,
-    repeats: int = Campaign.repeats,
+    repeats: int = Predictor.repeats,
     tau: float | None = None,
     expected: int | None = None,
 ) -> float:
@@ -331,24 +331,24 @@ def predict_linf(
         frequencies: the known frequencies.
         recovery: the name of a decoder.
         probability: in (0, 1).
-        repeats: the most campaigns that are tried, as for `Campaign`.
-        tau: an error to be kept, as for `Campaign.linf`.
+        repeats: the most campaigns that are tried, as for `Predictor`.
+        tau: an error to be kept, as for `Predictor.linf`.
         expected: the number that frequencies are shares of; None: the clients of the plan.
     """
-    campaign = replace(
-        Campaign.from_plan(plan, recovery),
+    predictor = replace(
+        Predictor.from_plan(plan, recovery),
         num_clients=expected or plan.num_clients,
         repeats=repeats,
     )
     if plan.is_open:  # a campaign that is tried would look at all hashes, a hundred times
-        linf = campaign.modelled_linf(frequencies, probability, plan.rows, plan.width)
+        linf = predictor.modelled_linf(frequencies, probability, plan.rows, plan.width)
     else:
-        linf = campaign.linf(frequencies, probability, plan.rows, plan.width, tau)
+        linf = predictor.linf(frequencies, probability, plan.rows, plan.width, tau)
     if not plan.is_of_silos:
         return linf
-    stddev = campaign.noise_of(plan.rows) * math.sqrt(plan.num_rounds)
+    stddev = predictor.noise_of(plan.rows) * math.sqrt(plan.num_rounds)
     return math.hypot(
-        linf, error_of_number(frequencies, stddev / campaign.num_clients, probability)
+        linf, error_of_number(frequencies, stddev / predictor.num_clients, probability)
     )
 
 
