@@ -13,14 +13,13 @@ import numpy.typing as npt
 
 from experiments import drift, study
 from experiments.drift import F64
-from experiments.stream_windows import Scale
+from experiments.stream_windows import Scale, row
 from fedtally.domain import IntegerRange
 from fedtally.recovery import changes
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoders.kind import FittedDecoder
 from fedtally.sketch import CountSketch
 
-Bools = npt.NDArray[np.bool_]
 ALPHA = 0.05
 QUIET = ("equal", "unequal", "missing", "noise")  # rounds of quiet streams
 _FEWEST = 100  # clients of an unequal round
@@ -54,6 +53,11 @@ class Quiet(NamedTuple):
     seed: int
     watched: bool = False
 
+    @property
+    def noise(self) -> float:
+        """The standard deviation of a counter of a round."""
+        return _NOISE if self.rounds == "noise" else 0.0
+
 
 class Changed(NamedTuple):
     """A stream that is decoded anew after each round, in which a few items change at one round.
@@ -69,20 +73,6 @@ class Changed(NamedTuple):
     scale: Scale
     seed: int
     noise: float
-
-
-def row(task: Quiet | Changed, plan: str, part: str, what: str, value: float) -> study.Row:
-    """Return one measured number."""
-    return {
-        "seed": task.seed,
-        "plan": plan,
-        "stream": part,
-        "noise": task.noise if isinstance(task, Changed) else _NOISE * (task.rounds == "noise"),
-        "window": "",
-        "what": what,
-        "band": -1,
-        "value": value,
-    }
 
 
 def _changes(sketches: list[CountSketch], domain: IntegerRange) -> changes.Changes | None:
@@ -104,9 +94,8 @@ def measure_quiet(task: Quiet) -> list[study.Row]:
         drawn = rng.gamma(2.0, scale.clients / 2, scale.num_rounds)
         people = np.maximum(drawn.astype(np.int64), _FEWEST)
     laws = np.repeat(drift.zipf(scale.size)[None], scale.num_rounds, axis=0)
-    noise = _NOISE if task.rounds == "noise" else 0.0
     counts = drift.deal(laws, people, rng)
-    stream = drift.land(laws, counts, (scale.rows, scale.width), noise, rng)
+    stream = drift.land(laws, counts, (scale.rows, scale.width), task.noise, rng)
     landed = stream.sketches
     if task.rounds == "missing":
         kept = np.sort(rng.permutation(len(landed))[: int(_LANDED * len(landed))])
@@ -120,8 +109,8 @@ def measure_quiet(task: Quiet) -> list[study.Row]:
     plan = study.describe(stream.sketches[0].spec, int(counts.sum()))
     name = f"quiet, {task.rounds}{', watched' if task.watched else ''}"
     return [
-        row(task, plan, name, "false flags", float(flags)),
-        row(task, plan, name, "largest log e", largest),
+        row(task, plan, name, "", "false flags", float(flags)),
+        row(task, plan, name, "", "largest log e", largest),
     ]
 
 
@@ -172,12 +161,12 @@ def _said(
     quiet = np.ones(late.shape[1], bool)
     quiet[moved] = False
     found = [
-        row(task, plan, task.change, f"false, {rule}", float(np.isfinite(line[quiet]).sum()))
+        row(task, plan, task.change, "", f"false, {rule}", float(np.isfinite(line[quiet]).sum()))
         for rule, line in zip(("flagged", "listed"), late, strict=True)
     ]
     for place, item in enumerate(moved):
         name = _name(float(before[place]), float(after[place]))
         for rule, line in zip(("flagged", "listed"), late, strict=True):
             delay = float(line[item]) if np.isfinite(line[item]) else float(NEVER)
-            found.append(row(task, plan, task.change, f"{name}, {rule} after", delay))
+            found.append(row(task, plan, task.change, "", f"{name}, {rule} after", delay))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import ndtri
@@ -54,14 +54,26 @@ class Campaign(NamedTuple):
     data: str = ""
 
 
+class Task(Protocol):
+    """What rows say of every task."""
+
+    @property
+    def seed(self) -> int:
+        """The seed of all draws."""
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of a counter of a round."""
+
+
 def row(
-    task: Campaign, plan: str, window: str, what: str, value: float, band: int = -1
+    task: Task, plan: str, stream: str, window: str, what: str, value: float, band: int = -1
 ) -> study.Row:
-    """Return one measured number; `band` is that of its items, or -1."""
+    """Return one measured number; `band` is the band of its items, or -1."""
     return {
         "seed": task.seed,
         "plan": plan,
-        "stream": task.stream,
+        "stream": stream,
         "noise": task.noise,
         "window": window,
         "what": what,
@@ -90,15 +102,19 @@ def measure(task: Campaign) -> list[study.Row]:
     fit = Recovery.BELIEF.kind.make(stream.sketches, stream.domain)
     assert isinstance(fit, FittedDecoder)
     plan = study.describe(stream.sketches[0].spec, int(stream.counts.sum()))
-    found: list[study.Row] = []
-    for length in LENGTHS:
-        if length < len(stream.counts):
-            name = f"last:{length}"
-            found += [row(task, plan, name, *one) for one in _window(stream, length, task.noise)]
-    found += [row(task, plan, "each round", *one) for one in _line(stream, fit)]
-    found += [row(task, plan, "difference", *one) for one in _difference(stream, fit)]
-    found += [row(task, plan, "auto", *one) for one in _auto(stream, fit, task.noise)]
-    return found
+    parts = {
+        f"last:{length}": _window(stream, length, task.noise)
+        for length in LENGTHS
+        if length < len(stream.counts)
+    }
+    parts |= {
+        "each round": _line(stream, fit),
+        "difference": _difference(stream, fit),
+        "auto": _auto(stream, fit, task.noise),
+    }
+    return [
+        row(task, plan, task.stream, name, *one) for name, said in parts.items() for one in said
+    ]
 
 
 Said = Iterator[tuple[str, float] | tuple[str, float, int]]

@@ -294,7 +294,12 @@ def _named(stream: str, noise: float) -> str:
     width=100,
 )
 @click.option(
-    "--kind", "kinds", multiple=True, type=click.Choice(list(drift.KINDS)), default=drift.KINDS
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice(list(drift.KINDS)),
+    default=tuple(drift.KINDS),
+    help="Kind of drift.",
 )
 @click.option(
     "--noise",
@@ -307,13 +312,19 @@ def _named(stream: str, noise: float) -> str:
 @click.option("--seeds", type=click.IntRange(1), default=SEEDS, help="Campaigns of each cell.")
 @click.option("--quiet", type=click.IntRange(0), default=QUIET, help="Streams without changes.")
 @click.option(
-    "--watched", type=click.IntRange(0), default=WATCHED, help="Those decoded after each round."
+    "--watched", type=click.IntRange(0), default=WATCHED, help="Streams decoded after each round."
 )
 @click.option(
     "--changed", type=click.IntRange(0), default=CHANGED, help="Streams of each sudden change."
 )
-@click.option("--rounds", "num_rounds", type=click.IntRange(2), default=FULL.num_rounds)
-@options.clients(FULL.clients, help="Of each round.")
+@click.option(
+    "--rounds",
+    "num_rounds",
+    type=click.IntRange(2),
+    default=FULL.num_rounds,
+    help="Rounds of a campaign.",
+)
+@options.clients(FULL.clients, help="Clients of each round.")
 @options.domain_size(FULL.size, least=100)
 @click.option("--width", type=click.IntRange(2), default=FULL.width, help="Counters of a row.")
 @options.data("Folder of the real tables, to decode their streams, too.")

@@ -364,9 +364,8 @@ class Leader(Aggregator):
         with self._store.transaction():
             job = self._collection(id)
             if job.ask and not job.answer:
-                failed = replace(
-                    job, head=b"", failed=type.encode()
-                )  # the share is given to nobody
+                # the share is given to nobody
+                failed = replace(job, head=b"", failed=type.encode())
                 self._store.put(Table.COLLECTION, id, failed.encode())
 
     def forget_collection(self, id: bytes) -> None:

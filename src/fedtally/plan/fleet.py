@@ -1,4 +1,4 @@
-"""A design for a fleet: so many clients over rounds that are drawn at random, none asked yet."""
+"""A design for a fleet: a number of clients, over rounds that are drawn at random."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Sketches:
             return self._with(schedule, size)
 
         def error(design: Design) -> float:
-            return design.sizing.linf or 0.0
+            return design.linf
 
         found = self._in_turn(sized, error)
         return self._nearby(sized, error, found) if compared else found

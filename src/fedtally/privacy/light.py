@@ -1,8 +1,8 @@
 """What the accountant asks of SciPy and dp-accounting, in NumPy alone: for an agent without them.
 
 Each name here is that of the function or class which it stands in for (`privacy.library`), with the
-same arguments; what the accountant never asks is not here. Epsilons are at most those with the
-libraries, and `docs/agent.md` says how far below: tests compare them.
+same arguments; what the accountant never asks is not here. Tests compare epsilons with those that
+the libraries give; `docs/agent.md` says how far below these they are, and where they may be above.
 
 `math.erf` and `math.erfc` have all digits, also in the tails, and the functions of the normal
 distribution follow from them.
@@ -203,7 +203,7 @@ def _log_delta(sigma: float, epsilon: float) -> float:
 
 
 class _Part(NamedTuple):
-    """So many independent losses of one distribution on a grid.
+    """Independent losses of one distribution on a grid.
 
     Attributes:
         highest: the largest loss, in steps.

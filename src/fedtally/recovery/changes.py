@@ -9,6 +9,10 @@ looks, and all d items together are ever flagged wrongly with a probability of a
 The e-value is a mean of Bayes factors over the round of the change, with weights that are known in
 advance, and over the size of the change in standard deviations of a round. The level before the
 change has a flat prior, so that it cancels.
+
+That holds for independent normal errors whose deviations are known. Here they are those that a fit
+states, and outliers are cut about the mean of all rounds: the rate is measured, too
+(`python -m experiments streams`).
 """
 
 from __future__ import annotations
