@@ -279,7 +279,7 @@ class Design:
         )
 
     def _between(self, share: int) -> tuple[int, int]:
-        """Return the fewest and the most clients that so many rounds are to have together."""
+        """Return the fewest and the most clients that `share` rounds are to have together."""
         total = self.clients[0]
         if share == self.num_rounds:
             return total, total

@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedtally.answer import amounts
-from fedtally.answer.estimates import (
-    Estimate,
-)
+from fedtally.answer.estimates import Estimate
 from fedtally.base.text import escaped, in_number, one_of
 from fedtally.domain import Domain, Grid, OpenStrings
 from fedtally.plan import Plan

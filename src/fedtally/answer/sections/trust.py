@@ -49,7 +49,7 @@ def rows(plan: Plan, traffic: Mapping[str, Any], part: str = "client") -> list[t
             *_validity(traffic),
             ("", f"{corrupt}; {bits}; summed elsewhere, by the plan"),
         ]
-    rows = [
+    known = [
         ("Secure sum", _trust(traffic, noun)),
         *_validity(traffic),
         ("", f"{_cohorts(traffic, noun)}, up to {traffic['corrupt']:,} of each corrupt; {bits}"),
@@ -58,9 +58,9 @@ def rows(plan: Plan, traffic: Mapping[str, Any], part: str = "client") -> list[t
     ]
     # Real clients count their own bytes and seconds; a simulation counts those of all.
     if "engine" in traffic:
-        return rows
+        return known
     return [
-        *rows,
+        *known,
         ("Messages", _traffic(traffic, "up", noun)),
         ("", _traffic(traffic, "down", noun)),
         *_cpu(traffic, noun),
