@@ -33,6 +33,7 @@ from fedtally.dap.draft18 import (
     Interval,
     Prio3HistogramConfig,
     Prio3SumVecConfig,
+    Role,
     TaskConfiguration,
     vdaf_context,
 )
@@ -293,6 +294,21 @@ class TaskSecret:
                 f"the secret file is of the task {to_text(self.task_id)}, got {to_text(task.id)}"
             )
         return bytes(hkdf(self.seed, b"verify_key", task.id).reveal())
+
+    def token(self, role: Role) -> str:
+        """Return the bearer token of who asks a server: the leader, or the collector.
+
+        It is derived from the seed, which nobody learns from it. So the collector gets its token,
+        and not the seed.
+
+        Args:
+            role: who asks.
+
+        >>> TaskSecret(bytes(32), Secret(bytes(32))).token(Role.LEADER)[:8]
+        'oepnlqtV'
+        """
+        purpose = f"{role.name.lower()} token".encode()
+        return to_text(bytes(hkdf(self.seed, purpose, self.task_id).reveal()))
 
     def to_toml(self) -> str:
         """Return the secret file; give it mode 0600."""
