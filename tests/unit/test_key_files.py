@@ -238,7 +238,7 @@ def test_there_are_seven_roles(role: Any, tmp_path: Path) -> None:
     ):
         with pytest.raises(
             InvalidInputError,
-            match="the role of a key must be server, leader, helper, registrar, client, aggregator or collector, got ",
+            match="must be server, leader, helper, registrar, client, aggregator or collector, got",
         ):
             call()
     assert os.listdir(tmp_path) == []

@@ -20,7 +20,7 @@ import re
 import shutil
 import stat
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -244,6 +244,33 @@ class DapFolder:
         if settings.ca is not None:
             values["ca"] = str(settings.ca)
         return toml.document(values | {"policy": {"min_batch": settings.policy.min_batch}})
+
+
+def write_task(folder: Path, files: Mapping[str, str]) -> None:
+    """Write the files of a task into a new folder; those but `*.toml` are for its owner alone.
+
+    Args:
+        folder: the folder, which must not exist.
+        files: texts by names.
+
+    Raises:
+        InvalidInputError: the folder exists, or cannot be made.
+    """
+    if folder.exists():
+        raise InvalidInputError(f"{folder} exists already: name another folder")
+    draft = folder.with_name(f".{folder.name}.new")
+    try:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(mode=0o700, parents=True)
+        for name, text in files.items():
+            with archive.replacing(draft / name, private=not name.endswith(".toml")) as temporary:
+                Path(temporary).write_text(text, encoding="utf-8")
+        draft.rename(folder)
+    except OSError as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise InvalidInputError(
+            f"cannot make {folder} ({error.strerror or error}): name another place"
+        ) from None
 
 
 def load_task(path: str | os.PathLike[str]) -> Task:

@@ -188,13 +188,22 @@ class Task:
         """The fewest reports of a batch."""
         return self.configuration.min_batch
 
+    @property
+    def vdaf(self) -> str:
+        """The name of the VDAF, as `make` takes it."""
+        return _NAMES[self.configuration.vdaf_type]
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the VDAF, as `make` takes them."""
+        kind = KINDS[self.vdaf]
+        sizes = kind.sizes.decode(self.configuration.vdaf_configuration)
+        return {each.name: getattr(sizes, each.name) for each in fields(kind.sizes)}
+
     @cached_property
     def prio3(self) -> Prio3:
         """The VDAF, bound to this task."""
-        kind = KINDS[_NAMES[self.configuration.vdaf_type]]
-        sizes = kind.sizes.decode(self.configuration.vdaf_configuration)
-        values = [getattr(sizes, each.name) for each in fields(kind.sizes)]
-        return kind.make(*values, context=vdaf_context(self.id))
+        return KINDS[self.vdaf].make(*self.sizes.values(), context=vdaf_context(self.id))
 
     def time(self, seconds: float) -> int:
         """Return a time as a report has it: the number of whole precisions since 1970."""
@@ -204,8 +213,7 @@ class Task:
 
     def to_toml(self) -> str:
         """Return the public file."""
-        of, name = self.configuration, _NAMES[self.configuration.vdaf_type]
-        sizes = KINDS[name].sizes.decode(of.vdaf_configuration)
+        of = self.configuration
         head = {
             "schema": PUBLIC_SCHEMA,
             "draft": DRAFT,
@@ -220,7 +228,7 @@ class Task:
             "start": self.interval.start * of.precision,
             "end": self.interval.end * of.precision,
         }
-        vdaf = {"kind": name} | {each.name: getattr(sizes, each.name) for each in fields(sizes)}
+        vdaf = {"kind": self.vdaf} | self.sizes
         collector = {"id": self.collector.id, "key": self.collector.key.hex()}
         return toml.document(head | {"interval": interval, "vdaf": vdaf, "collector": collector})
 

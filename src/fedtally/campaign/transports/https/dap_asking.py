@@ -23,10 +23,11 @@ from fedtally.dap.draft18 import (
 )
 from fedtally.dap.presentation import Message
 from fedtally.dap.problems import URN
-from fedtally.errors import FedtallyError
+from fedtally.errors import FedtallyError, InvalidInputError
 
 MOST_ANSWER = 64 << 20  # bytes of an answer
-_MOST_POLLS = 60  # of a deferred answer, before others have their turn
+_MOST_POLLS = 60
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _LONGEST_POLL = 60.0  # seconds until a deferred answer is asked for again
 _TIMEOUT = httpx.Timeout(120, connect=15)
 # What another setting of an operator would mend: what was asked is asked again.
@@ -67,6 +68,7 @@ class DapAsking:
         task: the text of the id of the task.
         token: the bearer token; empty for a client, who has none.
         sleep: waits for a number of seconds.
+        polls: how often a deferred answer is asked for, before others have their turn.
     """
 
     http: httpx.AsyncClient
@@ -74,6 +76,15 @@ class DapAsking:
     task: str
     token: str = field(default="", repr=False)
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    polls: int = _MOST_POLLS
+
+    def __post_init__(self) -> None:
+        url = httpx.URL(self.url)
+        if url.scheme != "https" and url.host not in _LOOPBACK:
+            raise InvalidInputError(
+                f"{self.url} is not of https, and anybody on the way would read the token: make a"
+                " task with addresses of https"
+            )
 
     async def make(
         self, kind: str, body: bytes, message: type[Message], answer: type[Message]
@@ -93,13 +104,13 @@ class DapAsking:
         place = f"{self.url.rstrip('/')}/tasks/{self.task}/{kind}"
         heard = await self._sent("POST", place, body, media_type(message))
         place = self._located(place, heard)
-        for _ in range(_MOST_POLLS):
+        for _ in range(self.polls):
             if heard.body:
-                break
+                self._check_type(heard, place, answer)
+                return heard.body, place
             await self.sleep(_seconds(heard))  # deferred: it is asked for where it will be
             heard = await self._sent("GET", place)
-        self._check_type(heard, place, answer)
-        return heard.body, place
+        raise UnansweredError(f"{_host(place)} has no answer yet")
 
     async def forget(self, place: str) -> None:
         """Say that a resource is needed no more.
