@@ -52,18 +52,27 @@ _TABLES = ("interval", "vdaf", "collector")
 
 
 class _Kind(NamedTuple):
-    """A VDAF: its number, the message of its sizes, and the protocol of these sizes."""
+    """A VDAF.
+
+    Attributes:
+        number: in the draft's table.
+        sizes: the message of its sizes.
+        make: returns the protocol of these sizes.
+        is_hidden: whether noise may hide a report: two of them differ in two counters at most, by
+            1 each.
+    """
 
     number: int
     sizes: type[Message]
     make: Callable[..., Prio3]
+    is_hidden: bool
 
 
 # A row a VDAF. The fields of the message are the entries of the table `vdaf` of a file.
 KINDS = {
-    "count": _Kind(1, Empty, Prio3.count),
-    "sumvec": _Kind(3, Prio3SumVecConfig, Prio3.sum_vec),
-    "histogram": _Kind(4, Prio3HistogramConfig, Prio3.histogram),
+    "count": _Kind(1, Empty, Prio3.count, True),
+    "sumvec": _Kind(3, Prio3SumVecConfig, Prio3.sum_vec, False),
+    "histogram": _Kind(4, Prio3HistogramConfig, Prio3.histogram, True),
 }
 _NAMES = {kind.number: name for name, kind in KINDS.items()}
 
@@ -204,6 +213,19 @@ class Task:
     def prio3(self) -> Prio3:
         """The VDAF, bound to this task."""
         return KINDS[self.vdaf].make(*self.sizes.values(), context=vdaf_context(self.id))
+
+    def check_noise(self) -> None:
+        """Refuse noise where it does not hide a report.
+
+        Raises:
+            InvalidInputError: another report in the place of one changes more than two counters by
+                1 each.
+        """
+        if not KINDS[_NAMES[self.configuration.vdaf_type]].is_hidden:
+            raise InvalidInputError(
+                "noise is for a count and a histogram: a report of a sumvec may change its sum by"
+                " any vector, so leave the noise out"
+            )
 
     def time(self, seconds: float) -> int:
         """Return a time as a report has it: the number of whole precisions since 1970."""
