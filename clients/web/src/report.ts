@@ -9,7 +9,10 @@ import type { Plan } from "./plan.js";
 import { checkCandidates } from "./plan.js";
 import { cellsOf, fingerprint } from "./sketch.js";
 
-/** An integer, a text, the number of a grid's cell, or null for nothing. */
+/**
+ * An integer, a text, the number of a grid's cell, or null for nothing. Under a plan with epsilon
+ * what is no candidate counts as nothing: no refusal may tell what a client holds.
+ */
 export type Item = number | bigint | string | null;
 
 export interface Options {
@@ -21,29 +24,32 @@ export interface Options {
   readonly time?: number;
 }
 
-/** The id of an item, and its place among the candidates. */
+/** The id of an item, and its place among the candidates; null for what is no candidate. */
 async function locate(
-  plan: Plan,
+  { domain, seed }: Plan,
   item: number | bigint | string,
   candidates: Options["candidates"],
-): Promise<{ id: bigint; place: bigint }> {
-  const { domain } = plan;
-  if (typeof item === "number" && !Number.isSafeInteger(item)) refuse(`${item} is no exact integer`);
-  const exact = typeof item === "number" ? BigInt(item) : item;
-  const outside = () => refuse("the item is outside the plan's domain");
+): Promise<{ id: bigint; place: bigint } | null> {
+  const isText = domain.kind === "dictionary" || domain.kind === "strings";
+  if (isText !== (typeof item === "string")) {
+    refuse(`items of a domain of kind ${domain.kind} are ${isText ? "texts" : "integers"}`);
+  }
+  if (typeof item === "number" && !Number.isSafeInteger(item)) return null;
+  const exact = typeof item === "string" ? item : BigInt(item);
   if (domain.kind === "range" || domain.kind === "grid") {
-    const [first, last] = domain.kind === "range" ? [domain.first, domain.last] : [0n, domain.size - 1n];
-    if (typeof exact !== "bigint" || exact < first || exact > last) return outside();
-    return { id: BigInt.asUintN(64, exact), place: exact - first };
+    const first = domain.kind === "range" ? domain.first : 0n;
+    const place = (exact as bigint) - first;
+    return place < 0n || place >= domain.size ? null : { id: idOf(exact as bigint), place };
   }
   if (candidates === undefined) refuse(`a domain of kind ${domain.kind} needs its candidates`);
   await checkCandidates(domain, candidates);
   const place = BigInt(candidates.indexOf(exact));
-  if (place < 0n) return outside();
-  if (typeof exact === "bigint") return { id: BigInt.asUintN(64, exact), place };
-  return { id: domain.kind === "strings" ? fingerprint(plan.seed, exact) : place, place };
+  if (place < 0n) return null;
+  if (typeof exact === "bigint") return { id: idOf(exact), place };
+  return { id: domain.kind === "strings" ? fingerprint(seed, exact) : place, place };
 }
 
+const idOf = (value: bigint): bigint => BigInt.asUintN(64, value);
 const drawn = (size: number): Bytes => crypto.getRandomValues(new Uint8Array(size));
 
 /**
@@ -66,8 +72,8 @@ export async function report(
     refuse(`the plan has no round ${round}: rounds are 0 to ${plan.num_rounds - 1}`);
   }
   if (!Number.isSafeInteger(time) || time < 0) refuse(`${time} is no time in seconds`);
-  if (item === null && !circuit.abstain) refuse("without an epsilon every client has an item");
   const found = item === null ? null : await locate(plan, item, candidates);
+  if (found === null && !circuit.abstain) refuse("the item is outside the plan's domain");
   const cells =
     found && (plan.histogram ? [[Number(found.place), 1] as const] : cellsOf(plan, found.id, round));
   const vector = oneHot(circuit, cells);
