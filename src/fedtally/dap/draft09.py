@@ -21,6 +21,8 @@ from fedtally.dap.draft18 import (
 from fedtally.dap.presentation import MalformedError, Message
 
 VERSION = b"dap-09"
+UPLOAD_MEDIA = "application/dap-report"
+KEYS_MEDIA = "application/dap-hpke-config-list"
 
 
 @dataclass(frozen=True)

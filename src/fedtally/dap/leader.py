@@ -342,6 +342,12 @@ class Leader(Aggregator):
         with self._store.transaction():
             return self._advance(id)
 
+    def open_collections(self) -> list[bytes]:
+        """Return the ids of the collection jobs that have neither an answer nor failed."""
+        rows = self._store.scan(Table.COLLECTION)
+        jobs = [(id, Collection.decode(value)) for id, value in rows]
+        return [id for id, job in jobs if not (job.answer or job.failed)]
+
     def finish_collection(self, id: bytes, body: bytes) -> CollectionState:
         """Answer the collector, by the helper's AggregateShare.
 

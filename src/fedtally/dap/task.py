@@ -34,6 +34,7 @@ from fedtally.dap.draft18 import (
     Interval,
     Prio3HistogramConfig,
     Prio3SumVecConfig,
+    Role,
     TaskConfiguration,
     vdaf_context,
 )
@@ -210,13 +211,23 @@ class Task:
         """The fewest reports of a batch."""
         return self.configuration.min_batch
 
+    @property
+    def vdaf(self) -> str:
+        """The name of the VDAF, as `make` takes it."""
+        return _NAMES[self.configuration.vdaf_type]
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the VDAF, as `make` takes them."""
+        kind = KINDS[self.vdaf]
+        sizes = kind.sizes.decode(self.configuration.vdaf_configuration)
+        return {each.name: getattr(sizes, each.name) for each in fields(kind.sizes)}
+
     @cached_property
     def prio3(self) -> Prio3:
         """The VDAF, bound to this task."""
-        kind = KINDS[_NAMES[self.configuration.vdaf_type]]
-        sizes = kind.sizes.decode(self.configuration.vdaf_configuration)
-        values = [getattr(sizes, each.name) for each in fields(kind.sizes)]
-        return kind.make(self.version.protocol)(*values, context=vdaf_context(self.id))
+        make = KINDS[self.vdaf].make(self.version.protocol)
+        return make(*self.sizes.values(), context=vdaf_context(self.id))
 
     def check_noise(self) -> None:
         """Refuse noise where it does not hide a report.
@@ -225,7 +236,7 @@ class Task:
             InvalidInputError: another report in the place of one changes more than two counters by
                 1 each.
         """
-        if not KINDS[_NAMES[self.configuration.vdaf_type]].is_hidden:
+        if not KINDS[self.vdaf].is_hidden:
             raise InvalidInputError(
                 "noise is for a count and a histogram: a report of a sumvec may change its sum by"
                 " any vector, so leave the noise out"
@@ -239,8 +250,7 @@ class Task:
 
     def to_toml(self) -> str:
         """Return the public file."""
-        of, name = self.configuration, _NAMES[self.configuration.vdaf_type]
-        sizes = KINDS[name].sizes.decode(of.vdaf_configuration)
+        of = self.configuration
         head = {
             "schema": PUBLIC_SCHEMA,
             "draft": self.draft,
@@ -255,7 +265,7 @@ class Task:
             "start": self.interval.start * of.precision,
             "end": self.interval.end * of.precision,
         }
-        vdaf = {"kind": name} | {each.name: getattr(sizes, each.name) for each in fields(sizes)}
+        vdaf = {"kind": self.vdaf} | self.sizes
         collector = {"id": self.collector.id, "key": self.collector.key.hex()}
         return toml.document(head | {"interval": interval, "vdaf": vdaf, "collector": collector})
 
@@ -331,6 +341,21 @@ class TaskSecret:
             )
         key = bytes(hkdf(self.seed, b"verify_key", task.id).reveal())
         return key[: task.prio3.seed_bytes]
+
+    def token(self, role: Role) -> str:
+        """Return the bearer token of who asks a server: the leader, or the collector.
+
+        It is derived from the seed, which nobody learns from it. So the collector gets its token,
+        and not the seed.
+
+        Args:
+            role: who asks.
+
+        >>> TaskSecret(bytes(32), Secret(bytes(32))).token(Role.LEADER)[:8]
+        'oepnlqtV'
+        """
+        purpose = f"{role.name.lower()} token".encode()
+        return to_text(bytes(hkdf(self.seed, purpose, self.task_id).reveal()))
 
     def to_toml(self) -> str:
         """Return the secret file; give it mode 0600."""

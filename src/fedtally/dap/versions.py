@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from fedtally.dap import draft09, draft18
-from fedtally.dap.draft18 import Report, ReportMetadata, Role, TaskConfiguration
+from fedtally.dap.draft18 import (
+    HpkeConfigList,
+    Report,
+    ReportMetadata,
+    Role,
+    TaskConfiguration,
+    UploadRequest,
+    is_media_type,
+    media_type,
+)
 from fedtally.flp.prio3 import Prio3
 from fedtally.flp.prio3_draft08 import Prio3Draft08
 
@@ -23,6 +33,10 @@ class Version(NamedTuple):
         read_upload: returns the reports of an upload as draft 18 has them, or raises
             `MalformedError`.
         is_single: whether an upload is one report, and its answer a problem or nothing.
+        method: the method of an upload.
+        upload_media: the media type of an upload.
+        is_upload: tells whether a Content-Type is the one of an upload.
+        keys_media: the media type of the keys of a server.
     """
 
     in_id: bytes
@@ -31,6 +45,10 @@ class Version(NamedTuple):
     input_share_aad: Callable[[bytes, TaskConfiguration, ReportMetadata, bytes], bytes]
     read_upload: Callable[[bytes, TaskConfiguration], tuple[Report, ...]]
     is_single: bool
+    method: str
+    upload_media: str
+    is_upload: Callable[[str], bool]
+    keys_media: str
 
 
 VERSIONS = {
@@ -41,6 +59,10 @@ VERSIONS = {
         draft18.input_share_aad,
         draft18.read_upload,
         False,
+        "POST",
+        media_type(UploadRequest),
+        partial(is_media_type, message=UploadRequest),
+        media_type(HpkeConfigList),
     ),
     9: Version(
         draft09.VERSION,
@@ -49,5 +71,9 @@ VERSIONS = {
         draft09.input_share_aad,
         draft09.read_upload,
         True,
+        "PUT",
+        draft09.UPLOAD_MEDIA,
+        draft09.UPLOAD_MEDIA.__eq__,
+        draft09.KEYS_MEDIA,
     ),
 }
