@@ -43,6 +43,7 @@ from fedtally.dap.draft18 import (
     VerifyInit,
     VerifyResp,
 )
+from fedtally.dap.noise import Noise
 from fedtally.dap.presentation import MalformedError, Number
 from fedtally.dap.problems import Problem, ProblemType, UnknownResourceError
 from fedtally.dap.sealing import Keyring
@@ -106,12 +107,20 @@ class Leader(Aggregator):
         secret: the seed of the verification key.
         keys: this server's keys, for input shares.
         store: what it keeps.
+        noise: what it adds to its share of each batch; None: nothing.
     """
 
     role: ClassVar[Role] = Role.LEADER
 
-    def __init__(self, task: Task, secret: TaskSecret, keys: Keyring, store: Store) -> None:
-        super().__init__(task, secret, keys, store)
+    def __init__(
+        self,
+        task: Task,
+        secret: TaskSecret,
+        keys: Keyring,
+        store: Store,
+        noise: Noise | None = None,
+    ) -> None:
+        super().__init__(task, secret, keys, store, noise)
         # of the jobs that this object made; after a restart they are made again
         self._states: dict[bytes, list[VerifyState | None]] = {}
 
@@ -330,6 +339,12 @@ class Leader(Aggregator):
         with self._store.transaction():
             return self._advance(id)
 
+    def open_collections(self) -> list[bytes]:
+        """Return the ids of the collection jobs that have neither an answer nor failed."""
+        rows = self._store.scan(Table.COLLECTION)
+        jobs = [(id, Collection.decode(value)) for id, value in rows]
+        return [id for id, job in jobs if not (job.answer or job.failed)]
+
     def finish_collection(self, id: bytes, body: bytes) -> CollectionState:
         """Answer the collector, by the helper's AggregateShare.
 
@@ -413,7 +428,7 @@ class Leader(Aggregator):
         batch = self._close(interval, interval)
         selector = BatchSelector(request.query.batch_mode, request.query.config)
         ask = AggregateShareReq(request, selector, batch.count, batch.checksum)
-        sealed = self._seal(batch.share, request)
+        sealed = self._seal(batch, request)
         head = Number(8).write(batch.count) + batch.interval.encode() + sealed.encode()
         return replace(job, ask=ask.encode(), head=head)
 

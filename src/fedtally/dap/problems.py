@@ -8,6 +8,8 @@ from typing import Any
 from fedtally.dap.task import to_text
 from fedtally.errors import FedtallyError
 
+URN = "urn:ietf:params:ppm:dap:error:"  # before the types of problems
+
 
 class ProblemType(StrEnum):
     """The draft's types."""
@@ -58,7 +60,7 @@ class Problem(FedtallyError):
     def document(self, task_id: bytes) -> dict[str, Any]:
         """Return the problem document, for JSON."""
         return {
-            "type": f"urn:ietf:params:ppm:dap:error:{self.type}",
+            "type": f"{URN}{self.type}",
             "status": self.status,
             "detail": self.detail,
             "taskid": to_text(task_id),

@@ -33,6 +33,7 @@ from fedtally.dap.draft18 import (
     Interval,
     Prio3HistogramConfig,
     Prio3SumVecConfig,
+    Role,
     TaskConfiguration,
     vdaf_context,
 )
@@ -51,18 +52,27 @@ _TABLES = ("interval", "vdaf", "collector")
 
 
 class _Kind(NamedTuple):
-    """A VDAF: its number, the message of its sizes, and the protocol of these sizes."""
+    """A VDAF.
+
+    Attributes:
+        number: in the draft's table.
+        sizes: the message of its sizes.
+        make: returns the protocol of these sizes.
+        is_hidden: whether noise may hide a report: two of them differ in two counters at most, by
+            1 each.
+    """
 
     number: int
     sizes: type[Message]
     make: Callable[..., Prio3]
+    is_hidden: bool
 
 
 # A row a VDAF. The fields of the message are the entries of the table `vdaf` of a file.
 KINDS = {
-    "count": _Kind(1, Empty, Prio3.count),
-    "sumvec": _Kind(3, Prio3SumVecConfig, Prio3.sum_vec),
-    "histogram": _Kind(4, Prio3HistogramConfig, Prio3.histogram),
+    "count": _Kind(1, Empty, Prio3.count, True),
+    "sumvec": _Kind(3, Prio3SumVecConfig, Prio3.sum_vec, False),
+    "histogram": _Kind(4, Prio3HistogramConfig, Prio3.histogram, True),
 }
 _NAMES = {kind.number: name for name, kind in KINDS.items()}
 
@@ -187,13 +197,35 @@ class Task:
         """The fewest reports of a batch."""
         return self.configuration.min_batch
 
+    @property
+    def vdaf(self) -> str:
+        """The name of the VDAF, as `make` takes it."""
+        return _NAMES[self.configuration.vdaf_type]
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the VDAF, as `make` takes them."""
+        kind = KINDS[self.vdaf]
+        sizes = kind.sizes.decode(self.configuration.vdaf_configuration)
+        return {each.name: getattr(sizes, each.name) for each in fields(kind.sizes)}
+
     @cached_property
     def prio3(self) -> Prio3:
         """The VDAF, bound to this task."""
-        kind = KINDS[_NAMES[self.configuration.vdaf_type]]
-        sizes = kind.sizes.decode(self.configuration.vdaf_configuration)
-        values = [getattr(sizes, each.name) for each in fields(kind.sizes)]
-        return kind.make(*values, context=vdaf_context(self.id))
+        return KINDS[self.vdaf].make(*self.sizes.values(), context=vdaf_context(self.id))
+
+    def check_noise(self) -> None:
+        """Refuse noise where it does not hide a report.
+
+        Raises:
+            InvalidInputError: another report in the place of one changes more than two counters by
+                1 each.
+        """
+        if not KINDS[_NAMES[self.configuration.vdaf_type]].is_hidden:
+            raise InvalidInputError(
+                "noise is for a count and a histogram: a report of a sumvec may change its sum by"
+                " any vector, so leave the noise out"
+            )
 
     def time(self, seconds: float) -> int:
         """Return a time as a report has it: the number of whole precisions since 1970."""
@@ -203,8 +235,7 @@ class Task:
 
     def to_toml(self) -> str:
         """Return the public file."""
-        of, name = self.configuration, _NAMES[self.configuration.vdaf_type]
-        sizes = KINDS[name].sizes.decode(of.vdaf_configuration)
+        of = self.configuration
         head = {
             "schema": PUBLIC_SCHEMA,
             "draft": DRAFT,
@@ -219,7 +250,7 @@ class Task:
             "start": self.interval.start * of.precision,
             "end": self.interval.end * of.precision,
         }
-        vdaf = {"kind": name} | {each.name: getattr(sizes, each.name) for each in fields(sizes)}
+        vdaf = {"kind": self.vdaf} | self.sizes
         collector = {"id": self.collector.id, "key": self.collector.key.hex()}
         return toml.document(head | {"interval": interval, "vdaf": vdaf, "collector": collector})
 
@@ -293,6 +324,21 @@ class TaskSecret:
                 f"the secret file is of the task {to_text(self.task_id)}, got {to_text(task.id)}"
             )
         return bytes(hkdf(self.seed, b"verify_key", task.id).reveal())
+
+    def token(self, role: Role) -> str:
+        """Return the bearer token of who asks a server: the leader, or the collector.
+
+        It is derived from the seed, which nobody learns from it. So the collector gets its token,
+        and not the seed.
+
+        Args:
+            role: who asks.
+
+        >>> TaskSecret(bytes(32), Secret(bytes(32))).token(Role.LEADER)[:8]
+        'oepnlqtV'
+        """
+        purpose = f"{role.name.lower()} token".encode()
+        return to_text(bytes(hkdf(self.seed, purpose, self.task_id).reveal()))
 
     def to_toml(self) -> str:
         """Return the secret file; give it mode 0600."""
