@@ -300,15 +300,13 @@ def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
         parts = _joint(old, new, kinds[table.classes], moves)
         total = table.now @ np.sum(parts, axis=0).T @ before + _TINY
         # [old rate, rate in the window]: what each pair gets of all items
-        given = np.einsum(
-            "sjk,sjm->km", table.before, np.swapaxes(seen / total, 1, 2) @ table.now, optimize=True
-        )
-        taken = [part * given for part in parts]
-        by_kind = np.stack([part.sum(axis=1) for part in taken], axis=1)
+        weighed = np.swapaxes(seen / total, 1, 2) @ table.now
+        given = np.tensordot(table.before, weighed, axes=((0, 1), (0, 1)))
+        by_kind = np.stack([np.einsum("km,km->k", part, given) for part in parts], axis=1)
         old = by_kind.sum(axis=1) + _TINY
         old /= old.sum()
         # One further item, like the old ones: unseen rates are rare, but not impossible.
-        new = taken[-1].sum(axis=0) + old
+        new = np.einsum("km,km->m", parts[-1], given) + old
         new /= new.sum()
         kinds = np.tile(_ALIKE * start, (len(kinds), 1))
         np.add.at(kinds, table.classes, by_kind)
