@@ -70,7 +70,7 @@ POLISH_SWEEPS = 8  # sweeps of the fit over the support, in each polish
 # the number is higher, so that the support holds about FALSE_ITEMS candidates without a client.
 SELECTED = 4.0
 FALSE_ITEMS = 4
-_FEW_PHANTOMS = 4096  # while the support is being chosen, so many phantoms show the scale
+_FEW_PHANTOMS = 4096  # phantoms that show the scale while the support is being chosen
 PROBE_SWEEPS = 12  # sweeps of the fit over the support, in each probe
 # A probe fills all cells with random numbers, refits them, and shows the share of a cell that the
 # fit leaves. All probes together fill at least this number of cells, unless that takes more than 64
@@ -275,7 +275,7 @@ class Fit:
         """Return this fit, measured in some batches alone.
 
         Args:
-            chosen: bool [batches].
+            chosen: batches of the window, bool [batches].
             fitted_there: whether items that stand out there, and not in all batches, are fitted,
                 too.
         """
@@ -618,7 +618,7 @@ class JointDecoder(FittedDecoder):
     Args:
         sketches: landed sums, all of one spec, at most one per round.
         domain: the candidate items; only these can be heavy.
-        progress: as for `Fit`.
+        progress: callback as for `Fit`.
         found: what a decoder of the same sums found before (`JointDecoder.found`). If it is no fit
             of these sums, it is ignored.
 
@@ -629,8 +629,8 @@ class JointDecoder(FittedDecoder):
         clients: float64 [batches], the clients of each.
         fit: the fit of the sums.
         fallback: the paper's decoder if it answers in place of the fit; else None.
-        kappa: as for `FoundFit`; intervals measure it.
-        largest_error: as for `FoundFit`; intervals predict it.
+        kappa: scale as for `FoundFit`; intervals measure it.
+        largest_error: error as for `FoundFit`; intervals predict it.
 
     Raises:
         InvalidInputError: no sketch, two of one round, no client in any, or fewer than 3 rows.
