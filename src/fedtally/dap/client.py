@@ -6,12 +6,10 @@ from typing import Any
 
 from fedtally.dap.draft18 import (
     HpkeConfig,
-    InputShareAad,
     PlaintextInputShare,
     Report,
     ReportMetadata,
     Role,
-    input_share_info,
 )
 from fedtally.dap.sealing import seal
 from fedtally.dap.task import Task, to_text
@@ -47,7 +45,8 @@ def make_report(
         random: `random_bytes` uniform bytes, for this report alone.
 
     Raises:
-        InvalidInputError: the measurement does not fit the task, or the task does not run now.
+        InvalidInputError: the measurement does not fit the task, the task does not run now, or it
+            takes reports of draft 09, which are made by others' programs.
     """
     if len(random) != random_bytes(task):
         raise InvalidInputError(f"random must be {random_bytes(task)} bytes, got {len(random)}")
@@ -57,9 +56,9 @@ def make_report(
     id = random[:NONCE_BYTES]
     public, shares = task.prio3.shard(measurement, id, random[NONCE_BYTES:])
     metadata = ReportMetadata(id, time, ())
-    aad = InputShareAad(task.id, task.configuration, metadata, public).encode()
+    aad = task.version.input_share_aad(task.id, task.configuration, metadata, public)
     sealed = [
-        seal(to, PlaintextInputShare((), share).encode(), input_share_info(role), aad)
+        seal(to, PlaintextInputShare((), share).encode(), task.version.input_share_info(role), aad)
         for to, share, role in zip(
             (leader, helper), shares, (Role.LEADER, Role.HELPER), strict=True
         )
