@@ -121,7 +121,9 @@ class Servers:
             key = load_collector_key(self.path / "collector.key")
             interval = self.start_of_task, self.start_of_task + 24 * HOUR
             async with client(tls(self.path / "tls.crt")) as http:
-                return await dap_client.collect(http, self.task, key, self.token, interval, wait=120)
+                return await dap_client.collect(
+                    http, self.task, key, self.token, interval, wait=120
+                )
 
         return asyncio.run(collected())
 
