@@ -1,6 +1,5 @@
 """npm's @divviup/dap, which speaks draft 09, reports to both servers over HTTP."""
 
-
 from __future__ import annotations
 
 from typing import Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedtally.dap.draft18 import (
+    DRAFT,
     HpkeConfig,
     PlaintextInputShare,
     Report,
@@ -20,6 +21,19 @@ from fedtally.flp.prio3 import NONCE_BYTES
 def random_bytes(task: Task) -> int:
     """Return how many random bytes a report of this task takes."""
     return NONCE_BYTES + task.prio3.random_bytes
+
+
+def check_draft(task: Task) -> None:
+    """Refuse a task whose reports are not made here.
+
+    Raises:
+        InvalidInputError: it takes reports of another draft than 18.
+    """
+    if task.draft != DRAFT:
+        raise InvalidInputError(
+            f"the task takes reports of draft {task.draft:02}, which fedtally does not make: report"
+            " with @divviup/dap of npm"
+        )
 
 
 def make_report(
@@ -48,6 +62,7 @@ def make_report(
         InvalidInputError: the measurement does not fit the task, the task does not run now, or it
             takes reports of draft 09, which are made by others' programs.
     """
+    check_draft(task)
     if len(random) != random_bytes(task):
         raise InvalidInputError(f"random must be {random_bytes(task)} bytes, got {len(random)}")
     time = task.time(now)

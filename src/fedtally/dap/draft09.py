@@ -83,3 +83,9 @@ def read_upload(body: bytes, task: TaskConfiguration) -> tuple[draft18.Report, .
         )
     metadata = draft18.ReportMetadata(report.metadata.id, time, ())
     return (draft18.Report(metadata, report.public_share, report.leader, report.helper),)
+
+
+def write_upload(report: draft18.Report, task: TaskConfiguration) -> bytes:
+    """Return the upload of a report, which is given as draft 18 has it."""
+    metadata = ReportMetadata(report.metadata.id, report.metadata.time * task.precision)
+    return Report(metadata, report.public_share, report.leader, report.helper).encode()

@@ -431,6 +431,11 @@ def read_upload(body: bytes, task: TaskConfiguration) -> tuple[Report, ...]:
     return UploadRequest.decode(body).reports
 
 
+def write_upload(report: Report, task: TaskConfiguration) -> bytes:
+    """Return the upload of a report."""
+    return UploadRequest((report,)).encode()
+
+
 def aggregate_share_info(role: Role) -> bytes:
     """Return the purpose of a share of a batch that a server seals to the collector."""
     return VERSION + b" aggregate share" + bytes([role, Role.COLLECTOR])

@@ -32,6 +32,7 @@ class Version(NamedTuple):
             configuration, the metadata and the public share.
         read_upload: returns the reports of an upload as draft 18 has them, or raises
             `MalformedError`.
+        write_upload: returns the upload of a report, which is given as draft 18 has it.
         is_single: whether an upload is one report, and its answer a problem or nothing.
         method: the method of an upload.
         upload_media: the media type of an upload.
@@ -44,6 +45,7 @@ class Version(NamedTuple):
     input_share_info: Callable[[Role], bytes]
     input_share_aad: Callable[[bytes, TaskConfiguration, ReportMetadata, bytes], bytes]
     read_upload: Callable[[bytes, TaskConfiguration], tuple[Report, ...]]
+    write_upload: Callable[[Report, TaskConfiguration], bytes]
     is_single: bool
     method: str
     upload_media: str
@@ -58,6 +60,7 @@ VERSIONS = {
         draft18.input_share_info,
         draft18.input_share_aad,
         draft18.read_upload,
+        draft18.write_upload,
         False,
         "POST",
         media_type(UploadRequest),
@@ -70,6 +73,7 @@ VERSIONS = {
         draft09.input_share_info,
         draft09.input_share_aad,
         draft09.read_upload,
+        draft09.write_upload,
         True,
         "PUT",
         draft09.UPLOAD_MEDIA,
