@@ -90,7 +90,7 @@ def dap() -> None:
 )  # fmt: skip
 @option(
     "Task", "--chunk", type=int, metavar="C",
-    help="Prove C words at once [about the square root of all]",
+    help="Check C words at once in a proof [about the square root of all]",
 )  # fmt: skip
 @option(
     "Task", "--draft", type=click.Choice(["18", "9"]), default="18", metavar="18|9",

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from fedtally import kernels
 from fedtally.answer.evaluation import Truth
 from fedtally.answer.exports import check_export_path, write_table
-from fedtally.answer.result import Progress
+from fedtally.answer.part import Progress
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.books import MemoryBooks
