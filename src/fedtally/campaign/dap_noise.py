@@ -168,9 +168,8 @@ class LedgerNoise:
 
 def _owner(store: Store, random: Callable[[int], bytes]) -> str:
     """Return the name of a store in a ledger: of a second store the same task is refused."""
-    with store.transaction():
-        kept = store.get(Table.TERMS, _OWNER)
-        if kept is None:
-            kept = random(KEY_BYTES)
-            store.put(Table.TERMS, _OWNER, kept)
+    kept = store.get(Table.TERMS, _OWNER)
+    if kept is None:
+        kept = random(KEY_BYTES)
+        store.put(Table.TERMS, _OWNER, kept)
     return kept.hex()
