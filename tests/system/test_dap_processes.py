@@ -27,7 +27,8 @@ from benchmarks.federation import free_ports
 from dap_world import SEED, SIZES
 from secagg_cohort import stream
 
-from fedtally.campaign.dap import DapFolder, DapPolicy, DapSettings, key_number
+from fedtally.campaign.dap import DapFolder, DapPolicy, DapSettings
+from fedtally.campaign.dap_files import key_number
 from fedtally.campaign.key_files import create_key_files, load_collector_key
 from fedtally.campaign.transports.https import dap_client
 from fedtally.campaign.transports.https.carry import client, tls
@@ -121,7 +122,9 @@ class Servers:
             key = load_collector_key(self.path / "collector.key")
             interval = self.start_of_task, self.start_of_task + 24 * HOUR
             async with client(tls(self.path / "tls.crt")) as http:
-                return await dap_client.collect(http, self.task, key, self.token, interval, wait=120)
+                return await dap_client.collect(
+                    http, self.task, key, self.token, interval, wait=120
+                )
 
         return asyncio.run(collected())
 

@@ -142,7 +142,7 @@ def task(
     import time
 
     from fedtally.base import validate
-    from fedtally.campaign.dap import DapPolicy, key_number, write_task
+    from fedtally.campaign.dap_files import key_number, write_task
     from fedtally.campaign.key_files import read_public_key
     from fedtally.crypto.keys import Secret
     from fedtally.dap import Task, TaskSecret
@@ -150,7 +150,7 @@ def task(
     from fedtally.dap.sealing import config
     from fedtally.dap.task import INFO_BYTES
 
-    DapPolicy(min_batch)
+    validate.integer(2, min_batch=min_batch)  # of one report the sum is the report
     validate.integer(1, precision=precision)
     start = int(time.time()) // precision * precision
     length = -(-validate.integer(1, days=days) * _DAY // precision) * precision
@@ -368,8 +368,8 @@ def _nginx_command(side: Side) -> click.Command:
         _check_extra()
         from urllib.parse import urlsplit
 
-        from fedtally.campaign.transports.https.dap import MOST_JOB, MOST_UPLOAD
         from fedtally.campaign.transports.https.proxy import DapBackend, Front
+        from fedtally.campaign.transports.https.resource import MOST_JOB, MOST_UPLOAD
         from fedtally.dap.task import to_text
 
         found = _opened(name, side).task
@@ -483,8 +483,7 @@ def collect(
     import asyncio
 
     from fedtally.base import validate
-    from fedtally.campaign.dap import load_task
-    from fedtally.campaign.dap_result import domain_of_task, result_of
+    from fedtally.campaign.dap_files import domain_of_task, load_task
     from fedtally.campaign.key_files import load_collector_key
     from fedtally.campaign.transports.https import dap_client
     from fedtally.campaign.transports.https.carry import client, read_token, tls
@@ -505,6 +504,8 @@ def collect(
 
     found = asyncio.run(collected())
     if output:
+        from fedtally.campaign.dap_result import result_of
+
         assert domain is not None
         result_of(made, found, domain, console.command_line()).save(output)
         console.note(f"wrote {output}: try fedtally report {output}", as_json)
@@ -564,7 +565,7 @@ def report(
     import secrets
     import time
 
-    from fedtally.campaign.dap import load_task
+    from fedtally.campaign.dap_files import load_task
     from fedtally.campaign.transports.https import dap_client
     from fedtally.campaign.transports.https.carry import client, tls
 
@@ -587,7 +588,7 @@ def _measurement(made: Task, text: str, given: Domain | None) -> Any:
     Raises:
         InvalidInputError: it is no candidate of the list, or no numbers.
     """
-    from fedtally.campaign.dap_result import domain_of_task
+    from fedtally.campaign.dap_files import domain_of_task
     from fedtally.cli.shared import as_named
 
     names = text.split(",") if made.vdaf == "sumvec" else [text]
