@@ -56,7 +56,7 @@ def dap() -> None:
     short_help="Make a task.",
     examples=[
         (
-            "which answer of a list do visitors give?",
+            "count which of your answers visitors give; collector.key.pub is the collector's",
             (
                 "fedtally dap task visits --vdaf histogram --candidates answers.txt"
                 " --leader https://leader.example/ --helper https://helper.example/"
@@ -64,7 +64,7 @@ def dap() -> None:
             ),
         ),
         (
-            "which of 20 features do visitors use, each of them or not?",
+            "count which of your 20 features visitors use",
             (
                 "fedtally dap task features --vdaf sumvec --size 20"
                 " --leader https://leader.example/ --helper https://helper.example/"
@@ -544,8 +544,8 @@ def _show_collected(found: Collected, domain: Domain | None, as_json: bool) -> N
     cls=Command,
     short_help="Report once, to try a task.",
     examples=[
-        ("bucket 3 of a histogram", "fedtally dap report task.toml 3"),
-        ("a vector of three entries", "fedtally dap report task.toml 0,1,1"),
+        ("bucket 3 of your histogram", "fedtally dap report task.toml 3"),
+        ("three entries of your vector of sums", "fedtally dap report task.toml 0,1,1"),
     ],
 )
 @_task
