@@ -27,6 +27,7 @@ from benchmarks import (
     silos,
     tables,
     two_servers,
+    windows,
 )
 
 
@@ -58,6 +59,7 @@ for module in (
     silos,
     tables,
     two_servers,
+    windows,
 ):
     main.add_command(module.command)
 

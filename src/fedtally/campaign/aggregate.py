@@ -254,9 +254,10 @@ class AggregateFolder:
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
 
         Raises:
-            InvalidInputError: a file or its mark does not fit.
+            InvalidInputError: a file, its mark, or an entry of `aggregate.toml` does not fit.
             UnreadableFileError: a file, or the key, cannot be read.
         """
+        self._check_places()  # the file of settings may have been edited since the folder was made
         mark, ledger = self.settings.mark, self._ledger()
         key = _LOADERS[self.side](self.settings.key)
         books = Campaigns.open(self.path / BOOKS, create=True)
@@ -448,11 +449,14 @@ class AggregateFolder:
 
     def _check(self) -> None:
         """Refuse files that do not belong together, before anything is asked of clients."""
-        settings = self.settings
-        check_mark(settings.mark, self.path, str(self.path))
-        check_ledger(settings.ledger, self.plan)
+        self._check_places()
         check_allow_list(self.plan, self.allow_list)
         self._made()
+
+    def _check_places(self) -> None:
+        """Refuse a mark in the folder, and a plan with privacy whose ledger is not named."""
+        check_mark(self.settings.mark, self.path, str(self.path))
+        check_ledger(self.settings.ledger, self.plan)
 
     def _check_budget(self) -> None:
         """Refuse a ledger that cannot be charged: the server could never open a sum."""

@@ -25,7 +25,7 @@ from fedtally.store.claims import Claim, ClaimedDatabase, run_table
 from fedtally.store.database import CHANGES, SqliteConnection, file_url, opened, prepared
 from fedtally.store.writes import write_tables
 
-FOR_EVER = (Table.SEEN, Table.COLLECTED)
+FOR_EVER = (Table.SEEN, Table.COLLECTED, Table.TERMS)
 _metadata = sa.MetaData()
 _runs = run_table(_metadata)
 
