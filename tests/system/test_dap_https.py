@@ -17,9 +17,10 @@ httpx = pytest.importorskip("httpx")
 from dap_web import Web
 from dap_world import HELPER_KEYS, LEADER_KEYS
 
-from fedtally.campaign.transports.https.dap import MOST_UPLOAD, DapServer
+from fedtally.campaign.transports.https.dap import DapServer
 from fedtally.campaign.transports.https.dap_asking import DeniedError, UnansweredError
 from fedtally.campaign.transports.https.dap_driving import FIRST_WAIT, LONGEST_WAIT
+from fedtally.campaign.transports.https.resource import MOST_UPLOAD
 from fedtally.campaign.transports.https.web import Refused
 from fedtally.dap.draft18 import (
     AggregateShare,

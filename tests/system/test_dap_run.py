@@ -29,8 +29,9 @@ from dap_world import HOUR, NOW, SEED, make_task
 from secagg_cohort import stream
 
 from fedtally.answer.result import Result
-from fedtally.campaign.dap import LEAST_BATCH, DapFolder, DapPolicy, DapSettings, load_task
-from fedtally.campaign.dap_result import domain_of_task, report_bytes
+from fedtally.campaign.dap import LEAST_BATCH, DapFolder, DapPolicy, DapSettings
+from fedtally.campaign.dap_files import domain_of_task, load_task
+from fedtally.campaign.dap_result import report_bytes
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.transports.https import carry, dap_client
 from fedtally.campaign.transports.https.dap_asking import DapAsking
@@ -210,7 +211,7 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Web:
 
 
 def _collector(folder: Path) -> Any:
-    from fedtally.campaign.dap import key_number
+    from fedtally.campaign.dap_files import key_number
     from fedtally.campaign.key_files import read_public_key
     from fedtally.dap.sealing import config
 

@@ -13,14 +13,8 @@ from dap_world import SEED, make_task
 from secagg_cohort import stream
 
 from fedtally.base import archive
-from fedtally.campaign.dap import (
-    DapFolder,
-    DapPolicy,
-    DapSettings,
-    key_number,
-    keyring_of,
-    load_secret,
-)
+from fedtally.campaign.dap import DapFolder, DapPolicy, DapSettings, keyring_of
+from fedtally.campaign.dap_files import key_number, load_secret
 from fedtally.campaign.key_files import create_key_files
 from fedtally.dap import Helper, Leader, TaskSecret
 from fedtally.dap.draft18 import Role

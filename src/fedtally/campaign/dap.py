@@ -14,26 +14,24 @@ together with it. So they lie elsewhere.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
-import stat
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from fedtally.base import archive, toml, validate
+from fedtally.campaign.dap_files import key_number, load_secret, load_task
 from fedtally.campaign.key_files import load_aggregator_key
 from fedtally.campaign.places import check_mark, held_by, holder
 from fedtally.dap import Helper, Keyring, Leader, Task, TaskSecret
 from fedtally.dap.draft18 import Role
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.secagg.params import UnsafeParametersError
-from fedtally.store import DapFile
 from fedtally.store.marks import new_mark
 
 SCHEMA = "fedtally-dap-server/1"
@@ -208,6 +206,8 @@ class DapFolder:
             InvalidInputError: a file or its mark does not fit.
             UnreadableFileError: a file cannot be read.
         """
+        from fedtally.store import DapFile  # SQLAlchemy, which only a process needs
+
         secret, keys = self.secret(), self.keyring()
         file = DapFile.open(self.path / REPORTS, create=True)
         store = file.claim(self.task, self.role, mark=self.settings.mark)
@@ -246,69 +246,6 @@ class DapFolder:
         return toml.document(values | {"policy": {"min_batch": settings.policy.min_batch}})
 
 
-def write_task(folder: Path, files: Mapping[str, str]) -> None:
-    """Write the files of a task into a new folder; those but `*.toml` are for its owner alone.
-
-    Args:
-        folder: the folder, which must not exist.
-        files: texts by names.
-
-    Raises:
-        InvalidInputError: the folder exists, or cannot be made.
-    """
-    if folder.exists():
-        raise InvalidInputError(f"{folder} exists already: name another folder")
-    draft = folder.with_name(f".{folder.name}.new")
-    try:
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(mode=0o700, parents=True)
-        for name, text in files.items():
-            with archive.replacing(draft / name, private=not name.endswith(".toml")) as temporary:
-                Path(temporary).write_text(text, encoding="utf-8")
-        draft.rename(folder)
-    except OSError as error:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise InvalidInputError(
-            f"cannot make {folder} ({error.strerror or error}): name another place"
-        ) from None
-
-
-def load_task(path: str | os.PathLike[str]) -> Task:
-    """Return the task of a public file.
-
-    Raises:
-        UnreadableFileError: the file cannot be read.
-        InvalidInputError: it is damaged, or of another version.
-    """
-    return Task.from_toml(_text(Path(path)))
-
-
-def load_secret(path: str | os.PathLike[str]) -> TaskSecret:
-    """Return the secret of a task.
-
-    Raises:
-        UnreadableFileError: the file cannot be read.
-        InvalidInputError: it is damaged, or open to others than its owner.
-    """
-    place = Path(path)
-    text = _text(place)
-    check_private(place)
-    return TaskSecret.from_toml(text)
-
-
-def check_private(place: Path) -> None:
-    """Refuse a file that others than its owner may read or write.
-
-    Raises:
-        InvalidInputError: they may.
-    """
-    mode = stat.S_IMODE(place.stat().st_mode)
-    if mode & 0o077:
-        raise InvalidInputError(
-            f"{place} is open to others than its owner (mode {mode:04o}): chmod 600 {place}"
-        )
-
-
 def keyring_of(paths: Sequence[Path]) -> Keyring:
     """Return the keys in private key files, by numbers that follow from the keys.
 
@@ -322,25 +259,6 @@ def keyring_of(paths: Sequence[Path]) -> Keyring:
             "two keys have the same number: make another key (fedtally keys new aggregator)"
         )
     return Keyring(numbered)
-
-
-def key_number(public: bytes) -> int:
-    """Return the number of a key, 0 .. 255, which messages name it by.
-
-    >>> key_number(bytes(32))
-    102
-    """
-    return hashlib.sha256(public).digest()[0]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
-        raise UnreadableFileError(
-            f"cannot read {path} ({why}): give a file of fedtally dap task"
-        ) from None
 
 
 def _read_settings(path: Path) -> dict[str, Any]:

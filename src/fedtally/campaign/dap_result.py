@@ -10,8 +10,7 @@ from fedtally.base.encoding import Encoding
 from fedtally.crypto.keys import KEY_BYTES, TAG_BYTES
 from fedtally.dap import Collected, Task
 from fedtally.dap.draft18 import HpkeCiphertext, PlaintextInputShare, Report, ReportMetadata
-from fedtally.domain import Domain, IntegerRange
-from fedtally.errors import InvalidInputError
+from fedtally.domain import Domain
 from fedtally.flp.prio3 import NONCE_BYTES
 from fedtally.plan import Plan
 from fedtally.sketch import CountSketch, Schedule
@@ -21,42 +20,13 @@ NOTE = (
 )
 
 
-def domain_of_task(task: Task, given: Domain | None = None) -> Domain:
-    """Return the candidates of a task: those of a list, else the numbers of its entries.
-
-    A count has one candidate, 1. Buckets and entries are counted from 0.
-
-    Args:
-        task: the task.
-        given: the candidates in the order of buckets or entries; None: numbers.
-
-    Raises:
-        InvalidInputError: the list has more candidates than the task, or fewer; or the sums of the
-            task are no numbers of reports.
-    """
-    sizes = task.sizes
-    if sizes.get("maximum", 1) > 1:
-        raise InvalidInputError(
-            f"entries of this task are numbers up to {sizes['maximum']:,}, and no shares of"
-            " reports: leave the file of the result out"
-        )
-    size = sizes.get("buckets", sizes.get("entries", 1))
-    if given is None:
-        return IntegerRange(1, 1) if task.vdaf == "count" else IntegerRange(0, size - 1)
-    if given.size != size:
-        raise InvalidInputError(
-            f"the task has {size:,} candidates, and the list has {given.size:,}: give its own list"
-        )
-    return given
-
-
 def result_of(task: Task, collected: Collected, domain: Domain, command: str = "") -> Result:
     """Return the answer of a batch.
 
     Args:
         task: the task.
         collected: the batch.
-        domain: its candidates, of `domain_of_task`.
+        domain: its candidates, of `dap_files.domain_of_task`.
         command: the command line that asked for it.
     """
     count = collected.count

@@ -56,7 +56,7 @@ def dap() -> None:
     short_help="Make a task.",
     examples=[
         (
-            "which answer of a list do visitors give?",
+            "count which of your answers visitors give; collector.key.pub is the collector's",
             (
                 "fedtally dap task visits --vdaf histogram --candidates answers.txt"
                 " --leader https://leader.example/ --helper https://helper.example/"
@@ -64,7 +64,7 @@ def dap() -> None:
             ),
         ),
         (
-            "which of 20 features do visitors use, each of them or not?",
+            "count which of your 20 features visitors use",
             (
                 "fedtally dap task features --vdaf sumvec --size 20"
                 " --leader https://leader.example/ --helper https://helper.example/"
@@ -102,7 +102,7 @@ def dap() -> None:
 )  # fmt: skip
 @option(
     "Task", "--precision", type=int, default=3600, metavar="S",
-    help="Round times of reports down to S seconds, the shortest batch [3600]",
+    help="Hide times within S seconds, which is the shortest batch [3600]",
 )  # fmt: skip
 @option(
     "Task", "--days", type=int, default=30, is_often=True, metavar="N",
@@ -147,7 +147,7 @@ def task(
     import time
 
     from fedtally.base import validate
-    from fedtally.campaign.dap import DapPolicy, key_number, write_task
+    from fedtally.campaign.dap_files import key_number, write_task
     from fedtally.campaign.key_files import read_public_key
     from fedtally.crypto.keys import Secret
     from fedtally.dap import Task, TaskSecret
@@ -155,7 +155,7 @@ def task(
     from fedtally.dap.sealing import config
     from fedtally.dap.task import INFO_BYTES
 
-    DapPolicy(min_batch)
+    validate.integer(2, min_batch=min_batch)  # of one report the sum is the report
     validate.integer(1, precision=precision)
     start = int(time.time()) // precision * precision
     length = -(-validate.integer(1, days=days) * _DAY // precision) * precision
@@ -374,8 +374,8 @@ def _nginx_command(side: Side) -> click.Command:
         _check_extra()
         from urllib.parse import urlsplit
 
-        from fedtally.campaign.transports.https.dap import MOST_JOB, MOST_UPLOAD
         from fedtally.campaign.transports.https.proxy import DapBackend, Front
+        from fedtally.campaign.transports.https.resource import MOST_JOB, MOST_UPLOAD
         from fedtally.dap.task import to_text
 
         found = _opened(name, side).task
@@ -489,8 +489,7 @@ def collect(
     import asyncio
 
     from fedtally.base import validate
-    from fedtally.campaign.dap import load_task
-    from fedtally.campaign.dap_result import domain_of_task, result_of
+    from fedtally.campaign.dap_files import domain_of_task, load_task
     from fedtally.campaign.key_files import load_collector_key
     from fedtally.campaign.transports.https import dap_client
     from fedtally.campaign.transports.https.carry import client, read_token, tls
@@ -511,6 +510,8 @@ def collect(
 
     found = asyncio.run(collected())
     if output:
+        from fedtally.campaign.dap_result import result_of
+
         assert domain is not None
         result_of(made, found, domain, console.command_line()).save(output)
         console.note(f"wrote {output}: try fedtally report {output}", as_json)
@@ -549,8 +550,8 @@ def _show_collected(found: Collected, domain: Domain | None, as_json: bool) -> N
     cls=Command,
     short_help="Report once, to try a task.",
     examples=[
-        ("bucket 3 of a histogram", "fedtally dap report task.toml 3"),
-        ("a vector of three entries", "fedtally dap report task.toml 0,1,1"),
+        ("bucket 3 of your histogram", "fedtally dap report task.toml 3"),
+        ("three entries of your vector of sums", "fedtally dap report task.toml 0,1,1"),
     ],
 )
 @_task
@@ -570,7 +571,7 @@ def report(
     import secrets
     import time
 
-    from fedtally.campaign.dap import load_task
+    from fedtally.campaign.dap_files import load_task
     from fedtally.campaign.transports.https import dap_client
     from fedtally.campaign.transports.https.carry import client, tls
 
@@ -593,7 +594,7 @@ def _measurement(made: Task, text: str, given: Domain | None) -> Any:
     Raises:
         InvalidInputError: it is no candidate of the list, or no numbers.
     """
-    from fedtally.campaign.dap_result import domain_of_task
+    from fedtally.campaign.dap_files import domain_of_task
     from fedtally.cli.shared import as_named
 
     names = text.split(",") if made.vdaf == "sumvec" else [text]

@@ -32,7 +32,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fedtally.campaign.transports.https.collecting import UNCACHED, Watcher, one_thread
-from fedtally.campaign.transports.https.resource import PROBLEM_TYPE
+from fedtally.campaign.transports.https.resource import MOST_JOB, MOST_UPLOAD, PROBLEM_TYPE
 from fedtally.campaign.transports.https.web import (
     BUSY,
     MOST_BODIES,
@@ -63,8 +63,6 @@ from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.store import StoreError
 
 KEPT_SECONDS = 86_400  # for which a client may keep the keys of a server
-MOST_UPLOAD = 16 << 20  # bytes of reports in one request
-MOST_JOB = 64 << 20  # bytes of an aggregation job
 MOST_REQUEST = 64 << 10  # bytes of any other request
 _AGAIN = 1, 2  # bounds of the seconds until a collection job is asked for again
 _FULL = 60, 300  # the same where the disk is full
