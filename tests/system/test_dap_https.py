@@ -286,6 +286,25 @@ def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert web.served_leader.is_ready
 
 
+@pytest.mark.parametrize("side", ["leader", "helper"])
+def test_a_batch_whose_noise_is_not_paid_waits(side: str) -> None:
+    web = Web(noise=True)
+    noise = getattr(web, f"{side}_noise")
+    web.measure(0, 1, 1)
+    web.run_jobs()
+    noise.limit = 0
+    made = web.post_collection(web.query())
+    if side == "helper":
+        assert made.status_code == 202
+        with pytest.raises(UnansweredError, match="HTTP 503"):
+            web.drive()
+    else:
+        assert made.status_code == 503 and 60 <= int(made.headers["retry-after"]) <= 300
+    assert web.notes == ["a batch waits, whose noise is not paid: the budget is spent"]
+    noise.limit = 1
+    assert web.collected().result == [3, -16, -38, -58]
+
+
 def test_another_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     web = Web()
 

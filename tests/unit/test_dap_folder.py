@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +53,7 @@ def made(folder: Path, role: Role = Role.LEADER, **changes: Any) -> DapFolder:
 def test_a_folder_is_opened_as_it_was_made(tmp_path: Path, role: Role, kind: type) -> None:
     first = made(tmp_path, role, origins=("https://a.example",), ca=tmp_path / "ca.pem")
     assert DapFolder.open(tmp_path / "made", role) == first
-    assert isinstance(first.claim(), kind)
+    assert isinstance(first.claim(clock=lambda: 7, random=secrets.token_bytes), kind)
     assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700
     assert first.runner() is None
     with first.running(os.getpid()):
@@ -191,6 +192,6 @@ def test_what_is_no_folder(tmp_path: Path) -> None:
 
 def test_a_file_is_of_one_server(tmp_path: Path) -> None:
     folder = made(tmp_path)
-    folder.claim()
+    folder.claim(clock=lambda: 7, random=secrets.token_bytes)
     with pytest.raises(InvalidInputError, match="is the file of the leader"):
-        replace(folder, role=Role.HELPER).claim()
+        replace(folder, role=Role.HELPER).claim(clock=lambda: 7, random=secrets.token_bytes)

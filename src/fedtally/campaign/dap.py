@@ -18,7 +18,7 @@ import os
 import re
 import shutil
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Any, Self
 
 from fedtally.base import archive, toml, validate
 from fedtally.campaign.dap_files import key_number, load_secret, load_task
+from fedtally.campaign.dap_noise import DapNoise, LedgerNoise
 from fedtally.campaign.key_files import load_aggregator_key
 from fedtally.campaign.places import check_mark, held_by, holder
 from fedtally.dap import Helper, Keyring, Leader, Task, TaskSecret
@@ -38,7 +39,7 @@ SCHEMA = "fedtally-dap-server/1"
 SETTINGS, TASK, REPORTS = "dap.toml", "task.toml", "reports.db"
 LEAST_BATCH = 10  # reports, which an operator demands unless they say another number
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
-_ENTRIES = ("schema", "role", "keys", "secret", "mark", "origins", "ca", "policy")
+_ENTRIES = ("schema", "role", "keys", "secret", "mark", "origins", "ca", "policy", "noise")
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ class DapSettings:
         policy: the operator's own.
         origins: the origins of web pages that may report, as `https://page.example`.
         ca: the path of the certificates that a leader trusts at the helper; None: the system's.
+        noise: what this server adds to its share of each batch, as the other operator's does;
+            None: nothing, and sums are exact.
     """
 
     keys: tuple[Path, ...]
@@ -89,6 +92,7 @@ class DapSettings:
     policy: DapPolicy = DapPolicy()
     origins: tuple[str, ...] = ()
     ca: Path | None = None
+    noise: DapNoise | None = None
 
     def __post_init__(self) -> None:
         for origin in self.origins:
@@ -105,6 +109,7 @@ class DapSettings:
             secret=self.secret.absolute(),
             mark=self.mark.absolute(),
             ca=self.ca and self.ca.absolute(),
+            noise=self.noise and self.noise.absolute(),
         )
 
 
@@ -148,6 +153,8 @@ class DapFolder:
         check_mark(made.settings.mark, path, str(path))
         made.settings.policy.check(made.task)
         _ = made.keyring(), made.secret()
+        if made.settings.noise is not None:
+            made.settings.noise.check(made.task)
         draft = path.with_name(f".{path.name}.new")
         try:
             shutil.rmtree(draft, ignore_errors=True)
@@ -199,11 +206,15 @@ class DapFolder:
         secret.verify_key(self.task)
         return secret
 
-    def claim(self) -> Leader | Helper:
+    def claim(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> Leader | Helper:
         """Return the server for this process alone.
 
+        Args:
+            clock: returns the time, Unix seconds.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+
         Raises:
-            InvalidInputError: a file or its mark does not fit.
+            InvalidInputError: a file or its mark does not fit, or the noise cannot be charged.
             UnreadableFileError: a file cannot be read.
         """
         from fedtally.store import DapFile  # SQLAlchemy, which only a process needs
@@ -211,8 +222,11 @@ class DapFolder:
         secret, keys = self.secret(), self.keyring()
         file = DapFile.open(self.path / REPORTS, create=True)
         store = file.claim(self.task, self.role, mark=self.settings.mark)
-        make = Leader if self.role is Role.LEADER else Helper
-        return make(self.task, secret, keys, store)
+        make, noise = Leader if self.role is Role.LEADER else Helper, self.settings.noise
+        if noise is None:
+            return make(self.task, secret, keys, store)
+        added = LedgerNoise(noise, self.task, store, clock=clock, random=random)
+        return make(self.task, secret, keys, store, added)
 
     @contextmanager
     def running(self, number: int) -> Iterator[None]:
@@ -243,7 +257,10 @@ class DapFolder:
         }
         if settings.ca is not None:
             values["ca"] = str(settings.ca)
-        return toml.document(values | {"policy": {"min_batch": settings.policy.min_batch}})
+        values["policy"] = {"min_batch": settings.policy.min_batch}
+        if settings.noise is not None:
+            values["noise"] = settings.noise.to_dict()
+        return toml.document(values)
 
 
 def keyring_of(paths: Sequence[Path]) -> Keyring:
@@ -276,7 +293,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
             f"{path} has the schema {values.get('schema')!r}, and this version reads {SCHEMA}: run"
             " it with the fedtally that made it"
         )
-    return validate.table(os.fspath(path), values, _ENTRIES, optional=("ca",))
+    return validate.table(os.fspath(path), values, _ENTRIES, optional=("ca", "noise"))
 
 
 def _settings(values: dict[str, Any]) -> DapSettings:
@@ -285,9 +302,10 @@ def _settings(values: dict[str, Any]) -> DapSettings:
     secret, mark, *ca = (
         Path(_entry(values, name)) for name in ("secret", "mark", "ca") if name in values
     )
-    return DapSettings(
-        tuple(map(Path, keys)), secret, mark, DapPolicy(**policy), origins, ca[0] if ca else None
-    )
+    noise = DapNoise.from_dict(values["noise"]) if "noise" in values else None
+    trusted = ca[0] if ca else None
+    demanded = DapPolicy(**policy)
+    return DapSettings(tuple(map(Path, keys)), secret, mark, demanded, origins, trusted, noise)
 
 
 def _entry(values: dict[str, Any], name: str) -> str:

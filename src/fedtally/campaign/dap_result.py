@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedtally.answer.result import Result
 from fedtally.answer.sections import dap
 from fedtally.base.encoding import Encoding
+from fedtally.campaign.dap_noise import DapNoise
 from fedtally.crypto.keys import KEY_BYTES, TAG_BYTES
 from fedtally.dap import Collected, Task
 from fedtally.dap.draft18 import HpkeCiphertext, PlaintextInputShare, Report, ReportMetadata
 from fedtally.domain import Domain
+from fedtally.errors import InvalidInputError
 from fedtally.flp.prio3 import NONCE_BYTES
 from fedtally.plan import Plan
+from fedtally.secagg.config import TwoServerConfig, whole_bits
+from fedtally.secagg.params import noise_bound
 from fedtally.sketch import CountSketch, Schedule
 
 NOTE = (
     "reports of DAP have no identity: one person may have sent several, and shares are of reports"
 )
+NOTE_ON_NOISE = (
+    "the unit of privacy is a report, wherever a client is named: whoever sent several is protected"
+    " less"
+)
 
 
-def result_of(task: Task, collected: Collected, domain: Domain, command: str = "") -> Result:
+def result_of(
+    task: Task,
+    collected: Collected,
+    domain: Domain,
+    command: str = "",
+    noise: DapNoise | None = None,
+) -> Result:
     """Return the answer of a batch.
 
     Args:
@@ -28,8 +44,33 @@ def result_of(task: Task, collected: Collected, domain: Domain, command: str = "
         collected: the batch.
         domain: its candidates, of `dap_files.domain_of_task`.
         command: the command line that asked for it.
+        noise: the noise of each server, as both operators say; None: there is none.
+
+    Raises:
+        InvalidInputError: the sums have noise, and none is said.
     """
-    count = collected.count
+    if noise is None and not all(0 <= each <= collected.count for each in _sums(collected)):
+        raise InvalidInputError(
+            f"the sums are not within 0 .. {collected.count:,}, and so have noise: say which"
+            " (--epsilon), as both operators tell you"
+        )
+    plan = _plan(task, collected.count, domain, noise)
+    sums = CountSketch(plan.spec, 0)
+    sums.counters = np.atleast_2d(np.asarray(_sums(collected), np.int64))
+    sums.num_clients, sums.noise = collected.count, plan.noise_mark
+    summed = dap.summed(task.min_batch, report_bytes(task), plan.summing.servers)
+    notes = [NOTE] if noise is None else [NOTE, NOTE_ON_NOISE]
+    return Result(plan, domain, [sums], secure_sum=summed, warnings=notes, command=command)
+
+
+def _sums(collected: Collected) -> list[int]:
+    """Return the sums of a batch; a count is one."""
+    result = collected.result
+    return result if isinstance(result, list) else [result]
+
+
+def _plan(task: Task, count: int, domain: Domain, noise: DapNoise | None) -> Plan:
+    """Return a plan of what was counted, which nobody runs."""
     plan = Plan(
         rows=1,
         width=domain.size,
@@ -42,11 +83,15 @@ def result_of(task: Task, collected: Collected, domain: Domain, command: str = "
         seed=task.id,
         encoding=Encoding.HISTOGRAM,
     )
-    sums = CountSketch(plan.spec, 0)
-    sums.counters = np.atleast_2d(np.asarray(collected.result, np.int64))
-    sums.num_clients = count
-    summed = dap.summed(task.min_batch, report_bytes(task))
-    return Result(plan, domain, [sums], secure_sum=summed, warnings=[NOTE], command=command)
+    if noise is None:
+        return plan
+    terms = noise.terms(task)
+    bound = noise_bound(terms.largest_stddev(count), domain.size, "discrete-gaussian") + 1
+    bits = whole_bits(count, 1, bound, folds=False, signed=False)
+    servers = TwoServerConfig(
+        length=domain.size, bits=bits, n_max=count, min_batch=task.min_batch, corrupt=0, noise=bound
+    )
+    return replace(plan, secure_sum=servers, privacy=terms)
 
 
 def report_bytes(task: Task) -> int:

@@ -15,6 +15,7 @@ from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from fedtally.campaign.dap import DapFolder
+    from fedtally.campaign.dap_noise import DapNoise
     from fedtally.dap import Collected, Task
     from fedtally.dap.draft18 import Role
     from fedtally.domain import Domain
@@ -32,6 +33,14 @@ _task = click.argument("task", metavar="TASK", type=click.Path(path_type=Path))
 _ca = option(
     "Server", "--ca", type=click.Path(path_type=Path), metavar="FILE",
     help="Trust these certificates alone [the system's]",
+)  # fmt: skip
+_epsilon = option(
+    "Noise", "--epsilon", type=float, is_often=True, metavar="E",
+    help="Add noise at each server, for this epsilon of a report [none]",
+)  # fmt: skip
+_delta = option(
+    "Noise", "--delta", type=float, default=1e-6, metavar="D",
+    help="Allow this delta beside epsilon [1e-6]",
 )  # fmt: skip
 _candidates = option(
     "Task", "--candidates", type=click.Path(), metavar="FILE",
@@ -286,6 +295,16 @@ def _init_options(side: Side) -> Decorator:
             "Server", "--origin", "origins", multiple=True, metavar="URL",
             help=f"Let web pages of this origin report, as {_PAGE} [none]",
         ),
+        _epsilon,
+        _delta,
+        option(
+            "Noise", "--population", default="clients", metavar="NAME",
+            help="Charge this population of the ledger [clients]",
+        ),
+        option(
+            "Noise", "--ledger", metavar="FILE|URL",
+            help="Charge this ledger before noise is drawn [required with --epsilon]",
+        ),
         *([_ca] if side == "leader" else []),
         json_option,
     )  # fmt: skip
@@ -313,13 +332,27 @@ def _init_command(side: Side, text: str) -> click.Command:
 
 
 def _init(
-    side: Side, name: Path, as_json: bool, *, task: Path, min_batch: int, **given: Any
+    side: Side,
+    name: Path,
+    as_json: bool,
+    *,
+    task: Path,
+    min_batch: int,
+    epsilon: float | None,
+    delta: float,
+    population: str,
+    ledger: str | None,
+    **given: Any,
 ) -> None:
     _check_extra()
     from fedtally.campaign.dap import DapFolder, DapPolicy, DapSettings
     from fedtally.dap.task import to_text
 
-    settings = DapSettings(policy=DapPolicy(min_batch), **given)
+    if (epsilon is None) != (ledger is None):
+        raise InvalidInputError("--epsilon and --ledger go together: give both, or none")
+    own = {"population": population} | ({} if ledger is None else {"ledger": ledger})
+    noise = _noise_of(task, epsilon, delta, **own)
+    settings = DapSettings(policy=DapPolicy(min_batch), noise=noise, **given)
     made = DapFolder.create(name, _role(side), task=task, settings=settings)
     console.note(f"made {name}: next: fedtally dap {side} run {name} --listen ...", as_json)
     if as_json:
@@ -331,6 +364,16 @@ def _init(
                 "task": to_text(made.task.id),
             }
         )
+
+
+def _noise_of(task: Path, epsilon: float | None, delta: float, **own: str) -> DapNoise | None:
+    """Return the noise of a task for a guarantee; None without one."""
+    from fedtally.campaign.dap_files import load_task
+    from fedtally.campaign.dap_noise import DapNoise
+
+    if epsilon is None:
+        return None
+    return DapNoise.propose(load_task(task), epsilon=epsilon, delta=delta, **own)
 
 
 def _run_command(side: Side, text: str) -> click.Command:
@@ -462,6 +505,11 @@ helper.add_section("Clients over HTTPS", _nginx_command("helper"))
     "Collector", "--wait", type=float, default=60.0, metavar="S",
     help="Wait S seconds for the answer [60]",
 )  # fmt: skip
+@option(
+    "Noise", "--epsilon", type=float, metavar="E",
+    help="Say which epsilon the servers add noise for [none]",
+)  # fmt: skip
+@_delta
 @_candidates
 @option(
     "Files", "--output", "-o", type=click.Path(), metavar="FILE",
@@ -476,6 +524,8 @@ def collect(
     start: str,
     end: str,
     wait: float,
+    epsilon: float | None,
+    delta: float,
     candidates: str | None,
     output: str | None,
     ca: Path | None,
@@ -495,7 +545,7 @@ def collect(
     from fedtally.campaign.transports.https.carry import client, read_token, tls
 
     console.check_files([output])
-    made = load_task(task)
+    made, noise = load_task(task), _noise_of(task, epsilon, delta)
     given = None if candidates is None else _read(candidates)
     domain = None
     if output or given is not None:  # before the interval is closed for ever
@@ -513,7 +563,7 @@ def collect(
         from fedtally.campaign.dap_result import result_of
 
         assert domain is not None
-        result_of(made, found, domain, console.command_line()).save(output)
+        result_of(made, found, domain, console.command_line(), noise).save(output)
         console.note(f"wrote {output}: try fedtally report {output}", as_json)
     _show_collected(found, domain, as_json)
 

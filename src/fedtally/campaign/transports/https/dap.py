@@ -60,6 +60,7 @@ from fedtally.dap.leader import CollectionState
 from fedtally.dap.presentation import Message
 from fedtally.dap.task import Task, from_text, to_text
 from fedtally.errors import InvalidInputError, OvertakenError
+from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.store import StoreError
 
 KEPT_SECONDS = 86_400  # for which a client may keep the keys of a server
@@ -228,7 +229,7 @@ class DapServer:
         """Return what the server says to a call; calls run one after the other.
 
         Raises:
-            Refused: the store does not answer, or another process has it.
+            Refused: the store does not answer, another process has it, or the ledger does not pay.
         """
         try:
             found = await asyncio.get_running_loop().run_in_executor(self.thread, call)
@@ -240,6 +241,9 @@ class DapServer:
                 self.note(f"a request was not served: {error}")
             self._why = str(error)
             raise Refused(503, "the store does not answer: send the same again", BUSY) from None
+        except (AlreadySpentError, OverspentError) as error:
+            self.note(f"a batch waits, whose noise is not paid: {error}")
+            raise Refused(503, "the budget of this server does not pay for it", _FULL) from None
         self._why = ""
         return found
 
