@@ -16,10 +16,12 @@ from secagg_cohort import stream
 from fedtally.base import archive
 from fedtally.campaign.dap import DapFolder, DapPolicy, DapSettings, keyring_of
 from fedtally.campaign.dap_files import key_number, load_secret
+from fedtally.campaign.dap_noise import DapNoise
 from fedtally.campaign.key_files import create_key_files
 from fedtally.dap import Helper, Leader, TaskSecret
 from fedtally.dap.draft18 import Role
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.store import Ledger
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 POLICY = DapPolicy(3)
@@ -60,6 +62,22 @@ def test_a_folder_is_opened_as_it_was_made(tmp_path: Path, role: Role, kind: typ
         assert first.runner() == os.getpid()
         with pytest.raises(InvalidInputError, match="end it first"), first.running(1):
             pass
+
+
+@pytest.mark.parametrize("role", [Role.LEADER, Role.HELPER], ids=["leader", "helper"])
+def test_a_server_keeps_to_the_noise_of_its_settings(tmp_path: Path, role: Role) -> None:
+    books = str(tmp_path / "books.db")
+    noise = DapNoise.propose(make_task("histogram"), epsilon=1.0, delta=1e-6, ledger=books)
+    with pytest.raises(UnreadableFileError):
+        made(tmp_path, role, noise=noise)
+    Ledger.open(books, create=True).grant("clients", 1.0, 1e-6, 0)
+    folder = made(tmp_path, role, noise=noise)
+    assert DapFolder.open(tmp_path / "made", role).settings.noise == noise
+    server = folder.claim(clock=lambda: 7, random=secrets.token_bytes)
+    assert server._noise is not None and server._noise.terms == noise.agreed
+    exact = replace(folder, settings=replace(folder.settings, noise=None))
+    with pytest.raises(InvalidInputError, match="begun with other noise"):
+        exact.claim(clock=lambda: 7, random=secrets.token_bytes)
 
 
 def test_relative_paths_hold_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
