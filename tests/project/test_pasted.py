@@ -60,6 +60,8 @@ NOT_PASTED = {
     ("docs/dap.md", "fedtally dap report"): _DAP,
     ("docs/dap.md", "fedtally dap collect"): _DAP,
     ("docs/dap.md", "fedtally report"): _DAP,
+    ("docs/dap.md", "docker"): "it needs Docker, and builds images for minutes",
+    ("docs/dap.md", "in_python"): "it needs Docker",
     ("docs/deploying.md", "bash clients.sh"): _AGENTS,
     ("docs/deploying.md", "fedtally campaign run"): _AGENTS,
     ("docs/deploying.md", "kill %1"): _AGENTS,
