@@ -39,10 +39,6 @@ class Live(Web):
         addresses = {"leader": f"{address}/leader/", "helper": f"{address}/helper/"}
         super().__init__(vdaf, **({"draft": 9} | addresses | changes))
 
-    @property
-    def hour(self) -> int:
-        return self.task.time(self.now)
-
     @contextmanager
     def served(self) -> Iterator[None]:
         """Serve both servers in a thread."""

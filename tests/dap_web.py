@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
-from dap_world import COLLECTOR, HELPER_KEYS, LEADER_KEYS, NOW, SEED, World
+from dap_world import COLLECTOR, HELPER_KEYS, LEADER_KEYS, SEED, World
 
 from fedtally.campaign.transports.https.dap import DapHelper, DapLeader
 from fedtally.campaign.transports.https.dap_asking import DapAsking
@@ -36,7 +36,6 @@ class Web(World):
     """
 
     def __init__(self, vdaf: str = "histogram", **changes: Any) -> None:
-        self.now = NOW
         self.notes: list[str] = []
         self.asked: list[tuple[str, str]] = []
         self.meddle: Handler = lambda _: None

@@ -92,7 +92,7 @@ class World:
     """
 
     def __init__(self, vdaf: str = "histogram", noise: bool = False, **changes: Any) -> None:
-        self.task = make_task(vdaf, **changes)
+        self.task, self.now = make_task(vdaf, **changes), float(NOW)
         self.leader_noise = FixedNoise() if noise else None
         self.helper_noise = FixedNoise() if noise else None
         self.leader_store: Any = MemoryStore()
@@ -109,7 +109,19 @@ class World:
     @property
     def hour(self) -> int:
         """The time of reports that are made now."""
-        return self.task.time(NOW)
+        return self.task.time(self.now)
+
+    @property
+    def batch(self) -> int:
+        """The number under which this hour is charged."""
+        return self.hour - self.task.interval.start
+
+    def take_recorded(self, vector: dict[str, Any]) -> list[bytes]:
+        """Become the servers of a recorded task, at that time; return its uploads."""
+        self.task, self.now = Task.from_toml(vector["task"]), vector["now"]
+        self.leader_store, self.helper_store = MemoryStore(), MemoryStore()
+        self.restart()
+        return [bytes.fromhex(each) for each in vector["reports"]]
 
     def report(self, measurement: Any, hours: int = 0) -> Report:
         """Return a report, made so many hours from now."""

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedtally.flp import Field, FullyLinearProof, OneHot
+from fedtally.flp.prio3 import Measured
+from fedtally.flp.prio3_draft08 import Prio3Draft08
 
 HONEST = "honest prover"
 HOW = (
@@ -25,7 +27,15 @@ HOW = (
 
 def uniform(field: Field, rng: np.random.Generator, *shape: int) -> Any:
     """Return uniform elements [*shape, K]."""
-    return field.element(rng.integers(0, field.prime, (*shape, field.degree)))
+    return field.element(random_words(field, rng, *shape, field.degree))
+
+
+def random_words(field: Field, rng: np.random.Generator, *shape: int) -> Any:
+    """Return uniform integers below the prime, [*shape]."""
+    if field.prime < 2**32:
+        return rng.integers(0, field.prime, shape)
+    limbs = rng.integers(0, 2**32, (*shape, 6)).astype(object)
+    return sum(limbs[..., i] << (32 * i) for i in range(6)) % field.prime
 
 
 def one_hot(rng: np.random.Generator, circuit: OneHot) -> Any:
@@ -132,3 +142,113 @@ def verdicts(rng: np.random.Generator, circuit: OneHot, words: Any, how: str) ->
     random = uniform(field, rng, n, proof.query_random_length)
     helper = proof.query(field.reduce(mask), proof_mask, random, other, 2)
     return proof.decide(field.reduce(proof.query(*leader, random, joint, 2) + helper))
+
+
+# ---- the circuits of draft 08, whose proofs are sent by coefficients ----
+
+
+def valid_words(rng: np.random.Generator, circuit: Measured) -> list[int]:
+    """Return the words of a measurement."""
+    if circuit.outputs == 1 and circuit.joint_length < 2:  # a count, or a vector of sums
+        return [int(word) for word in rng.integers(0, 2, circuit.length)]
+    return [int(word) for word in np.eye(circuit.length, dtype=int)[rng.integers(circuit.length)]]
+
+
+def measured_cheats(rng: np.random.Generator, circuit: Measured) -> dict[str, list[int]]:
+    """Return words of each kind that no honest client has: [length] each."""
+    p, honest = circuit.field.prime, valid_words(rng, circuit)
+    big = [int(word) for word in random_words(circuit.field, rng, 4)]
+    spot = int(rng.integers(circuit.length))
+
+    def with_words(places: dict[int, int], words: list[int] = honest) -> list[int]:
+        changed = list(words)
+        for place, word in places.items():
+            changed[place % len(words)] = word % p
+        return changed
+
+    made = {
+        "2": with_words({spot: 2}),
+        "-1": with_words({spot: -1}),
+        "one word": with_words({spot: big[0]}),
+        "noise": [int(word) for word in random_words(circuit.field, rng, circuit.length)],
+    }
+    if circuit.length > 1:
+        pair = that_cancel_over(p, big[1])
+        made |= {
+            "two that cancel": with_words({spot: pair[0], spot + 1: pair[1]}),
+            "two calls that cancel": with_words({spot: pair[0], spot + circuit.chunk: pair[1]}),
+        }
+    if circuit.joint_length > 1:  # a histogram
+        nothing = [0] * circuit.length
+        made |= {
+            "nothing": nothing,
+            "two": with_words({spot: 1, spot + 1: 1}, nothing),
+            "two, sum 1": with_words({spot: big[2], spot + 1: 1 - big[2]}, nothing),
+            "three, sum 1": with_words({spot: 1, spot + 1: 1, spot + 2: -1}, nothing),
+            "many times": with_words({spot: big[3]}, nothing),
+        }
+    return made
+
+
+def that_cancel_over(p: int, slope: int) -> tuple[int, int]:
+    """Return w and c with w (1 - w) + c (1 - c) = 0 mod p: a point of a circle, by a slope."""
+    step = -2 * (1 + slope) * pow(1 + slope * slope, -1, p)
+    half = pow(2, -1, p)
+    return (step + 2) * half % p, (slope * step + 2) * half % p
+
+
+@cache
+def _to_coefficients(prio3: Prio3Draft08) -> list[list[int]]:
+    """Return the inverse of the map from coefficients to values, a column for each value."""
+    points = [[int(value) for value in row] for row in prio3._points]
+    p = prio3.circuit.field.prime
+    return [
+        solved(points, [int(i == j) for j in range(len(points))], p) for i in range(len(points))
+    ]
+
+
+def verdicts08(rng: np.random.Generator, prio3: Prio3Draft08, words: Any, how: str) -> Any:
+    """Return which of these reports of draft 08 pass, as `verdicts` does."""
+    circuit, field, n = prio3.circuit, prio3.circuit.field, len(words)
+    proof, seeds = prio3._proof, prio3._proof.prove_random_length
+    joint, reports = uniform(field, rng, n, circuit.joint_length), np.arange(n)
+    sent = proof.prove(words, uniform(field, rng, n, seeds), joint)
+    if how == "outputs set to 0":  # by the result of the first call, which they are affine in
+        results = sent[:, seeds:][:, 2 : 2 * circuit.calls + 1 : 2].copy()
+        output = circuit.evaluate(words, joint, 1, results)[:, 0, 0]
+        results[:, 0, 0] = results[:, 0, 0] + 1
+        slope = circuit.evaluate(words, joint, 1, field.reduce(results))[:, 0, 0] - output
+        inverses = np.array([pow(int(each), -1, field.prime) for each in slope], object)
+        sent[:, seeds + 2, 0] = field.reduce(sent[:, seeds + 2, 0] - output * inverses)
+    columns = np.array(_to_coefficients(prio3), object)
+    sent[:, seeds:, 0] = field.reduce(sent[:, seeds:, 0] @ columns)
+    if how == "random proof":
+        sent = uniform(field, rng, *sent.shape[:-1])
+    elif how == "proof changed":
+        sent[reports, rng.integers(seeds, sent.shape[1], n), 0] += 1
+    elif how == "wire seed changed":
+        sent[reports, rng.integers(0, seeds, n), 0] += 1
+    mask, proof_mask = random_words(field, rng, *words.shape), uniform(field, rng, *sent.shape[:-1])
+    leader = field.reduce(words - mask), field.reduce(sent - proof_mask)
+    if how == "share changed":
+        mask[reports, rng.integers(0, mask.shape[1], n)] += 2
+    other = uniform(field, rng, *joint.shape[:-1]) if how == "other joint randomness" else joint
+    random = uniform(field, rng, n, proof.query_random_length)
+    helper = proof.query(field.reduce(mask), prio3._by_values(proof_mask), random, other, 2)
+    shown = proof.query(leader[0], prio3._by_values(leader[1]), random, joint, 2)
+    return proof.decide(field.reduce(shown + helper))
+
+
+def solved(matrix: list[list[int]], right: list[int], prime: int) -> list[int]:
+    """Return the solution of a square system of equations."""
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    for i in range(len(rows)):
+        pivot = next(j for j in range(i, len(rows)) if rows[j][i] % prime)
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        inverse = pow(rows[i][i], -1, prime)
+        rows[i] = [value * inverse % prime for value in rows[i]]
+        for j in range(len(rows)):
+            if j != i:
+                factor = rows[j][i]
+                rows[j] = [(x - factor * y) % prime for x, y in zip(rows[j], rows[i], strict=True)]
+    return [row[-1] for row in rows]

@@ -108,6 +108,15 @@ def test_proofs_are_measured() -> None:
         assert goal["met"] or "upload" not in name  # bytes are the same on every machine
 
 
+def test_reports_of_dap_are_measured() -> None:
+    """That each report is verified once is looked at by the benchmark itself."""
+    measured = document("dap", "--quick")
+    (goal,) = measured["goals"]
+    assert goal["value"] > 0.5
+    assert "DAP and native: 2,728 and 1,008 (2.7 times)" in measured["notes"][0]  # as in docs
+    assert len(measured["notes"]) == 3
+
+
 def test_two_servers_on_disk_are_measured() -> None:
     measured = document("batches", "--quick")
     goals = {goal["name"]: goal for goal in measured["goals"]}

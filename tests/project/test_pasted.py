@@ -41,6 +41,7 @@ PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 _MINUTES = "takes minutes or hours; a quick run of each is tested in tests/project"
 _FLOWER = "needs a Flower federation: examples/flower/run.sh starts one"
 _OTHERS = "needs files of the registrar and the server: examples/local/run.sh has them, in .ci/run"
+_DAP = "needs both servers and nginx: examples/dap/run.sh has them, in .ci/run"
 _AGENTS = "starts processes: test_the_campaign_of_a_page_runs_on_one_machine has them in one shell"
 NOT_PASTED = {
     ("README.md", "python3 -m venv .venv && "): "installs the package: .ci/run does it first",
@@ -53,6 +54,14 @@ NOT_PASTED = {
     ("docs/benchmarks.md", "python tools/fuzz_secagg.py"): _MINUTES,
     ("docs/benchmarks.md", "pip install"): "needs an environment of its own",
     ("docs/commands.md", "python -m experiments"): _MINUTES,
+    ("docs/dap.md", "fedtally dap helper run"): _DAP,
+    ("docs/dap.md", "fedtally dap leader run"): _DAP,
+    ("docs/dap.md", "fedtally dap leader nginx"): _DAP,
+    ("docs/dap.md", "fedtally dap report"): _DAP,
+    ("docs/dap.md", "fedtally dap collect"): _DAP,
+    ("docs/dap.md", "fedtally report"): _DAP,
+    ("docs/dap.md", "docker"): "it needs Docker, and builds images for minutes",
+    ("docs/dap.md", "in_python"): "it needs Docker",
     ("docs/deploying.md", "bash clients.sh"): _AGENTS,
     ("docs/deploying.md", "fedtally campaign run"): _AGENTS,
     ("docs/deploying.md", "kill %1"): _AGENTS,

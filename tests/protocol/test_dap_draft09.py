@@ -31,14 +31,7 @@ class Recorded(World):
 
     def __init__(self, vector: dict[str, Any]) -> None:
         super().__init__()
-        self.task, self.now = Task.from_toml(vector["task"]), vector["now"]
-        self.reports = [bytes.fromhex(each) for each in vector["reports"]]
-        self.leader_store, self.helper_store = MemoryStore(), MemoryStore()
-        self.restart()
-
-    @property
-    def hour(self) -> int:
-        return self.task.time(self.now)
+        self.reports = self.take_recorded(vector)
 
 
 def refusal(world: Recorded, report: bytes) -> ProblemType | None:

@@ -166,12 +166,11 @@ def ledger(folder: Path, epsilon: float = 1.0, name: str = "ledger.db") -> Ledge
 def server_noise(
     task: Any, books: Ledger, store: Any = None, random: Callable[[int], bytes] | None = None
 ) -> LedgerNoise:
-    noise = DapNoise.propose(task, epsilon=1.0, delta=1e-6)
+    noise = DapNoise.propose(task, epsilon=1.0, delta=1e-6, ledger=f"{books.name}")
     return LedgerNoise(
         noise,
         task,
         MemoryStore() if store is None else store,
-        books,
         clock=lambda: 7,
         random=random or np.random.default_rng(3).bytes,
     )
@@ -195,6 +194,12 @@ def test_the_guarantee_is_of_another_report_in_the_place_of_one(vdaf: str) -> No
         replace(noise, variance=0.95 * noise.variance).terms(task)
     with pytest.raises(InvalidInputError, match="noise has unknown entries"):
         DapNoise.from_dict(noise.to_dict() | {"more": 1})
+    assert DapNoise.from_dict(noise.to_dict()) == noise.absolute() == noise
+    with pytest.raises(InvalidInputError, match="noise is charged to a ledger: name yours"):
+        noise.check(task)
+    url = replace(noise, ledger="postgresql://me@host/books")
+    assert url.absolute() == url and DapNoise.from_dict(url.to_dict()) == url
+    assert replace(noise, ledger="books.db").absolute().ledger == str(Path("books.db").absolute())
 
 
 def test_a_task_is_charged_once_and_each_batch_reserved(tmp_path: Path) -> None:
@@ -279,7 +284,7 @@ def test_the_audit_of_noise(
 
 def scaled(drawn: list[int], noise: LedgerNoise) -> float:
     """Return the p-value of draws under the rounded Gaussian of a guarantee."""
-    scale = math.sqrt(noise._config.event.noise_variance)
+    scale = math.sqrt(noise._noise.variance)
     edges = np.arange(-2.25 * scale, 2.26 * scale, scale / 2).round() + 0.5
     seen = np.bincount(np.searchsorted(edges, drawn), minlength=len(edges) + 1)
     cells = np.diff(stats.norm.cdf(np.concatenate([[-np.inf], edges, [np.inf]]) / scale))

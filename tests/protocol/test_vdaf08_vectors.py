@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import each_case
+from proof_cheats import HONEST as AS_IT_IS
+from proof_cheats import HOW, measured_cheats, solved, verdicts08
 
 from fedtally.errors import InvalidInputError
 from fedtally.flp import ReportRefusedError
@@ -99,21 +101,6 @@ def test_a_changed_report_is_refused(name: str) -> None:
 # ---- a client, as somebody who wants to cheat writes one ----
 
 
-def solved(matrix: list[list[int]], right: list[int], prime: int) -> list[int]:
-    """Return the solution of a square system of equations."""
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
-    for i in range(len(rows)):
-        pivot = next(j for j in range(i, len(rows)) if rows[j][i] % prime)
-        rows[i], rows[pivot] = rows[pivot], rows[i]
-        inverse = pow(rows[i][i], -1, prime)
-        rows[i] = [value * inverse % prime for value in rows[i]]
-        for j in range(len(rows)):
-            if j != i:
-                factor = rows[j][i]
-                rows[j] = [(x - factor * y) % prime for x, y in zip(rows[j], rows[i], strict=True)]
-    return [row[-1] for row in rows]
-
-
 def report_of(prio3: Prio3Draft08, words: list[int]) -> tuple[bytes, list[bytes]]:
     """Return the public share and the input shares of any words, with an honest proof of them."""
     field, blind = prio3.circuit.field, prio3._blind_bytes
@@ -139,7 +126,7 @@ def report_of(prio3: Prio3Draft08, words: list[int]) -> tuple[bytes, list[bytes]
     return b"".join(parts) if blind else b"", [leader, helper_share]
 
 
-HONEST = [
+STATED = [
     (Prio3Draft08.count(), [[0], [1]], [[2], [-1], [1 << 40]]),
     (
         Prio3Draft08.histogram(5, 2),
@@ -161,7 +148,7 @@ HONEST = [
 ]
 
 
-@each_case(("prio3", "valid", "invalid"), HONEST)
+@each_case(("prio3", "valid", "invalid"), STATED)
 def test_a_measurement_that_is_not_valid_is_refused(
     prio3: Prio3Draft08, valid: list[list[int]], invalid: list[list[int]]
 ) -> None:
@@ -171,6 +158,20 @@ def test_a_measurement_that_is_not_valid_is_refused(
     for words in invalid:
         honest = [word % prime for word in words]
         assert not passes(prio3, NONCE, *report_of(prio3, honest)), words
+
+
+@each_case("prio3", [each for each, _, _ in STATED])
+def test_no_cheat_passes(prio3: Prio3Draft08) -> None:
+    """A few of each kind; `tools/cheat_proofs.py --draft08` tries as many as it is told."""
+    rng = np.random.default_rng(5)
+    field = prio3.circuit.field
+    for how in (AS_IT_IS, *HOW):
+        kinds = measured_cheats(rng, prio3.circuit)
+        words = field.words(list(kinds.values()))
+        assert not verdicts08(rng, prio3, words, how).any(), how
+        valid = field.words([prio3.circuit.encode(1 if prio3.circuit.length != 4 else [3, 1])])
+        changes = how in (AS_IT_IS, HOW[0]) or (how == HOW[-1] and not prio3.circuit.joint_length)
+        assert verdicts08(rng, prio3, valid, how).all() == changes, how
 
 
 def test_it_is_for_servers() -> None:

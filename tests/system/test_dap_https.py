@@ -17,9 +17,10 @@ httpx = pytest.importorskip("httpx")
 from dap_web import Web
 from dap_world import HELPER_KEYS, LEADER_KEYS
 
-from fedtally.campaign.transports.https.dap import MOST_UPLOAD, DapServer
+from fedtally.campaign.transports.https.dap import DapServer
 from fedtally.campaign.transports.https.dap_asking import DeniedError, UnansweredError
 from fedtally.campaign.transports.https.dap_driving import FIRST_WAIT, LONGEST_WAIT
+from fedtally.campaign.transports.https.resource import MOST_UPLOAD
 from fedtally.campaign.transports.https.web import Refused
 from fedtally.dap.draft18 import (
     AggregateShare,
@@ -283,6 +284,25 @@ def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert web.notes == ["a request was not served: the disk is full"]  # said once
     assert web.bring(web.report(0)).status_code == 200
     assert web.served_leader.is_ready
+
+
+@pytest.mark.parametrize("side", ["leader", "helper"])
+def test_a_batch_whose_noise_is_not_paid_waits(side: str) -> None:
+    web = Web(noise=True)
+    noise = getattr(web, f"{side}_noise")
+    web.measure(0, 1, 1)
+    web.run_jobs()
+    noise.limit = 0
+    made = web.post_collection(web.query())
+    if side == "helper":
+        assert made.status_code == 202
+        with pytest.raises(UnansweredError, match="HTTP 503"):
+            web.drive()
+    else:
+        assert made.status_code == 503 and 60 <= int(made.headers["retry-after"]) <= 300
+    assert web.notes == ["a batch waits, whose noise is not paid: the budget is spent"]
+    noise.limit = 1
+    assert web.collected().result == [3, -16, -38, -58]
 
 
 def test_another_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

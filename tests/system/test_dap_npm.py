@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +12,12 @@ import pytest
 pytest.importorskip("uvicorn")
 pytest.importorskip("httpx")
 
+from benchmarks.behind_nginx import NGINX
 from dap_live import Live, npm_is_here, report_by_npm
 from dap_world import NOW
+from test_dap_processes import running
 
-from fedtally.dap import draft09
+from fedtally.dap import Task, draft09
 
 pytestmark = [
     pytest.mark.extras,
@@ -20,19 +25,22 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(
+EVERY_VDAF = pytest.mark.parametrize(
     ("vdaf", "sizes", "measurements", "result"),
     [
         ("count", {}, [True, False, True], 2),
-        ("histogram", {"buckets": 30, "chunk": 5}, [3, 3, 29, 7], {3: 2, 29: 1, 7: 1}),
+        ("histogram", {"buckets": 9, "chunk": 3}, [3, 3, 8, 7], [0, 0, 0, 2, 0, 0, 0, 1, 1]),
         (
             "sumvec",
             {"entries": 20, "maximum": 255, "chunk": 12},
             [list(range(20)), [1] * 20, [200] + [0] * 19],
-            {0: 201} | {place: 1 + place for place in range(1, 20)},
+            [201, *range(2, 21)],
         ),
     ],
 )
+
+
+@EVERY_VDAF
 def test_npm_s_reports_are_counted(
     vdaf: str, sizes: dict[str, int], measurements: list[Any], result: Any
 ) -> None:
@@ -43,11 +51,24 @@ def test_npm_s_reports_are_counted(
         measurements
     )
     found = live.collected()
-    assert found.count == len(measurements)
-    if isinstance(result, dict):
-        size = sizes.get("buckets", sizes.get("entries", 0))
-        result = [result.get(place, 0) for place in range(size)]
-    assert found.result == result
+    assert (found.count, found.result) == (len(measurements), result)
+
+
+@EVERY_VDAF
+@pytest.mark.skipif(NGINX is None or not shutil.which("openssl"), reason="needs nginx and openssl")
+def test_npm_s_reports_are_counted_by_both_processes(
+    tmp_path: Path, vdaf: str, sizes: dict[str, int], measurements: list[Any], result: Any
+) -> None:
+    """Over TLS, behind nginx; and none is counted whose task its client does not know."""
+    with running(tmp_path, vdaf, sizes=sizes, draft=9) as servers:
+        servers.wait()
+        trusted = {"NODE_EXTRA_CA_CERTS": str(tmp_path / "tls.crt")}
+        report_by_npm(servers.task, measurements, time.time(), trusted)
+        other = Task(servers.task.configuration, servers.task.collector)
+        with pytest.raises(AssertionError, match="failed|fetch"):
+            report_by_npm(other, measurements[:1], time.time(), trusted)
+        found = servers.collect()
+    assert (found.count, found.result) == (len(measurements), result)
 
 
 def test_what_npm_is_told_of_a_report_that_is_not_taken() -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ from benchmarks.federation import free_ports
 from dap_world import SEED, SIZES
 from secagg_cohort import stream
 
-from fedtally.campaign.dap import DapFolder, DapPolicy, DapSettings, key_number
+from fedtally.campaign.dap import DapFolder, DapPolicy, DapSettings
+from fedtally.campaign.dap_files import key_number
 from fedtally.campaign.key_files import create_key_files, load_collector_key
 from fedtally.campaign.transports.https import dap_client
 from fedtally.campaign.transports.https.carry import client, tls
@@ -48,16 +49,17 @@ HOUR = 3600
 class Servers:
     """Both servers of a task, as processes behind one nginx."""
 
-    def __init__(self, folder: Path, vdaf: str) -> None:
+    def __init__(self, folder: Path, vdaf: str, **changes: Any) -> None:
         self.path = folder
         self.ports = dict(zip(SIDES, free_ports(2), strict=True))
         key = create_key_files(folder / "collector.key", "collector", stream("collector")).value
         self.start_of_task = int(time.time()) // HOUR * HOUR
         urls = {side: f"https://localhost:{self.ports[side]}/dap" for side in SIDES}
+        values: dict[str, Any] = {"sizes": SIZES[vdaf]} | urls | changes
         self.task = Task.make(
-            vdaf, SIZES[vdaf], info=secrets.token_bytes(16), precision=HOUR, min_batch=3,
+            vdaf, info=secrets.token_bytes(16), precision=HOUR, min_batch=3,
             start=self.start_of_task, end=self.start_of_task + 24 * HOUR,
-            collector=config(key_number(key), key), **urls,
+            collector=config(key_number(key), key), **values,
         )  # fmt: skip
         secret = TaskSecret(self.task.id, SEED)
         self.token = secret.token(Role.COLLECTOR)
@@ -97,6 +99,19 @@ class Servers:
     def said(self) -> str:
         return "\n".join((self.path / f"{side}.log").read_text() for side in SIDES)
 
+    def wait(self) -> None:
+        """Wait until both serve."""
+        end = time.monotonic() + 60
+        trusted = tls(self.path / "tls.crt")
+        for port in self.ports.values():
+            while True:
+                with suppress(httpx.TransportError):
+                    url = f"https://localhost:{port}/dap/hpke_config"
+                    if httpx.get(url, verify=trusted).status_code == 200:
+                        break
+                assert time.monotonic() < end, self.said()
+                time.sleep(0.1)
+
     def report(self, measurements: Sequence[Any]) -> None:
         """Report as clients do, and again where a server is not there yet."""
 
@@ -129,9 +144,9 @@ class Servers:
 
 
 @contextmanager
-def running(folder: Path, vdaf: str) -> Iterator[Servers]:
+def running(folder: Path, vdaf: str, **changes: Any) -> Iterator[Servers]:
     behind_nginx.certificate(folder)
-    servers = Servers(folder, vdaf)
+    servers = Servers(folder, vdaf, **changes)
     with ExitStack() as stack:
         stack.enter_context(behind_nginx.running(folder, servers.conf()))
         for side in SIDES:

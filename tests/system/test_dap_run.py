@@ -25,12 +25,13 @@ httpx = pytest.importorskip("httpx")
 
 from benchmarks.federation import free_ports
 from dap_web import Web
-from dap_world import HOUR, NOW, SEED, make_task
+from dap_world import HOUR, NOW, SEED, FixedNoise, make_task
 from secagg_cohort import stream
 
 from fedtally.answer.result import Result
-from fedtally.campaign.dap import LEAST_BATCH, DapFolder, DapPolicy, DapSettings, load_task
-from fedtally.campaign.dap_result import domain_of_task, report_bytes
+from fedtally.campaign.dap import LEAST_BATCH, DapFolder, DapPolicy, DapSettings
+from fedtally.campaign.dap_files import domain_of_task, load_task
+from fedtally.campaign.dap_result import report_bytes
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.transports.https import carry, dap_client
 from fedtally.campaign.transports.https.dap_asking import DapAsking
@@ -39,7 +40,7 @@ from fedtally.campaign.transports.https.listen import Address
 from fedtally.campaign.transports.https.proxy import DapBackend, Front
 from fedtally.cli import dap as command
 from fedtally.cli.app import run
-from fedtally.dap import TaskSecret
+from fedtally.dap import MemoryStore, TaskSecret
 from fedtally.dap.draft18 import Role, UploadRequest, media_type
 from fedtally.errors import InvalidInputError, MissingExtraError, OvertakenError
 
@@ -136,7 +137,9 @@ def test_a_leader_serves_until_sigterm_though_the_helper_is_away(tmp_path: Path)
         world.process().run()
     assert world.notes[0] == f"the leader serves on 127.0.0.1:{world.port}"
     assert world.notes[1].startswith("jobs wait: cannot reach 127.0.0.1")
-    assert len(world.folder.claim().jobs()) == 1  # it is sent again
+    assert (
+        len(world.folder.claim(clock=lambda: 7, random=secrets.token_bytes).jobs()) == 1
+    )  # it is sent again
 
 
 class _OneServer(httpx.AsyncBaseTransport):
@@ -171,7 +174,7 @@ def test_a_process_that_is_overtaken_ends_and_says_so(tmp_path: Path) -> None:
 
     def overtakes() -> None:
         world.ask("GET", "/dap/hpke_config")
-        world.folder.claim()
+        world.folder.claim(clock=lambda: 7, random=secrets.token_bytes)
         report = b"any"
         kind = {"content-type": media_type(UploadRequest)}
         path = f"/dap/tasks/{load_id(world)}/reports"
@@ -210,7 +213,7 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Web:
 
 
 def _collector(folder: Path) -> Any:
-    from fedtally.campaign.dap import key_number
+    from fedtally.campaign.dap_files import key_number
     from fedtally.campaign.key_files import read_public_key
     from fedtally.dap.sealing import config
 
@@ -268,6 +271,29 @@ def test_reports_become_a_result_that_other_commands_read(
     assert (again["reports"], again["sums"]) == (4, [2, 1, 1, 0])
     assert run([*COLLECT, *interval(web, 2), "--json"]) == 2
     assert "batchOverlap" in capsys.readouterr().err
+
+
+def test_a_result_says_which_noise_is_in_it(
+    web: Web, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web.leader_store, web.helper_store = MemoryStore(), MemoryStore()
+    web.leader_noise, web.helper_noise = FixedNoise(), FixedNoise()
+    web.restart()
+    web.measure(0, 0, 2)
+    words = [*COLLECT, *interval(web), "--candidates", "fruits.txt", "-o", "r.fed"]
+    monkeypatch.setattr(sys, "argv", ["fedtally", *words])
+    assert run(words) == 2
+    assert "have noise: say which (--epsilon)" in " ".join(capsys.readouterr().err.split())
+    assert run([*words, "--epsilon", "1"]) == 0
+    result = Result.load("r.fed")
+    assert result.plan.privacy is not None
+    assert result.plan.privacy.event.relation == "replace-one"
+    assert [each.count for each in result.top(1)] == [2 + 2]
+    assert "the unit of privacy is a report" in " ".join(result.warnings)
+    assert run(["query", "r.fed", "pear", "--details"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "each of two servers adds rounded Gaussian noise of standard deviation 5.97" in said
+    assert "each report has a proof of its form" in said and "no proofs" not in said
 
 
 def test_sums_without_a_file_have_numbers(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
@@ -501,6 +527,46 @@ def test_servers_are_made_and_print_their_conf(
     assert run(["dap", "helper", "run", "leader", "--listen", "127.0.0.1:0"]) == 2
     assert "is the folder of the leader" in capsys.readouterr().err
     assert run(["dap", "leader", "run", "leader", "--listen", "0.0.0.0:80"]) == 2
+
+
+def test_an_operator_adds_noise_that_a_ledger_pays(
+    keys: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*words: str) -> str:
+        assert init("leader", *words) == 2
+        return " ".join(capsys.readouterr().err.split())
+
+    assert makes("--vdaf", "histogram", "--size", "4") == 0
+    noise = ["--epsilon", "1", "--ledger", "books.db"]
+    assert "--epsilon and --ledger go together" in said("--epsilon", "1")
+    assert "--epsilon and --ledger go together" in said("--ledger", "books.db")
+    assert "books.db" in said(*noise)  # there is none
+    grant = ["ledger", "grant", "--ledger", "books.db", "--population", "visitors"]
+    assert run([*grant, "--epsilon", "0.9", "--delta", "1e-6"]) == 0
+    assert "population 'clients'" in said(*noise)
+    noise += ["--population", "visitors"]
+    assert "epsilon 0.9 was granted" in said(*noise)
+    assert not Path("leader").exists()
+    assert run([*grant, "--epsilon", "1", "--delta", "1e-6"]) == 0
+    assert init("leader", *noise) == 0
+    folder = DapFolder.open(Path("leader"), Role.LEADER)
+    assert folder.settings.noise is not None
+    assert folder.settings.noise.ledger == str(Path("books.db").absolute())
+    server = folder.claim(clock=lambda: 7, random=secrets.token_bytes)
+    assert server._noise is not None and server._noise.terms == folder.settings.noise.agreed
+    settings = Path("leader/dap.toml")
+    exact = settings.read_text().partition("[noise]")[0]
+    settings.write_text(exact)
+    with pytest.raises(InvalidInputError, match="begun with other noise"):
+        DapFolder.open(Path("leader"), Role.LEADER).claim(
+            clock=lambda: 7, random=secrets.token_bytes
+        )
+
+
+def test_noise_is_not_for_vectors(keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert makes("--vdaf", "sumvec", "--size", "4") == 0
+    assert init("helper", "--epsilon", "1", "--ledger", "books.db") == 2
+    assert "noise is for a count and a histogram" in " ".join(capsys.readouterr().err.split())
 
 
 def test_an_operator_refuses_small_batches(keys: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,18 +14,14 @@ from dap_world import SEED, make_task
 from secagg_cohort import stream
 
 from fedtally.base import archive
-from fedtally.campaign.dap import (
-    DapFolder,
-    DapPolicy,
-    DapSettings,
-    key_number,
-    keyring_of,
-    load_secret,
-)
+from fedtally.campaign.dap import DapFolder, DapPolicy, DapSettings, keyring_of
+from fedtally.campaign.dap_files import key_number, load_secret
+from fedtally.campaign.dap_noise import DapNoise
 from fedtally.campaign.key_files import create_key_files
 from fedtally.dap import Helper, Leader, TaskSecret
 from fedtally.dap.draft18 import Role
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.store import Ledger
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 POLICY = DapPolicy(3)
@@ -58,13 +55,29 @@ def made(folder: Path, role: Role = Role.LEADER, **changes: Any) -> DapFolder:
 def test_a_folder_is_opened_as_it_was_made(tmp_path: Path, role: Role, kind: type) -> None:
     first = made(tmp_path, role, origins=("https://a.example",), ca=tmp_path / "ca.pem")
     assert DapFolder.open(tmp_path / "made", role) == first
-    assert isinstance(first.claim(), kind)
+    assert isinstance(first.claim(clock=lambda: 7, random=secrets.token_bytes), kind)
     assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700
     assert first.runner() is None
     with first.running(os.getpid()):
         assert first.runner() == os.getpid()
         with pytest.raises(InvalidInputError, match="end it first"), first.running(1):
             pass
+
+
+@pytest.mark.parametrize("role", [Role.LEADER, Role.HELPER], ids=["leader", "helper"])
+def test_a_server_keeps_to_the_noise_of_its_settings(tmp_path: Path, role: Role) -> None:
+    books = str(tmp_path / "books.db")
+    noise = DapNoise.propose(make_task("histogram"), epsilon=1.0, delta=1e-6, ledger=books)
+    with pytest.raises(UnreadableFileError):
+        made(tmp_path, role, noise=noise)
+    Ledger.open(books, create=True).grant("clients", 1.0, 1e-6, 0)
+    folder = made(tmp_path, role, noise=noise)
+    assert DapFolder.open(tmp_path / "made", role).settings.noise == noise
+    server = folder.claim(clock=lambda: 7, random=secrets.token_bytes)
+    assert server._noise is not None and server._noise.terms == noise.agreed
+    exact = replace(folder, settings=replace(folder.settings, noise=None))
+    with pytest.raises(InvalidInputError, match="begun with other noise"):
+        exact.claim(clock=lambda: 7, random=secrets.token_bytes)
 
 
 def test_relative_paths_hold_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +210,6 @@ def test_what_is_no_folder(tmp_path: Path) -> None:
 
 def test_a_file_is_of_one_server(tmp_path: Path) -> None:
     folder = made(tmp_path)
-    folder.claim()
+    folder.claim(clock=lambda: 7, random=secrets.token_bytes)
     with pytest.raises(InvalidInputError, match="is the file of the leader"):
-        replace(folder, role=Role.HELPER).claim()
+        replace(folder, role=Role.HELPER).claim(clock=lambda: 7, random=secrets.token_bytes)

@@ -14,33 +14,32 @@ together with it. So they lie elsewhere.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
-import stat
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from fedtally.base import archive, toml, validate
+from fedtally.campaign.dap_files import key_number, load_secret, load_task
+from fedtally.campaign.dap_noise import DapNoise, LedgerNoise
 from fedtally.campaign.key_files import load_aggregator_key
 from fedtally.campaign.places import check_mark, held_by, holder
 from fedtally.dap import Helper, Keyring, Leader, Task, TaskSecret
 from fedtally.dap.draft18 import Role
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.secagg.params import UnsafeParametersError
-from fedtally.store import DapFile
 from fedtally.store.marks import new_mark
 
 SCHEMA = "fedtally-dap-server/1"
 SETTINGS, TASK, REPORTS = "dap.toml", "task.toml", "reports.db"
 LEAST_BATCH = 10  # reports, which an operator demands unless they say another number
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
-_ENTRIES = ("schema", "role", "keys", "secret", "mark", "origins", "ca", "policy")
+_ENTRIES = ("schema", "role", "keys", "secret", "mark", "origins", "ca", "policy", "noise")
 
 
 @dataclass(frozen=True)
@@ -83,6 +82,8 @@ class DapSettings:
         policy: the operator's own.
         origins: the origins of web pages that may report, as `https://page.example`.
         ca: the path of the certificates that a leader trusts at the helper; None: the system's.
+        noise: what this server adds to its share of each batch, as the other operator's does;
+            None: nothing, and sums are exact.
     """
 
     keys: tuple[Path, ...]
@@ -91,6 +92,7 @@ class DapSettings:
     policy: DapPolicy = DapPolicy()
     origins: tuple[str, ...] = ()
     ca: Path | None = None
+    noise: DapNoise | None = None
 
     def __post_init__(self) -> None:
         for origin in self.origins:
@@ -107,6 +109,7 @@ class DapSettings:
             secret=self.secret.absolute(),
             mark=self.mark.absolute(),
             ca=self.ca and self.ca.absolute(),
+            noise=self.noise and self.noise.absolute(),
         )
 
 
@@ -150,6 +153,8 @@ class DapFolder:
         check_mark(made.settings.mark, path, str(path))
         made.settings.policy.check(made.task)
         _ = made.keyring(), made.secret()
+        if made.settings.noise is not None:
+            made.settings.noise.check(made.task)
         draft = path.with_name(f".{path.name}.new")
         try:
             shutil.rmtree(draft, ignore_errors=True)
@@ -201,18 +206,27 @@ class DapFolder:
         secret.verify_key(self.task)
         return secret
 
-    def claim(self) -> Leader | Helper:
+    def claim(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> Leader | Helper:
         """Return the server for this process alone.
 
+        Args:
+            clock: returns the time, Unix seconds.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+
         Raises:
-            InvalidInputError: a file or its mark does not fit.
+            InvalidInputError: a file or its mark does not fit, or the noise cannot be charged.
             UnreadableFileError: a file cannot be read.
         """
+        from fedtally.store import DapFile  # SQLAlchemy, which only a process needs
+
         secret, keys = self.secret(), self.keyring()
         file = DapFile.open(self.path / REPORTS, create=True)
         store = file.claim(self.task, self.role, mark=self.settings.mark)
-        make = Leader if self.role is Role.LEADER else Helper
-        return make(self.task, secret, keys, store)
+        make, noise = Leader if self.role is Role.LEADER else Helper, self.settings.noise
+        if noise is None:
+            return make(self.task, secret, keys, store)
+        added = LedgerNoise(noise, self.task, store, clock=clock, random=random)
+        return make(self.task, secret, keys, store, added)
 
     @contextmanager
     def running(self, number: int) -> Iterator[None]:
@@ -243,70 +257,10 @@ class DapFolder:
         }
         if settings.ca is not None:
             values["ca"] = str(settings.ca)
-        return toml.document(values | {"policy": {"min_batch": settings.policy.min_batch}})
-
-
-def write_task(folder: Path, files: Mapping[str, str]) -> None:
-    """Write the files of a task into a new folder; those but `*.toml` are for its owner alone.
-
-    Args:
-        folder: the folder, which must not exist.
-        files: texts by names.
-
-    Raises:
-        InvalidInputError: the folder exists, or cannot be made.
-    """
-    if folder.exists():
-        raise InvalidInputError(f"{folder} exists already: name another folder")
-    draft = folder.with_name(f".{folder.name}.new")
-    try:
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(mode=0o700, parents=True)
-        for name, text in files.items():
-            with archive.replacing(draft / name, private=not name.endswith(".toml")) as temporary:
-                Path(temporary).write_text(text, encoding="utf-8")
-        draft.rename(folder)
-    except OSError as error:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise InvalidInputError(
-            f"cannot make {folder} ({error.strerror or error}): name another place"
-        ) from None
-
-
-def load_task(path: str | os.PathLike[str]) -> Task:
-    """Return the task of a public file.
-
-    Raises:
-        UnreadableFileError: the file cannot be read.
-        InvalidInputError: it is damaged, or of another version.
-    """
-    return Task.from_toml(_text(Path(path)))
-
-
-def load_secret(path: str | os.PathLike[str]) -> TaskSecret:
-    """Return the secret of a task.
-
-    Raises:
-        UnreadableFileError: the file cannot be read.
-        InvalidInputError: it is damaged, or open to others than its owner.
-    """
-    place = Path(path)
-    text = _text(place)
-    check_private(place)
-    return TaskSecret.from_toml(text)
-
-
-def check_private(place: Path) -> None:
-    """Refuse a file that others than its owner may read or write.
-
-    Raises:
-        InvalidInputError: they may.
-    """
-    mode = stat.S_IMODE(place.stat().st_mode)
-    if mode & 0o077:
-        raise InvalidInputError(
-            f"{place} is open to others than its owner (mode {mode:04o}): chmod 600 {place}"
-        )
+        values["policy"] = {"min_batch": settings.policy.min_batch}
+        if settings.noise is not None:
+            values["noise"] = settings.noise.to_dict()
+        return toml.document(values)
 
 
 def keyring_of(paths: Sequence[Path]) -> Keyring:
@@ -324,25 +278,6 @@ def keyring_of(paths: Sequence[Path]) -> Keyring:
     return Keyring(numbered)
 
 
-def key_number(public: bytes) -> int:
-    """Return the number of a key, 0 .. 255, which messages name it by.
-
-    >>> key_number(bytes(32))
-    102
-    """
-    return hashlib.sha256(public).digest()[0]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
-        raise UnreadableFileError(
-            f"cannot read {path} ({why}): give a file of fedtally dap task"
-        ) from None
-
-
 def _read_settings(path: Path) -> dict[str, Any]:
     """Return the entries of a dap.toml, of which none is unknown."""
     try:
@@ -358,7 +293,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
             f"{path} has the schema {values.get('schema')!r}, and this version reads {SCHEMA}: run"
             " it with the fedtally that made it"
         )
-    return validate.table(os.fspath(path), values, _ENTRIES, optional=("ca",))
+    return validate.table(os.fspath(path), values, _ENTRIES, optional=("ca", "noise"))
 
 
 def _settings(values: dict[str, Any]) -> DapSettings:
@@ -367,9 +302,10 @@ def _settings(values: dict[str, Any]) -> DapSettings:
     secret, mark, *ca = (
         Path(_entry(values, name)) for name in ("secret", "mark", "ca") if name in values
     )
-    return DapSettings(
-        tuple(map(Path, keys)), secret, mark, DapPolicy(**policy), origins, ca[0] if ca else None
-    )
+    noise = DapNoise.from_dict(values["noise"]) if "noise" in values else None
+    trusted = ca[0] if ca else None
+    demanded = DapPolicy(**policy)
+    return DapSettings(tuple(map(Path, keys)), secret, mark, demanded, origins, trusted, noise)
 
 
 def _entry(values: dict[str, Any], name: str) -> str:

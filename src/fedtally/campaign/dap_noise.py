@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +23,13 @@ from fedtally.base.encoding import Encoding
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.dap.state import Store, Table
 from fedtally.dap.task import Task
-from fedtally.privacy import config
-from fedtally.privacy.budget import Charge
-from fedtally.privacy.config import POPULATION, PrivacyConfig
+from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Event, Mechanism, Relation, Trust
-from fedtally.store import Ledger
+
+if TYPE_CHECKING:
+    from fedtally.privacy.budget import Charge
+    from fedtally.privacy.config import PrivacyConfig
+    from fedtally.store import Ledger
 
 _OWNER = b"owner"  # in the table of terms: this server's name in its ledger
 
@@ -39,7 +42,8 @@ class DapNoise:
         epsilon: 0.001 to 100, for a report.
         delta: between 0 and 1, exclusive.
         variance: the variance of the noise in a counter, as `propose` finds it.
-        population: the population whose budget is charged, in this operator's ledger.
+        population: the population whose budget is charged.
+        ledger: the path or URL of this operator's ledger; None: a collector charges none.
 
     >>> noise = DapNoise(epsilon=1.0, delta=1e-6, variance=36.0)
     >>> DapNoise.from_dict(noise.to_dict()) == noise
@@ -49,17 +53,24 @@ class DapNoise:
     epsilon: float
     delta: float
     variance: float
-    population: str = POPULATION
+    population: str = "clients"
+    ledger: str | None = None
 
     @classmethod
-    def propose(
-        cls, task: Task, *, epsilon: float, delta: float, population: str = POPULATION
-    ) -> Self:
+    def propose(cls, task: Task, *, epsilon: float, delta: float, **own: str) -> Self:
         """Return the least noise that guarantees epsilon at delta.
+
+        Args:
+            task: the task.
+            epsilon: the epsilon of the guarantee.
+            delta: the delta of the guarantee.
+            own: the operator's population and ledger.
 
         Raises:
             InvalidInputError: a value is out of bounds, or the task is a vector of sums.
         """
+        from fedtally.privacy import config
+
         task.check_noise()
         terms = config.propose(
             epsilon=epsilon,
@@ -68,16 +79,14 @@ class DapNoise:
             width=task.prio3.circuit.length,
             relation=Relation.REPLACE_ONE,
             trust=Trust.DISTRIBUTED,
-            population=population,
             encoding=Encoding.HISTOGRAM,
         )
-        variance = terms.event.noise_variance
-        return cls(epsilon=epsilon, delta=delta, variance=variance, population=population)
+        return cls(epsilon=epsilon, delta=delta, variance=terms.event.noise_variance, **own)
 
     @property
     def agreed(self) -> bytes:
         """What must be the same at both servers."""
-        values = {name: value for name, value in self.to_dict().items() if name != "population"}
+        values = {name: getattr(self, name) for name in ("epsilon", "delta", "variance")}
         return json.dumps(values, sort_keys=True).encode()
 
     def terms(self, task: Task) -> PrivacyConfig:
@@ -86,6 +95,8 @@ class DapNoise:
         Raises:
             InvalidInputError: the noise is too little for it, or the task is a vector of sums.
         """
+        from fedtally.privacy import config
+
         task.check_noise()
         mechanism, counters = Mechanism.ROUNDED_GAUSSIAN, task.prio3.circuit.length
         event = Event(
@@ -97,13 +108,51 @@ class DapNoise:
             trust=Trust.DISTRIBUTED,
             encoding=Encoding.HISTOGRAM,
         )
-        return PrivacyConfig(
+        return config.PrivacyConfig(
             epsilon=self.epsilon, delta=self.delta, event=event, population=self.population
         )
 
+    def charge(self, task: Task, batch: int) -> Charge:
+        """Return the charge of a batch; the task is charged with its first one."""
+        from fedtally.privacy.budget import Charge
+
+        return Charge(self.population, task.id.hex(), batch, self.terms(task).event)
+
+    def check(self, task: Task) -> None:
+        """Refuse noise that cannot be charged now: before there are reports, that can be mended.
+
+        Raises:
+            InvalidInputError: there is no ledger, nothing was granted, too little is left, or the
+                noise is too little for its guarantee.
+            UnreadableFileError: the ledger cannot be read.
+        """
+        self.open_ledger().check_charge(self.charge(task, 0))
+
+    def open_ledger(self) -> Ledger:
+        """Open this operator's ledger.
+
+        Raises:
+            InvalidInputError: none is named.
+            UnreadableFileError: it cannot be read.
+        """
+        from fedtally.store import Ledger
+
+        if self.ledger is None:
+            raise InvalidInputError(
+                "noise is charged to a ledger: name yours, which fedtally ledger grant makes"
+            )
+        return Ledger.open(self.ledger)
+
+    def absolute(self) -> DapNoise:
+        """Return the noise with a ledger that is found in every working directory."""
+        if self.ledger is None or "://" in self.ledger:
+            return self
+        return replace(self, ledger=str(Path(self.ledger).absolute()))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the entries of a settings file."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: value for name, value in values.items() if value is not None}
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
@@ -112,7 +161,8 @@ class DapNoise:
         Raises:
             InvalidInputError: an entry is missing or unknown.
         """
-        return cls(**validate.table("noise", values, list(cls.__dataclass_fields__)))
+        names = list(cls.__dataclass_fields__)
+        return cls(**validate.table("noise", values, names, optional=("ledger",)))
 
 
 class LedgerNoise:
@@ -122,13 +172,11 @@ class LedgerNoise:
         noise: the agreed noise.
         task: the task.
         store: what the server keeps.
-        ledger: this operator's.
         clock: returns the time, Unix seconds.
         random: returns random bytes, as many as it is told.
 
     Raises:
-        InvalidInputError: the noise is too little for its guarantee, or the ledger would refuse the
-            first batch now: before there are reports, it can be mended.
+        InvalidInputError: as for `DapNoise.check`.
     """
 
     def __init__(
@@ -136,17 +184,15 @@ class LedgerNoise:
         noise: DapNoise,
         task: Task,
         store: Store,
-        ledger: Ledger,
         *,
         clock: Callable[[], int],
         random: Callable[[int], bytes],
     ) -> None:
+        noise.check(task)
         self.terms = noise.agreed
-        self._config = noise.terms(task)
-        self._plan, self._ledger = task.id.hex(), ledger
+        self._noise, self._task = noise, task
         self._clock, self._random = clock, random
-        ledger.check_charge(self._charge(0))
-        self._owner = _owner(store, random)
+        self._ledger, self._owner = noise.open_ledger(), _owner(store, random)
 
     def charge(self, batch: int) -> None:
         """Charge a batch; the task is charged with its first one.
@@ -156,21 +202,18 @@ class LedgerNoise:
             AlreadySpentError: another server with a store of its own charged the task.
             InvalidInputError: nothing was granted.
         """
-        self._ledger.reserve(self._charge(batch), self._owner, self._clock())
-
-    def _charge(self, batch: int) -> Charge:
-        return Charge(self._config.population, self._plan, batch, self._config.event)
+        self._ledger.reserve(self._noise.charge(self._task, batch), self._owner, self._clock())
 
     def draw(self, counters: int) -> npt.NDArray[np.int64]:
         """Return all of the noise that the guarantee needs."""
-        return self._config.noise().draw(Secret(self._random(KEY_BYTES)), counters)
+        drawn = self._noise.terms(self._task).noise()
+        return drawn.draw(Secret(self._random(KEY_BYTES)), counters)
 
 
 def _owner(store: Store, random: Callable[[int], bytes]) -> str:
     """Return the name of a store in a ledger: of a second store the same task is refused."""
-    with store.transaction():
-        kept = store.get(Table.TERMS, _OWNER)
-        if kept is None:
-            kept = random(KEY_BYTES)
-            store.put(Table.TERMS, _OWNER, kept)
+    kept = store.get(Table.TERMS, _OWNER)
+    if kept is None:
+        kept = random(KEY_BYTES)
+        store.put(Table.TERMS, _OWNER, kept)
     return kept.hex()

@@ -2,64 +2,75 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedtally.answer.result import Result
 from fedtally.answer.sections import dap
 from fedtally.base.encoding import Encoding
+from fedtally.campaign.dap_noise import DapNoise
 from fedtally.crypto.keys import KEY_BYTES, TAG_BYTES
 from fedtally.dap import Collected, Task
 from fedtally.dap.draft18 import HpkeCiphertext, PlaintextInputShare, Report, ReportMetadata
-from fedtally.domain import Domain, IntegerRange
+from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.flp.prio3 import NONCE_BYTES
 from fedtally.plan import Plan
+from fedtally.secagg.config import TwoServerConfig, whole_bits
+from fedtally.secagg.params import noise_bound
 from fedtally.sketch import CountSketch, Schedule
 
 NOTE = (
     "reports of DAP have no identity: one person may have sent several, and shares are of reports"
 )
+NOTE_ON_NOISE = (
+    "the unit of privacy is a report, wherever a client is named: whoever sent several is protected"
+    " less"
+)
 
 
-def domain_of_task(task: Task, given: Domain | None = None) -> Domain:
-    """Return the candidates of a task: those of a list, else the numbers of its entries.
-
-    A count has one candidate, 1. Buckets and entries are counted from 0.
-
-    Args:
-        task: the task.
-        given: the candidates in the order of buckets or entries; None: numbers.
-
-    Raises:
-        InvalidInputError: the list has more candidates than the task, or fewer; or the sums of the
-            task are no numbers of reports.
-    """
-    sizes = task.sizes
-    if sizes.get("maximum", 1) > 1:
-        raise InvalidInputError(
-            f"entries of this task are numbers up to {sizes['maximum']:,}, and no shares of"
-            " reports: leave the file of the result out"
-        )
-    size = sizes.get("buckets", sizes.get("entries", 1))
-    if given is None:
-        return IntegerRange(1, 1) if task.vdaf == "count" else IntegerRange(0, size - 1)
-    if given.size != size:
-        raise InvalidInputError(
-            f"the task has {size:,} candidates, and the list has {given.size:,}: give its own list"
-        )
-    return given
-
-
-def result_of(task: Task, collected: Collected, domain: Domain, command: str = "") -> Result:
+def result_of(
+    task: Task,
+    collected: Collected,
+    domain: Domain,
+    command: str = "",
+    noise: DapNoise | None = None,
+) -> Result:
     """Return the answer of a batch.
 
     Args:
         task: the task.
         collected: the batch.
-        domain: its candidates, of `domain_of_task`.
+        domain: its candidates, of `dap_files.domain_of_task`.
         command: the command line that asked for it.
+        noise: the noise of each server, as both operators say; None: there is none.
+
+    Raises:
+        InvalidInputError: the sums have noise, and none is said.
     """
-    count = collected.count
+    if noise is None and not all(0 <= each <= collected.count for each in _sums(collected)):
+        raise InvalidInputError(
+            f"the sums are not within 0 .. {collected.count:,}, and so have noise: say which"
+            " (--epsilon), as both operators tell you"
+        )
+    plan = _plan(task, collected.count, domain, noise)
+    sums = CountSketch(plan.spec, 0)
+    sums.counters = np.atleast_2d(np.asarray(_sums(collected), np.int64))
+    sums.num_clients, sums.noise = collected.count, plan.noise_mark
+    summed = dap.summed(task.min_batch, report_bytes(task), plan.summing.servers)
+    notes = [NOTE] if noise is None else [NOTE, NOTE_ON_NOISE]
+    return Result(plan, domain, [sums], secure_sum=summed, warnings=notes, command=command)
+
+
+def _sums(collected: Collected) -> list[int]:
+    """Return the sums of a batch; a count is one."""
+    result = collected.result
+    return result if isinstance(result, list) else [result]
+
+
+def _plan(task: Task, count: int, domain: Domain, noise: DapNoise | None) -> Plan:
+    """Return a plan of what was counted, which nobody runs."""
     plan = Plan(
         rows=1,
         width=domain.size,
@@ -72,11 +83,15 @@ def result_of(task: Task, collected: Collected, domain: Domain, command: str = "
         seed=task.id,
         encoding=Encoding.HISTOGRAM,
     )
-    sums = CountSketch(plan.spec, 0)
-    sums.counters = np.atleast_2d(np.asarray(collected.result, np.int64))
-    sums.num_clients = count
-    summed = dap.summed(task.min_batch, report_bytes(task))
-    return Result(plan, domain, [sums], secure_sum=summed, warnings=[NOTE], command=command)
+    if noise is None:
+        return plan
+    terms = noise.terms(task)
+    bound = noise_bound(terms.largest_stddev(count), domain.size, "discrete-gaussian") + 1
+    bits = whole_bits(count, 1, bound, folds=False, signed=False)
+    servers = TwoServerConfig(
+        length=domain.size, bits=bits, n_max=count, min_batch=task.min_batch, corrupt=0, noise=bound
+    )
+    return replace(plan, secure_sum=servers, privacy=terms)
 
 
 def report_bytes(task: Task) -> int:

@@ -15,6 +15,7 @@ from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from fedtally.campaign.dap import DapFolder
+    from fedtally.campaign.dap_noise import DapNoise
     from fedtally.dap import Collected, Task
     from fedtally.dap.draft18 import Role
     from fedtally.domain import Domain
@@ -32,6 +33,14 @@ _task = click.argument("task", metavar="TASK", type=click.Path(path_type=Path))
 _ca = option(
     "Server", "--ca", type=click.Path(path_type=Path), metavar="FILE",
     help="Trust these certificates alone [the system's]",
+)  # fmt: skip
+_epsilon = option(
+    "Noise", "--epsilon", type=float, is_often=True, metavar="E",
+    help="Add noise at each server, for this epsilon of a report [none]",
+)  # fmt: skip
+_delta = option(
+    "Noise", "--delta", type=float, default=1e-6, metavar="D",
+    help="Allow this delta beside epsilon [1e-6]",
 )  # fmt: skip
 _candidates = option(
     "Task", "--candidates", type=click.Path(), metavar="FILE",
@@ -56,7 +65,7 @@ def dap() -> None:
     short_help="Make a task.",
     examples=[
         (
-            "which answer of a list do visitors give?",
+            "count which of your answers visitors give; collector.key.pub is the collector's",
             (
                 "fedtally dap task visits --vdaf histogram --candidates answers.txt"
                 " --leader https://leader.example/ --helper https://helper.example/"
@@ -64,7 +73,7 @@ def dap() -> None:
             ),
         ),
         (
-            "which of 20 features do visitors use, each of them or not?",
+            "count which of your 20 features visitors use",
             (
                 "fedtally dap task features --vdaf sumvec --size 20"
                 " --leader https://leader.example/ --helper https://helper.example/"
@@ -102,7 +111,7 @@ def dap() -> None:
 )  # fmt: skip
 @option(
     "Task", "--precision", type=int, default=3600, metavar="S",
-    help="Round times of reports down to S seconds, the shortest batch [3600]",
+    help="Hide times within S seconds, which is the shortest batch [3600]",
 )  # fmt: skip
 @option(
     "Task", "--days", type=int, default=30, is_often=True, metavar="N",
@@ -147,7 +156,7 @@ def task(
     import time
 
     from fedtally.base import validate
-    from fedtally.campaign.dap import DapPolicy, key_number, write_task
+    from fedtally.campaign.dap_files import key_number, write_task
     from fedtally.campaign.key_files import read_public_key
     from fedtally.crypto.keys import Secret
     from fedtally.dap import Task, TaskSecret
@@ -155,7 +164,7 @@ def task(
     from fedtally.dap.sealing import config
     from fedtally.dap.task import INFO_BYTES
 
-    DapPolicy(min_batch)
+    validate.integer(2, min_batch=min_batch)  # of one report the sum is the report
     validate.integer(1, precision=precision)
     start = int(time.time()) // precision * precision
     length = -(-validate.integer(1, days=days) * _DAY // precision) * precision
@@ -286,6 +295,16 @@ def _init_options(side: Side) -> Decorator:
             "Server", "--origin", "origins", multiple=True, metavar="URL",
             help=f"Let web pages of this origin report, as {_PAGE} [none]",
         ),
+        _epsilon,
+        _delta,
+        option(
+            "Noise", "--population", default="clients", metavar="NAME",
+            help="Charge this population of the ledger [clients]",
+        ),
+        option(
+            "Noise", "--ledger", metavar="FILE|URL",
+            help="Charge this ledger before noise is drawn [required with --epsilon]",
+        ),
         *([_ca] if side == "leader" else []),
         json_option,
     )  # fmt: skip
@@ -313,13 +332,27 @@ def _init_command(side: Side, text: str) -> click.Command:
 
 
 def _init(
-    side: Side, name: Path, as_json: bool, *, task: Path, min_batch: int, **given: Any
+    side: Side,
+    name: Path,
+    as_json: bool,
+    *,
+    task: Path,
+    min_batch: int,
+    epsilon: float | None,
+    delta: float,
+    population: str,
+    ledger: str | None,
+    **given: Any,
 ) -> None:
     _check_extra()
     from fedtally.campaign.dap import DapFolder, DapPolicy, DapSettings
     from fedtally.dap.task import to_text
 
-    settings = DapSettings(policy=DapPolicy(min_batch), **given)
+    if (epsilon is None) != (ledger is None):
+        raise InvalidInputError("--epsilon and --ledger go together: give both, or none")
+    own = {"population": population} | ({} if ledger is None else {"ledger": ledger})
+    noise = _noise_of(task, epsilon, delta, **own)
+    settings = DapSettings(policy=DapPolicy(min_batch), noise=noise, **given)
     made = DapFolder.create(name, _role(side), task=task, settings=settings)
     console.note(f"made {name}: next: fedtally dap {side} run {name} --listen ...", as_json)
     if as_json:
@@ -331,6 +364,16 @@ def _init(
                 "task": to_text(made.task.id),
             }
         )
+
+
+def _noise_of(task: Path, epsilon: float | None, delta: float, **own: str) -> DapNoise | None:
+    """Return the noise of a task for a guarantee; None without one."""
+    from fedtally.campaign.dap_files import load_task
+    from fedtally.campaign.dap_noise import DapNoise
+
+    if epsilon is None:
+        return None
+    return DapNoise.propose(load_task(task), epsilon=epsilon, delta=delta, **own)
 
 
 def _run_command(side: Side, text: str) -> click.Command:
@@ -374,8 +417,8 @@ def _nginx_command(side: Side) -> click.Command:
         _check_extra()
         from urllib.parse import urlsplit
 
-        from fedtally.campaign.transports.https.dap import MOST_JOB, MOST_UPLOAD
         from fedtally.campaign.transports.https.proxy import DapBackend, Front
+        from fedtally.campaign.transports.https.resource import MOST_JOB, MOST_UPLOAD
         from fedtally.dap.task import to_text
 
         found = _opened(name, side).task
@@ -462,6 +505,11 @@ helper.add_section("Clients over HTTPS", _nginx_command("helper"))
     "Collector", "--wait", type=float, default=60.0, metavar="S",
     help="Wait S seconds for the answer [60]",
 )  # fmt: skip
+@option(
+    "Noise", "--epsilon", type=float, metavar="E",
+    help="Say which epsilon the servers add noise for [none]",
+)  # fmt: skip
+@_delta
 @_candidates
 @option(
     "Files", "--output", "-o", type=click.Path(), metavar="FILE",
@@ -476,6 +524,8 @@ def collect(
     start: str,
     end: str,
     wait: float,
+    epsilon: float | None,
+    delta: float,
     candidates: str | None,
     output: str | None,
     ca: Path | None,
@@ -489,14 +539,13 @@ def collect(
     import asyncio
 
     from fedtally.base import validate
-    from fedtally.campaign.dap import load_task
-    from fedtally.campaign.dap_result import domain_of_task, result_of
+    from fedtally.campaign.dap_files import domain_of_task, load_task
     from fedtally.campaign.key_files import load_collector_key
     from fedtally.campaign.transports.https import dap_client
     from fedtally.campaign.transports.https.carry import client, read_token, tls
 
     console.check_files([output])
-    made = load_task(task)
+    made, noise = load_task(task), _noise_of(task, epsilon, delta)
     given = None if candidates is None else _read(candidates)
     domain = None
     if output or given is not None:  # before the interval is closed for ever
@@ -511,8 +560,10 @@ def collect(
 
     found = asyncio.run(collected())
     if output:
+        from fedtally.campaign.dap_result import result_of
+
         assert domain is not None
-        result_of(made, found, domain, console.command_line()).save(output)
+        result_of(made, found, domain, console.command_line(), noise).save(output)
         console.note(f"wrote {output}: try fedtally report {output}", as_json)
     _show_collected(found, domain, as_json)
 
@@ -549,8 +600,8 @@ def _show_collected(found: Collected, domain: Domain | None, as_json: bool) -> N
     cls=Command,
     short_help="Report once, to try a task.",
     examples=[
-        ("bucket 3 of a histogram", "fedtally dap report task.toml 3"),
-        ("a vector of three entries", "fedtally dap report task.toml 0,1,1"),
+        ("bucket 3 of your histogram", "fedtally dap report task.toml 3"),
+        ("three entries of your vector of sums", "fedtally dap report task.toml 0,1,1"),
     ],
 )
 @_task
@@ -570,7 +621,7 @@ def report(
     import secrets
     import time
 
-    from fedtally.campaign.dap import load_task
+    from fedtally.campaign.dap_files import load_task
     from fedtally.campaign.transports.https import dap_client
     from fedtally.campaign.transports.https.carry import client, tls
 
@@ -593,7 +644,7 @@ def _measurement(made: Task, text: str, given: Domain | None) -> Any:
     Raises:
         InvalidInputError: it is no candidate of the list, or no numbers.
     """
-    from fedtally.campaign.dap_result import domain_of_task
+    from fedtally.campaign.dap_files import domain_of_task
     from fedtally.cli.shared import as_named
 
     names = text.split(",") if made.vdaf == "sumvec" else [text]

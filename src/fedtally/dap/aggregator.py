@@ -135,15 +135,14 @@ class Aggregator:
 
         Settings without their noise would give exact sums away, and nobody would see it.
         """
-        with self._store.transaction():
-            kept = self._store.get(Table.TERMS, _NOISE)
-            if kept is None:
-                self._store.put(Table.TERMS, _NOISE, terms)
-            elif kept != terms:
-                raise InvalidInputError(
-                    "the store of this server was begun with other noise than the settings say:"
-                    " take that back, or begin a new task"
-                )
+        kept = self._store.get(Table.TERMS, _NOISE)
+        if kept is None:
+            self._store.put(Table.TERMS, _NOISE, terms)
+        elif kept != terms:
+            raise InvalidInputError(
+                "the store of this server was begun with other noise than the settings say:"
+                " take that back, or begin a new task"
+            )
 
     # ---- reports ----
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedtally.answer import amounts
+
+if TYPE_CHECKING:
+    from fedtally.secagg.config import TwoServerConfig
 
 ENGINE = "dap"  # in `Result.secure_sum`
 
@@ -15,19 +18,23 @@ def is_dap(traffic: Mapping[str, Any]) -> bool:
     return traffic.get("engine") == ENGINE
 
 
-def summed(least: int, report_bytes: int) -> dict[str, Any]:
+def summed(least: int, report_bytes: int, noised: TwoServerConfig | None = None) -> dict[str, Any]:
     """Return what a result of DAP keeps in `Result.secure_sum`.
 
     Args:
         least: the fewest reports of a batch.
         report_bytes: the bytes of a report.
+        noised: the terms in the plan, where both servers added noise.
     """
-    return {
-        "method": "ideal",  # of the plan, which is made for the answer and summed by nobody
+    # as in the plan, which is made for the answer and summed by nobody
+    planned = {"method": "ideal"} if noised is None else noised.summary()
+    of_dap = {
         "engine": ENGINE,
         "min_survivors": least,
         "report_bytes": report_bytes,
+        "validity": "proofs",  # of the standard's own
     }
+    return planned | of_dap
 
 
 def seen(_: Mapping[str, Any]) -> str:

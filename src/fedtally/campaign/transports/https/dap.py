@@ -32,7 +32,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fedtally.campaign.transports.https.collecting import UNCACHED, Watcher, one_thread
-from fedtally.campaign.transports.https.resource import PROBLEM_TYPE
+from fedtally.campaign.transports.https.resource import MOST_JOB, MOST_UPLOAD, PROBLEM_TYPE
 from fedtally.campaign.transports.https.web import (
     BUSY,
     MOST_BODIES,
@@ -60,11 +60,10 @@ from fedtally.dap.leader import CollectionState
 from fedtally.dap.presentation import Message
 from fedtally.dap.task import Task, from_text, to_text
 from fedtally.errors import InvalidInputError, OvertakenError
+from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.store import StoreError
 
 KEPT_SECONDS = 86_400  # for which a client may keep the keys of a server
-MOST_UPLOAD = 16 << 20  # bytes of reports in one request
-MOST_JOB = 64 << 20  # bytes of an aggregation job
 MOST_REQUEST = 64 << 10  # bytes of any other request
 _AGAIN = 1, 2  # bounds of the seconds until a collection job is asked for again
 _FULL = 60, 300  # the same where the disk is full
@@ -230,7 +229,7 @@ class DapServer:
         """Return what the server says to a call; calls run one after the other.
 
         Raises:
-            Refused: the store does not answer, or another process has it.
+            Refused: the store does not answer, another process has it, or the ledger does not pay.
         """
         try:
             found = await asyncio.get_running_loop().run_in_executor(self.thread, call)
@@ -242,6 +241,9 @@ class DapServer:
                 self.note(f"a request was not served: {error}")
             self._why = str(error)
             raise Refused(503, "the store does not answer: send the same again", BUSY) from None
+        except (AlreadySpentError, OverspentError) as error:
+            self.note(f"a batch waits, whose noise is not paid: {error}")
+            raise Refused(503, "the budget of this server does not pay for it", _FULL) from None
         self._why = ""
         return found
 

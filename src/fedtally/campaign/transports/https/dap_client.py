@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from fedtally.campaign.dap import key_number
+from fedtally.campaign.dap_files import key_number
 from fedtally.campaign.transports.https.dap_asking import DapAsking, DeniedError
 from fedtally.crypto.hpke_aad import RecipientKey
 from fedtally.dap import Collected, Keyring, Task, make_query, make_report, open_result

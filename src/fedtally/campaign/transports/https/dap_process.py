@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import signal
 import ssl
@@ -87,7 +88,7 @@ class DapProcess:
 
     def _served(self, stack: AsyncExitStack) -> tuple[DapServer, Responses]:
         folder, responses = self.folder, Responses()
-        server = folder.claim()
+        server = folder.claim(clock=lambda: int(time.time()), random=secrets.token_bytes)
         asks = Role.COLLECTOR if isinstance(server, Leader) else Role.LEADER
         make = DapLeader if isinstance(server, Leader) else DapHelper
         served = make(

@@ -23,6 +23,8 @@ FRAME_TYPE = "application/vnd.fedtally.frame"
 STATE_TYPE = "application/vnd.fedtally.release+json"
 PROBLEM_TYPE = "application/problem+json"
 HANDLED = "fedtally-handled"  # the header that names the last frame that the client handled
+MOST_UPLOAD = 16 << 20  # bytes of reports of DAP in one request
+MOST_JOB = 64 << 20  # bytes of an aggregation job of DAP
 WAIT_SECONDS = 20.0  # the longest wait of a client in a session; proxies hang up after 60
 
 
