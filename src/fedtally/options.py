@@ -723,6 +723,19 @@ class Privacy:
             section="Budget",
             is_required=True,
         )
+        .on(
+            "dap leader init",
+            "dap helper init",
+            help="Add noise at each server, for this epsilon of a report",
+            usual="none",
+            section="Noise",
+        )
+        .on(
+            "dap collect",
+            help="Say which epsilon the servers add noise for",
+            usual="none",
+            section="Noise",
+        )
     )
     delta: float | None = (
         option(
@@ -742,6 +755,15 @@ class Privacy:
             section="Budget",
             is_required=True,
         )
+        .on(
+            "dap leader init",
+            "dap helper init",
+            "dap collect",
+            help="Allow this delta beside epsilon",
+            default=1e-6,
+            usual="1e-6",
+            section="Noise",
+        )
     )
     population: str | None = (
         option(
@@ -752,6 +774,7 @@ class Privacy:
             door=Door.REQUEST,
         )
         .on("estimate", "plan")
+        .on("dap leader init", "dap helper init", default="clients", section="Noise")
         .on(
             "ledger grant",
             help="Grant to this population; those that overlap are one",
@@ -782,6 +805,13 @@ class Privacy:
             "aggregate helper init",
             help="Charge this ledger, for a plan with privacy",
             section="Files",
+        )
+        .on(
+            "dap leader init",
+            "dap helper init",
+            help="Charge this ledger before noise is drawn",
+            usual="required with --epsilon",
+            section="Noise",
         )
         .on(
             "ledger grant",

@@ -201,6 +201,14 @@ def test_jobs_need_the_token_of_the_task() -> None:
     assert len(set(web.tokens.values())) == 2
 
 
+def test_a_request_says_what_message_it_is() -> None:
+    web = Web()
+    for side, kind in (("leader", "collection_jobs"), ("helper", "aggregation_jobs")):
+        role = Role.COLLECTOR if side == "leader" else Role.LEADER
+        headers = web.headers(UploadRequest, role)
+        assert web.ask(side, "POST", kind, content=b"any", headers=headers).status_code == 415
+
+
 def test_the_tokens_never_print() -> None:
     web = Web()
     for each in (web.served_leader, web.served_helper, web.asking("helper")):

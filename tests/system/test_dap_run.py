@@ -31,7 +31,7 @@ from secagg_cohort import stream
 from fedtally.answer.result import Result
 from fedtally.campaign.dap import LEAST_BATCH, DapFolder, DapPolicy, DapSettings
 from fedtally.campaign.dap_files import domain_of_task, load_task
-from fedtally.campaign.dap_result import report_bytes
+from fedtally.campaign.dap_result import report_bytes, result_of
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.transports.https import carry, dap_client
 from fedtally.campaign.transports.https.dap_asking import DapAsking
@@ -40,7 +40,7 @@ from fedtally.campaign.transports.https.listen import Address
 from fedtally.campaign.transports.https.proxy import DapBackend, Front
 from fedtally.cli import dap as command
 from fedtally.cli.app import run
-from fedtally.dap import MemoryStore, TaskSecret
+from fedtally.dap import Collected, MemoryStore, TaskSecret
 from fedtally.dap.draft18 import Role, UploadRequest, media_type
 from fedtally.errors import InvalidInputError, MissingExtraError, OvertakenError
 
@@ -402,6 +402,12 @@ def test_sums_of_numbers_are_no_shares() -> None:
         domain_of_task(make_task("sumvec"))
     assert domain_of_task(_small_sumvec()).size == 3
     assert domain_of_task(make_task("count")).labels(range(1)) == [1]
+
+
+def test_a_count_is_a_result_of_one_candidate() -> None:
+    task = make_task("count")
+    (only,) = result_of(task, Collected(4, 0, HOUR, 3), domain_of_task(task)).top(9)
+    assert (only.item, only.count, only.frequency) == (1, 3, 0.75)
 
 
 @pytest.mark.parametrize("vdaf", ["count", "sumvec", "histogram"])

@@ -10,7 +10,7 @@ import click
 from fedtally.cli import console
 from fedtally.cli.campaign_nginx import front_options
 from fedtally.cli.layout import Command, Decorator, Group, option, options
-from fedtally.cli.shared import json_option
+from fedtally.cli.shared import json_option, shared
 from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -33,14 +33,6 @@ _task = click.argument("task", metavar="TASK", type=click.Path(path_type=Path))
 _ca = option(
     "Server", "--ca", type=click.Path(path_type=Path), metavar="FILE",
     help="Trust these certificates alone [the system's]",
-)  # fmt: skip
-_epsilon = option(
-    "Noise", "--epsilon", type=float, is_often=True, metavar="E",
-    help="Add noise at each server, for this epsilon of a report [none]",
-)  # fmt: skip
-_delta = option(
-    "Noise", "--delta", type=float, default=1e-6, metavar="D",
-    help="Allow this delta beside epsilon [1e-6]",
 )  # fmt: skip
 _candidates = option(
     "Task", "--candidates", type=click.Path(), metavar="FILE",
@@ -153,7 +145,6 @@ def task(
     """
     _check_extra()
     import secrets
-    import time
 
     from fedtally.base import validate
     from fedtally.campaign.dap_files import key_number, write_task
@@ -165,9 +156,7 @@ def task(
     from fedtally.dap.task import INFO_BYTES
 
     validate.integer(2, min_batch=min_batch)  # of one report the sum is the report
-    validate.integer(1, precision=precision)
-    start = int(time.time()) // precision * precision
-    length = -(-validate.integer(1, days=days) * _DAY // precision) * precision
+    start, end = _days(days, precision)
     key = read_public_key(collector, "collector")
     made = Task.make(
         vdaf,
@@ -178,25 +167,30 @@ def task(
         precision=precision,
         min_batch=min_batch,
         start=start,
-        end=start + length,
+        end=end,
         collector=config(key_number(key), key),
         draft=int(draft),
     )
     secret = TaskSecret(made.id, Secret(secrets.token_bytes(32)))
-    write_task(
-        name,
-        {
-            TASK: made.to_toml(),
-            SECRET: secret.to_toml(),
-            TOKEN: f"{secret.token(Role.COLLECTOR)}\n",
-        },
-    )
+    token = f"{secret.token(Role.COLLECTOR)}\n"
+    write_task(name, {TASK: made.to_toml(), SECRET: secret.to_toml(), TOKEN: token})
     console.note(
         f"made {name}: {TASK} is public; give {SECRET} to both servers alone, and {TOKEN} to the"
         " collector alone",
         as_json,
     )
     _show_task(made, as_json)
+
+
+def _days(days: int, precision: int) -> tuple[int, int]:
+    """Return the times of a task of some days from now on, multiples of the precision."""
+    import time
+
+    from fedtally.base import validate
+
+    validate.integer(1, precision=precision)
+    start = int(time.time()) // precision * precision
+    return start, start - (-validate.integer(1, days=days) * _DAY // precision) * precision
 
 
 def _sizes(
@@ -295,16 +289,7 @@ def _init_options(side: Side) -> Decorator:
             "Server", "--origin", "origins", multiple=True, metavar="URL",
             help=f"Let web pages of this origin report, as {_PAGE} [none]",
         ),
-        _epsilon,
-        _delta,
-        option(
-            "Noise", "--population", default="clients", metavar="NAME",
-            help="Charge this population of the ledger [clients]",
-        ),
-        option(
-            "Noise", "--ledger", metavar="FILE|URL",
-            help="Charge this ledger before noise is drawn [required with --epsilon]",
-        ),
+        shared(f"dap {side} init"),
         *([_ca] if side == "leader" else []),
         json_option,
     )  # fmt: skip
@@ -505,11 +490,7 @@ helper.add_section("Clients over HTTPS", _nginx_command("helper"))
     "Collector", "--wait", type=float, default=60.0, metavar="S",
     help="Wait S seconds for the answer [60]",
 )  # fmt: skip
-@option(
-    "Noise", "--epsilon", type=float, metavar="E",
-    help="Say which epsilon the servers add noise for [none]",
-)  # fmt: skip
-@_delta
+@shared("dap collect")
 @_candidates
 @option(
     "Files", "--output", "-o", type=click.Path(), metavar="FILE",

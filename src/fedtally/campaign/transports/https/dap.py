@@ -153,10 +153,12 @@ class DapServer:
             allow_headers=["content-type"],
             max_age=KEPT_SECONDS,
         )
-        methods = [method, "OPTIONS"] if self.origins else [method]
-        middleware = [cors] if self.origins else []
-        place = f"{self._base}/{path}"
-        return Route(place, self._answering(answer), methods=methods, middleware=middleware)
+        return Route(
+            f"{self._base}/{path}",
+            self._answering(answer),
+            methods=[method, "OPTIONS"],
+            middleware=[cors] if self.origins else [],
+        )
 
     def _owned(self, path: str, **answers: _Answer) -> list[Route]:
         """Return a resource of whoever has the token, a route a method."""
