@@ -39,7 +39,6 @@ from fedtally.plan.sizes import MARGIN, RISK, UnreachableError
 from fedtally.plan.ways import ways_out, why_unreachable
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery.decoders import OPEN
-from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Schedule, Spelling
 from fedtally.sketch.schedule import AUTO
 
@@ -393,11 +392,7 @@ class Search:
         """Return about how much the sums show of single clients, as in `_Guess`."""
         if self._is_private:
             return 0
-        summation, clients = self.spec.summation, float(min(design.people))
-        if summation.method is SecureSum.SECAGG:
-            clients /= math.ceil(clients / summation.most_clients)
-        if not summation.is_ideal:
-            clients *= 1 - summation.borne
+        clients = self.spec.summation.clients_of_sum(float(min(design.people)))
         return 0 if counters * WARNED <= clients else 1 if counters <= clients else 2
 
     # ---- the widths of a guess ----
@@ -483,9 +478,7 @@ class Search:
             unit = "clients" if self.spec.silos is None else "silos of as many people each"
             yield f"{int(clients):,} {unit}"
         summation = self.spec.summation
-        is_split = (
-            summation.method is SecureSum.SECAGG and self.num_clients > summation.most_clients
-        )
+        is_split = summation.is_split(self.num_clients)
         # each cohort is opened, with the noise of a whole: fewer and larger ones have less
         if is_split and self.spec.is_private and summation.min_cohort is None:
             cohort = self._least("max_cohort", summation.most_clients, self.num_clients)
