@@ -195,7 +195,7 @@ def _hints(proposal: Proposal, options: dict[str, Any]) -> list[tuple[str, str]]
         hints.append((f"{tried} SOURCE", "does it keep its error?"))
     if options["report"] is None:
         hints.append(("--report plan.html", "error against bytes, and what would halve it"))
-    if proposal.found != "bytes" or plan.is_histogram or plan.is_open:
+    if proposal.found != "bytes" or not proposal.has_shapes:
         return hints
     if proposal.is_for_any and plan.max_items == 1:
         like = f"--like {hardest.USUAL},d={plan.domain_size}"

@@ -182,10 +182,8 @@ def bill(
     host, sizes = host or REFERENCE, _checked_rounds(plan, rounds)
     known = max(1, *sizes) if identities is None else validate.integer(1, identities=identities)
     sums = plan.summing.sums(sizes, plan.releases)
-    rows = 0.0  # of the mean silo's table
-    if plan.is_of_silos:
-        each = plan.people if people is None else people / max(1, sum(sums))
-        rows = each * plan.max_items
+    each = plan.people if people is None else people / max(1, sum(sums))
+    rows = plan.clients.rows_of_table(each)
     lines = [
         line._replace(times=times)
         for size, times in Counter(sums).items()

@@ -35,7 +35,7 @@ from fedtally.plan.sizes import RISK, UnreachableError
 from fedtally.privacy.config import NoiseBy, PrivacyConfig, default_delta
 from fedtally.privacy.events import Event, Mechanism, Relation, default_clip_norm
 from fedtally.secagg import params
-from fedtally.secagg.config import Terms, TwoServerConfig
+from fedtally.secagg.config import Terms
 from fedtally.sketch import Schedule, SketchSpec, Spelling
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
@@ -430,7 +430,7 @@ class Design:
 
         Those of silos are not: how many people are in a round is private.
         """
-        is_public = self.spec.silos is None and self.spec.relation is not Relation.ADD_REMOVE
+        is_public = self.spec.silos is None and not self.spec.hides_clients
         return is_public and min(self.sizes) > 0
 
     def bytes_of(self, rows: int, width: int, schedule: Schedule) -> int:
@@ -467,16 +467,11 @@ class Design:
 
         @cache
         def bytes_besides(rows: int, schedule: Schedule) -> int:
-            agreed, bits = self._terms_and_bits(schedule)
+            agreed, _ = self._terms_and_bits(schedule)
             if agreed is None:
                 return 0
-            bytes_of_counters = -(-agreed.length * bits // 8)
-            if not isinstance(agreed, TwoServerConfig) or not agreed.has_proofs:
-                return agreed.upload_bytes - bytes_of_counters
-            agreed = replace(agreed, length=rows * _USUAL_WIDTH)
-            widths, abstain = [_USUAL_WIDTH] * rows, self.spec.privacy is not None
-            proof = agreed.proof(agreed.sizing, widths, abstain=abstain)
-            return agreed.upload_bytes + proof.added_bytes - -(-agreed.length * bits // 8)
+            is_charged = self.protection(schedule).is_charged
+            return agreed.bytes_besides([_USUAL_WIDTH] * rows, abstain=is_charged)
 
         return bytes_besides
 

@@ -392,6 +392,10 @@ class CampaignSpec:
         # a silo is a client of several people, even where none of these has more than one
         return replace(self, silos=replace(self.silos, people=max(2, largest)))
 
+    def allows(self, encoding: Encoding) -> bool:
+        """Return whether the plan may have an encoding: no other one is asked for."""
+        return self.encoding in (None, encoding)
+
     @property
     def hides_clients(self) -> bool:
         """Whether the number of clients is private; that of silos is public."""
@@ -504,13 +508,10 @@ def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:
         InvalidInputError: the plan and the input disagree on whether clients are silos, or more is
             asked than that they are.
     """
+    are_silos = plan.is_of_silos
     check(
         {"plan": plan} if asked is None else {"silo": True, **asked.beyond_column()},
-        unmet(
-            no_plan=plan.is_of_silos,
-            silo_plan=not plan.is_of_silos,
-            silo_column=plan.is_of_silos,
-        ),
+        unmet(no_plan=are_silos, silo_plan=not are_silos, silo_column=are_silos),
     )
     if asked is None:
         return None

@@ -198,7 +198,7 @@ class _Looked:
     def upload(self) -> Way | None:
         """Return the fewest bytes."""
         spec = self.design.spec
-        if spec.max_bytes is None or spec.encoding is Encoding.HISTOGRAM:
+        if spec.max_bytes is None or not spec.allows(Encoding.SKETCH):
             return None
         with suppress(UnreachableError):
             sketches = Sketches.of(self.design, self.frequencies, spec.rows)

@@ -141,6 +141,10 @@ class SecAggConfig:
         """The most that a client sends in its round, all messages together."""
         return upload_bytes(self.parameters, self.parameters.n_max)
 
+    def bytes_besides(self, _widths: Sequence[int], *, abstain: bool) -> int:
+        """Return the bytes that a client sends besides its counters."""
+        return self.upload_bytes - -(-self.length * self.bits // 8)
+
     def summary(self) -> dict[str, Any]:
         """Return how the sum was made, for its readers, as JSON-able values."""
         graph = self.parameters.graph(self.parameters.n_max)
@@ -326,6 +330,19 @@ class TwoServerConfig:
     def upload_bytes(self) -> int:
         """The bytes that a client sends, to both servers together, besides a proof."""
         return self.sizing.report_bytes
+
+    def bytes_besides(self, widths: Sequence[int], *, abstain: bool) -> int:
+        """Return the bytes that a client sends besides its counters.
+
+        Args:
+            widths: the counters of each row of a vector, whose proof counts.
+            abstain: whether a client may hold nothing.
+        """
+        if not self.has_proofs:
+            return self.upload_bytes - -(-self.length * self.bits // 8)
+        sized = dataclasses.replace(self, length=sum(widths))
+        proof = sized.proof(sized.sizing, widths, abstain=abstain)
+        return sized.upload_bytes + proof.added_bytes - -(-sized.length * self.bits // 8)
 
     def summary(self) -> dict[str, Any]:
         """Return how the sum was made, for its readers, as JSON-able values."""
