@@ -346,7 +346,7 @@ def _over(
 
 
 def _with_size(like: str, size: int) -> str:
-    """Return a family of frequencies with so many items.
+    """Return a family of frequencies with `size` items.
 
     >>> _with_size("zipf:a=1.1,d=9", 4000), _with_size("zipf:", 4000)
     ('zipf:a=1.1,d=4000', 'zipf:d=4000')

@@ -34,7 +34,7 @@ def rows(
     Args:
         names: the names that are predicted to be read.
         plan: the plan.
-        one_release: as for `fields`.
+        one_release: the same as for `fields`.
         decoding_seconds: the CPU seconds from the sums to counts of hashes.
     """
     from fedtally.answer import amounts

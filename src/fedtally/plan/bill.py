@@ -57,10 +57,10 @@ class Stage(NamedTuple):
 
     Attributes:
         stage: its name, as in the account of a simulated campaign.
-        upload_bytes: of the mean message that a client sends in it, rounded.
-        download_bytes: of the mean message that a client gets in it, rounded.
-        received_bytes: that the servers receive, in all rounds.
-        sent_bytes: that the servers send, in all rounds.
+        upload_bytes: the bytes of the mean message that a client sends in it, rounded.
+        download_bytes: the bytes of the mean message that a client gets in it, rounded.
+        received_bytes: the bytes that the servers receive, in all rounds.
+        sent_bytes: the bytes that the servers send, in all rounds.
         client_seconds: CPU of the mean client that is invited.
         server_seconds: CPU of the servers, in all rounds.
     """
@@ -161,10 +161,10 @@ def bill(
         dropout: the share of every cohort that is expected to drop out.
         identities: in the allow-list; None: as many as the largest round, or release of two
             servers, has clients.
-        candidates: that are decoded; None: all of the domain, even if they are too many to be
-            enumerated.
+        candidates: the candidates to decode; None: all of the domain, even if they are too many to
+            be enumerated.
         heavy: items that a decoder fits; None: a tenth of the counters of one sketch.
-        people: that all silos together have, each with max_items rows in its silo's table; None:
+        people: the people of all silos, each with max_items rows in its silo's table; None:
             as many as the silos may have.
 
     Raises:

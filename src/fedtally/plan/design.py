@@ -561,7 +561,7 @@ def fit_existing(
     """Return a plan that exists, under the keys of a simulation, for the clients that came.
 
     Args:
-        plan: that is given.
+        plan: the given plan.
         spec: what is asked besides.
         domain: the candidates.
         sizes: clients of each round.

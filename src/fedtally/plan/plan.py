@@ -489,7 +489,7 @@ class Plan:
         return self.protection.bound(self.vector_length, self.summing.most_clients)
 
     def row_noise_bound(self, width: int) -> int:
-        """Return the most that the sizes of the noise add up to in a row of so many counters.
+        """Return the most that the sizes of the noise add up to in a row of `width` counters.
 
         It is 0 without noise. It is exceeded with a probability of at most 2^-40 in all rows. Each
         cohort's sum is checked against it before the sums are added up.

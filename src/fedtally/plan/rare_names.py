@@ -103,8 +103,8 @@ def of_plan(plan: Plan, sizes: Sequence[int], people: Sequence[int]) -> RareName
     Args:
         plan: the plan.
         sizes: the clients of each round.
-        people: those whose items the clients of each round hold: more than clients where these are
-            silos.
+        people: the people whose items the clients of each round hold; more than clients where
+            these are silos.
     """
     if plan.spelling is None or plan.privacy is not None:
         return None

@@ -333,9 +333,9 @@ class CampaignSpec:
     Attributes:
         domain: the candidates, "input" or None, as in `Request`. The source says what
             the latter two mean.
-        plan: that exists already; then sizes, schedule, rounds and privacy are its own.
+        plan: the plan, if one is given; then sizes, schedule, rounds and privacy are its own.
         encoding: how items become counters; None: to be chosen.
-        rows: of the sketch: of the plan, or as asked; None: to be chosen.
+        rows: the rows of the sketch, by the plan or as asked; None: to be chosen.
         width: counters per row, as asked; None: to be chosen.
         max_bytes: upload per client and round, as asked; None: the usual ones.
         num_rounds: rounds that clients are drawn for, as asked; None: natural ones, those of the
@@ -344,8 +344,8 @@ class CampaignSpec:
         max_items: the most items of one client in a round.
         decoding: how the sums are to be decoded; "auto" is resolved by `recovery_of`.
         summation: how rounds are summed.
-        privacy: that is asked for; None: none, or a plan says it.
-        relation: of the privacy that is asked for, or of the plan's; None: the campaign is not
+        privacy: the privacy that is asked for; None: none, or a plan says it.
+        relation: the relation of the privacy, as asked or by the plan; None: the campaign is not
             private.
         max_rounds: the most natural rounds of one client; None: all.
         population: whose budget is charged.
@@ -386,7 +386,7 @@ class CampaignSpec:
         return 1 if self.silos is None else self.silos.most
 
     def with_people(self, largest: int) -> CampaignSpec:
-        """Return the spec for silos of at most so many people, where no number is asked for."""
+        """Return the spec for silos of at most `largest` people, where no number is asked for."""
         if self.silos is None or self.silos.people is not None:
             return self
         # a silo is a client of several people, even where none of these has more than one
@@ -407,7 +407,7 @@ class CampaignSpec:
         return self.relation is not None
 
     def with_delta(self, num_clients: int) -> CampaignSpec:
-        """Return the spec with the default delta for so many clients, where none is asked for."""
+        """Return the spec with the default delta for `num_clients`, where none is asked for."""
         asked = self.privacy
         if asked is None or asked.delta is not None or asked.max_clients is not None:
             return self
@@ -458,10 +458,10 @@ class CampaignSpec:
         round.
 
         Args:
-            rows: of its sketch.
+            rows: the rows of its sketch.
             width: counters per row; None: what `max_bytes` buy.
             max_bytes: upload per client, where no width is given.
-            num_rounds: of the pilot; None: natural ones.
+            num_rounds: the rounds of the pilot; None: natural ones.
         """
         return replace(
             self,
@@ -484,11 +484,11 @@ class CampaignSpec:
     def recovery_of(
         self, domain_size: int, rows: int | None = None, encoding: Encoding = Encoding.SKETCH
     ) -> str:
-        """Return the decoder, for so many candidates, whose error is planned with.
+        """Return the decoder for `domain_size` candidates whose error is planned with.
 
         Args:
             domain_size: candidates.
-            rows: of the sketch; None: as many as were asked for, or enough.
+            rows: the rows of the sketch; None: as many as were asked for, or enough.
             encoding: how items become counters.
         """
         enough = rows or self.rows or USUAL.fewest_rows

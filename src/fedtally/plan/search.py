@@ -461,7 +461,7 @@ def is_made(make: Callable[[], object]) -> bool:
 
 
 def check_learns(linf: float) -> None:
-    """Refuse a plan whose frequencies may be off by so much that nothing is learnt."""
+    """Refuse a plan whose error may hide every frequency."""
     if linf >= _NOTHING:
         raise InvalidInputError(
             f"with these bytes the error of a frequency may be {linf:.2g}: nothing could be"

@@ -87,7 +87,7 @@ def make_keys(
 
     Args:
         summation: how the rounds are summed.
-        num_clients: of each round, or of each release of two servers.
+        num_clients: the clients of each round, or of each release of two servers.
         random: returns as many bytes as it is asked for; of a seed, to repeat a simulation exactly.
     """
     identities: tuple[SigningKey, ...] = ()
@@ -139,8 +139,8 @@ def terms(
         signed: `Encoding.is_signed`.
 
     Raises:
-        InvalidInputError: a round is too small, or nothing protects from so many corrupt clients
-            and dropouts.
+        InvalidInputError: a round is too small, or nothing protects from the corrupt clients and
+            dropouts.
     """
     proposed = _PROPOSED.get(SecureSum.parse(summation.method))
     if proposed is None:
@@ -272,7 +272,7 @@ _PROPOSED: dict[SecureSum, Callable[[Summation, _Cohorts, int, int, int], Terms]
 def with_noise(
     agreed: Terms, largest_entry: int, noise: int, *, folds: bool, signed: bool
 ) -> Terms:
-    """Return the terms with room for so much noise in every counter of a sum.
+    """Return the terms with room for `noise` in every counter of a sum.
 
     Args:
         agreed: the terms.
@@ -320,7 +320,7 @@ def check_rounds(summation: Summation, num_clients: Sequence[int]) -> None:
 
     Args:
         summation: how the rounds are summed.
-        num_clients: of each round.
+        num_clients: the clients of each round.
 
     Raises:
         InvalidInputError: a full cohort is larger than the largest round, or an even split of the

@@ -12,6 +12,7 @@ epsilon 1 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -47,7 +48,7 @@ _SMALLEST = {
 _DRAW_VARIATION = 2.0**-108
 # The probability that one of two servers draws noise beyond what a counter has room for, and stops:
 # its distribution then is not the ideal one (docs/privacy-proofs/two_servers.md).
-_REFUSED = 2.0**-80
+_REFUSED_BY = {(Mechanism.ROUNDED_GAUSSIAN, Trust.DISTRIBUTED): 2.0**-80}
 
 
 class NoiseBy(StrEnum):
@@ -185,18 +186,17 @@ class PrivacyConfig:
 
     def noise(self) -> Noise | Geometric:
         """Return the noise that an aggregator, or each of two servers, adds to every counter."""
-        if self.by_clients:
+        draw = _DRAWN_AT_ONCE.get(self.event.mechanism)
+        if draw is None:
             raise InvalidInputError("this noise comes from the clients, in shares")
-        if self.event.mechanism is Mechanism.GEOMETRIC:
-            return Geometric(self.event.noise_variance)
-        return _drawable(rounded_gaussian(self.event.noise_variance))
+        return draw(self.event.noise_variance)
 
     def share(self, clients: int = 1) -> Noise:
-        """Return the noise that one client, or so many together, add to every counter.
+        """Return the noise that `clients` clients together add to every counter.
 
         Proof: docs/privacy-proofs/shares.md.
         """
-        if not self.by_clients or self.event.honest_survivors is None:
+        if self.event.honest_survivors is None:
             raise InvalidInputError("this noise is drawn at once, not in shares of the clients")
         # Sized by the fewest honest clients that may be in a sum: with more the noise is larger,
         # and it is never smaller.
@@ -378,13 +378,17 @@ def total_variation(mechanism: Mechanism, trust: Trust, counters: int, clients: 
         clients: the most clients in the sum. Each of them draws for every counter where the clients
             add the noise.
     """
-    if mechanism is Mechanism.GEOMETRIC:  # drawn exactly
+    by_one = counters + 1  # one more for the number of clients
+    draws = {
+        Mechanism.ROUNDED_GAUSSIAN: by_one,
+        Mechanism.SKELLAM: by_one * clients,
+        Mechanism.GEOMETRIC: 0,  # drawn exactly
+    }[mechanism]
+    if not draws:
         return 0.0
-    # One more for the number of clients. Rounded up to a power of two: an upper bound that a small
-    # change of a plan leaves as it is.
-    draws = (counters + 1) * (clients if mechanism is Mechanism.SKELLAM else 1)
-    two_servers = mechanism is Mechanism.ROUNDED_GAUSSIAN and trust is Trust.DISTRIBUTED
-    return _DRAW_VARIATION * 2.0 ** math.ceil(math.log2(draws)) + (_REFUSED if two_servers else 0.0)
+    # Rounded up to a power of two: an upper bound that a small change of a plan leaves as it is.
+    drawn = _DRAW_VARIATION * 2.0 ** math.ceil(math.log2(draws))
+    return drawn + _REFUSED_BY.get((mechanism, trust), 0.0)
 
 
 class Opened(NamedTuple):
@@ -560,6 +564,13 @@ def _checked_delta(delta: float, mechanism: Mechanism) -> float:
 def _drawable(noise: Noise) -> Noise:
     assert noise.total_variation <= _DRAW_VARIATION
     return noise
+
+
+# what draws the noise that is added at once: by an aggregator, or by each of two servers
+_DRAWN_AT_ONCE: dict[Mechanism, Callable[[float], Noise | Geometric]] = {
+    Mechanism.ROUNDED_GAUSSIAN: lambda variance: _drawable(rounded_gaussian(variance)),
+    Mechanism.GEOMETRIC: Geometric,
+}
 
 
 def _guarantee(event: Event, delta: float) -> Guarantee:

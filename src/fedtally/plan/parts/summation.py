@@ -30,13 +30,13 @@ class Summation:
 
     Args:
         method: a `SecureSum`, or its name.
-        adversary: of "secagg": "semi-honest" or "active".
+        adversary: the adversary of "secagg": "semi-honest" or "active".
         dropout: the share of every cohort that drops out.
         max_corrupt: the share of a cohort that may be corrupt.
         max_cohort: the most clients in a cohort; a larger round is split.
         min_cohort: the fewest clients that a cohort may have, so that a session opens where some
             of `max_cohort` have not come; None: no fewer than an even split of the rounds makes.
-        validity: of "two-server": whether reports have proofs, a `Validity` or its name; None: if
+        validity: whether reports of "two-server" have proofs, a `Validity` or its name; None: if
             they can have them.
         max_dropout: the share of a cohort that may drop out without loss of the sum; None: as many
             as do, at least 5 %.
