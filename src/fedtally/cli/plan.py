@@ -195,7 +195,7 @@ def _hints(proposal: Proposal, options: dict[str, Any]) -> list[tuple[str, str]]
         hints.append((f"{tried} SOURCE", "does it keep its error?"))
     if options["report"] is None:
         hints.append(("--report plan.html", "error against bytes, and what would halve it"))
-    if proposal.found != "bytes" or plan.is_histogram or plan.is_open:
+    if proposal.found != "bytes" or not proposal.has_shapes:
         return hints
     if proposal.is_for_any and plan.max_items == 1:
         like = f"--like {hardest.USUAL},d={plan.domain_size}"
@@ -346,7 +346,7 @@ def _over(
 
 
 def _with_size(like: str, size: int) -> str:
-    """Return a family of frequencies with so many items.
+    """Return a family of frequencies with `size` items.
 
     >>> _with_size("zipf:a=1.1,d=9", 4000), _with_size("zipf:", 4000)
     ('zipf:a=1.1,d=4000', 'zipf:d=4000')

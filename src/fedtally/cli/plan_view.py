@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedtally.cli import console
+from fedtally.cli import console, plan_names, plan_silos, plan_tables
 from fedtally.cli.keys import lacking
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from fedtally.plan.costs import Host
     from fedtally.plan.proposal import Proposal
 
-_DROPOUTS = (0.0, 0.1, 0.2)  # for which it is said how many silos fit
 # what the plan of an open domain takes frequencies to be
 _ASSUMED = "assumed to fall like i^-1.1 (--like says otherwise)"
 _WORTH = 0.9  # of the bytes: from so many fewer on it is said what belief propagation would take
@@ -39,7 +37,7 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
         "schema": "fedtally-proposal/1",
         "plan": sections.cost.fields(chosen),
         "missing_keys": list(chosen.missing_keys),
-        "validity": sections.trust.proof_fields(chosen) if chosen.is_two_server else None,
+        "validity": sections.trust.proof_fields(chosen) if chosen.summing.servers else None,
         "target": target.to_dict(),
         "found": proposal.found,
         "predicted_linf": proposal.linf,
@@ -49,7 +47,7 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
         **{f"by_{name}": _plan_fields(proposal.relying_on(name)) for name in resting()},
         "message": proposal.size.message,
         "privacy": sections.privacy.fields(chosen),
-        "silos": _silo_fields(proposal) if chosen.is_of_silos else None,
+        "silos": plan_silos.fields(chosen, proposal.expected) if chosen.is_of_silos else None,
         "bill": proposal.bill(host).to_dict() | {"calibrated": host is not None},
         "neighbours": [
             {
@@ -63,17 +61,12 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
         ],
         "minimax": _minimax_fields(proposal),
         "rare_names": None if proposal.rare is None else proposal.rare.to_dict(),
-        "names": _name_fields(proposal),
+        "names": (
+            None
+            if proposal.names is None
+            else plan_names.fields(proposal.names, proposal.one_release)
+        ),
     }
-
-
-def _name_fields(proposal: Proposal) -> dict[str, Any] | None:
-    """Return what is predicted of names, where nobody has the list of candidates."""
-    if proposal.names is None:
-        return None
-    one = proposal.one_release
-    alone = None if one is None else {"bytes_per_client": one[0], **one[1].to_dict()}
-    return proposal.names.to_dict() | {"one_release": alone}
 
 
 def _shape_fields(proposal: Proposal) -> dict[str, Any] | None:
@@ -154,7 +147,7 @@ def view(proposal: Proposal, host: Host | None) -> RenderableType:
         Text(),
         tables.heading("What it costs"),
         Text(),
-        _stages(bill, sections.counted.who(chosen)),
+        plan_tables.stages(bill, sections.counted.who(chosen)),
         Text(),
         tables.heading("What other sizes cost"),
         Text(),
@@ -175,7 +168,7 @@ def _account(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
         above = f"{100 * proposal.names.threshold:.3g} %"
         asked += f"; names of strings that more than {above} hold are read"
     # collisions cancel over rounds, which a plan does not choose by itself
-    may_be_fewer = chosen.num_rounds == 1 and not (chosen.is_histogram or chosen.is_open)
+    may_be_fewer = chosen.num_rounds == 1 and proposal.has_shapes
     how = {
         "bytes": "the fewest bytes for that"
         + " in one round (--rounds 10 may take fewer)" * may_be_fewer,
@@ -216,7 +209,7 @@ def write_page(
 
 def _if(proposal: Proposal) -> str:
     """Return for which frequencies the error of a plan is predicted."""
-    if proposal.plan.is_histogram:
+    if not proposal.plan.vector.shares_counters:
         return ""
     if proposal.is_for_any:
         return " for the hardest frequencies"
@@ -225,94 +218,64 @@ def _if(proposal: Proposal) -> str:
 
 def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
     """Return the rows on frequencies: what the target takes them to be, and what others do."""
+    from fedtally.answer import amounts
+
+    plan, shapes, like = proposal.plan, proposal.shapes(), proposal.target.frequencies
+    if not plan.vector.shares_counters:
+        return [("Frequencies", "any: the error of a histogram does not depend on them")]
+    if shapes is None:
+        text = f"{_ASSUMED}; if they do not" if like is None else f"like {like}; if they are not"
+        return [("Frequencies", f"{text}, the target may be missed")]
+    hardest = f"{amounts.counted(shapes.hardest.items, 'item')} of equal frequency"
+    listed = "; ".join(f"{name} {amounts.points(linf)}" for name, linf in shapes.named.items())
+    others = ("", f"predicted for others: {listed}")
+    if proposal.is_for_any:
+        text = f"any: the target holds for all; the hardest here are {hardest}"
+        return [("Frequencies", text), others, *_usual(proposal)]
+    return [
+        ("Frequencies", f"assumed to be like {like}; if they are not, the target may be missed"),
+        ("", f"predicted for the hardest, {hardest}: {amounts.points(shapes.hardest.linf)}"),
+        others,
+        *_relied_on(proposal),
+    ]
+
+
+def _usual(proposal: Proposal) -> list[tuple[str, str]]:
+    """Return the row on what a plan would take if frequencies were easier, and that were known."""
     from fedtally.answer import amounts, sections
     from fedtally.plan.frequencies import hardest
+
+    usual = proposal.usual()
+    if usual is None:
+        return []
+    like = f"--like {hardest.USUAL},d={proposal.plan.domain_size}"
+    cost = amounts.size(usual.bytes_per_client)
+    would = f"{like} would take {sections.cost.dimensions(usual)} and {cost}"
+    return [("", f"if you know that they are easier, say so: {would}")]
+
+
+def _relied_on(proposal: Proposal) -> list[tuple[str, str]]:
+    """Return the rows on decoders that take fewer bytes if the shape of frequencies is sure."""
+    from fedtally.answer import amounts, sections
     from fedtally.recovery.decoding import resting
 
-    plan, found, usual = proposal.plan, proposal.shapes(), proposal.usual()
-    if plan.is_histogram:
-        return [("Frequencies", "any: the error of a histogram does not depend on them")]
-    if found is None:
-        like = proposal.target.frequencies
-        said = f"{_ASSUMED}; if they do not" if like is None else f"like {like}; if they are not"
-        return [("Frequencies", f"{said}, the target may be missed")]
-    shapes = f"{amounts.counted(found.hardest.items, 'item')} of equal frequency"
-    listed = "; ".join(f"{name} {amounts.points(linf)}" for name, linf in found.named.items())
-    if not proposal.is_for_any:
-        like = proposal.target.frequencies
-        rows = [
-            (
-                "Frequencies",
-                f"assumed to be like {like}; if they are not, the target may be missed",
-            ),
-            ("", f"predicted for the hardest, {shapes}: {amounts.points(found.hardest.linf)}"),
-            ("", f"predicted for others: {listed}"),
-        ]
-        for name in resting():
-            smaller = proposal.relying_on(name)
-            if smaller is not None and smaller.bytes_per_client <= _WORTH * plan.bytes_per_client:
-                size = sections.cost.dimensions(smaller)
-                would = f"{size} and {amounts.size(smaller.bytes_per_client)}"
-                said = f"if they are sure, --recovery {name} would take {would}"
-                rows.append(("", said))
-        return rows
-    rows = [
-        ("Frequencies", f"any: the target holds for all; the hardest here are {shapes}"),
-        ("", f"predicted for others: {listed}"),
-    ]
-    if usual is not None:
-        cost = amounts.size(usual.bytes_per_client)
-        like = f"--like {hardest.USUAL},d={plan.domain_size}"
-        saves = f"{like} would take {sections.cost.dimensions(usual)} and {cost}"
-        rows.append(("", f"if you know that they are easier, say so: {saves}"))
+    most, rows = _WORTH * proposal.plan.bytes_per_client, []
+    for name in resting():
+        smaller = proposal.relying_on(name)
+        if smaller is not None and smaller.bytes_per_client <= most:
+            size = sections.cost.dimensions(smaller)
+            would = f"{size} and {amounts.size(smaller.bytes_per_client)}"
+            rows.append(("", f"if they are sure, --recovery {name} would take {would}"))
     return rows
 
 
 def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     """Return the rows on the names that are read, where nobody has the list of candidates."""
-    from fedtally.answer import amounts
-
-    found, plan = proposal.names, proposal.plan
-    if found is None:
+    if proposal.names is None:
         return []
-    whom = "people" if plan.is_of_silos else "clients"
-
-    def holders(frequency: float) -> str:
-        number = math.ceil(frequency * found.clients)
-        return "no number of clients" if math.isinf(frequency) else f"about {number:,} {whom}"
-
-    bytes_of = amounts.counted(found.length, "byte")
-    if math.isinf(found.theta_name):
-        read = f"names of {bytes_of} cannot be read, whoever holds them"
-    else:
-        read = (
-            f"names held by {holders(found.theta_name)} or more can be read, and by the server,"
-            f" too, if they have at most {bytes_of}"
-        )
-    lengths = ", ".join(
-        f"{size} from {holders(theta).removesuffix(f' {whom}')}"
-        for size, theta in found.by_length
-        if not math.isinf(theta)
+    return plan_names.rows(
+        proposal.names, proposal.plan, proposal.one_release, bill.decoding_seconds
     )
-    others = [("", f"of other lengths, in bytes: {lengths}")] if lengths else []
-    above = f"{100 * found.threshold:.3g} %"
-    rows = [
-        ("Names", read),
-        *others,
-        ("", f"strings held by {holders(found.theta_find)} or more stand out, named or not"),
-        ("", f"expected: {found.named:.0%} of the strings above {above} are named"),
-    ]
-    if proposal.one_release is not None:
-        size, alone = proposal.one_release
-        releases = amounts.counted(len(plan.releases), "release")
-        cost = amounts.size(size)
-        said = (
-            f"so with {releases}; one release would name {alone.named:.0%}, for {cost} of a client"
-        )
-        rows.append(("", said))
-    seconds = amounts.seconds(bill.decoding_seconds + found.seconds)
-    rows.append(("", f"the server decodes hashes and names in about {seconds} of CPU"))
-    return rows
 
 
 def _clients(proposal: Proposal) -> list[tuple[str, str]]:
@@ -320,62 +283,9 @@ def _clients(proposal: Proposal) -> list[tuple[str, str]]:
     from fedtally.answer import amounts
 
     plan = proposal.plan
-    rounds = amounts.counted(plan.num_rounds, "round")
-    if not plan.is_of_silos:
-        return [("Clients", f"{plan.num_clients:,} in {rounds}")]
-    found = _silo_fields(proposal)
-    rows = [
-        (
-            "Silos",
-            (
-                f"{plan.num_clients:,} in {rounds}, of at most {plan.people:,} people each;"
-                f" {proposal.expected:,} people are expected"
-            ),
-        )
-    ]
-    if found["fitting"] is not None:
-        from fedtally.plan.silos import in_ranges
-
-        fitting = "; ".join(
-            f"{in_ranges(each['silos'])} with up to {100 * each['max_dropout']:g} % dropouts"
-            for each in found["fitting"]
-        )
-        rows.append(("", f"numbers of silos in a sum that fit, up to 12: {fitting}"))
-    learns = _size_learnt(proposal)
-    rows.append(("", f"who reads the result, as silos may, learns a silo's size {learns}"))
-    return rows
-
-
-def _size_learnt(proposal: Proposal) -> str:
-    """Return how well a reader who knows all other silos learns the size of one, in words."""
-    if proposal.plan.privacy is None:
-        return "exactly, if it knows all others"
-    found = _silo_fields(proposal)
-    return (
-        f"to ± {found['size_shown']:,.0f} people, if it knows all others, and to ±"
-        f" {found['size_shown_by_two']:,.0f} of two such sums, in 95 of 100 campaigns"
-    )
-
-
-def _silo_fields(proposal: Proposal) -> dict[str, Any]:
-    """Return what a proposal says of silos: which numbers fit, and what a sum shows of one."""
-    from fedtally.plan.silos import fitting_numbers, size_shown
-    from fedtally.secagg.config import SecAggConfig
-
-    plan, fitting = proposal.plan, None
-    if isinstance(plan.secure_sum, SecAggConfig):
-        terms = plan.secure_sum.parameters
-        fitting = [
-            {"max_dropout": share, "silos": [*fitting_numbers(share, terms.adversary)]}
-            for share in _DROPOUTS
-        ]
-    return {
-        "people": plan.people,
-        "expected_people": proposal.expected,
-        "fitting": fitting,
-        "size_shown": size_shown(plan),
-        "size_shown_by_two": size_shown(plan, sums=2),
-    }
+    if plan.is_of_silos:
+        return plan_silos.rows(plan, proposal.expected)
+    return [("Clients", f"{plan.num_clients:,} in {amounts.counted(plan.num_rounds, 'round')}")]
 
 
 def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
@@ -394,7 +304,7 @@ def _cautions(proposal: Proposal) -> list[str]:
 
 def _assumed(proposal: Proposal) -> list[str]:
     """Return the note on frequencies that were assumed, if the error depends on them."""
-    if proposal.is_for_any or proposal.plan.is_histogram:
+    if proposal.is_for_any or not proposal.plan.vector.shares_counters:
         return []
     like = proposal.target.frequencies
     said = _ASSUMED if like is None else f"assumed to be like {like}"
@@ -405,27 +315,28 @@ def _shown_of_silos(proposal: Proposal) -> list[str]:
     """Return the note on what a result shows of a silo's size, if clients are silos."""
     if not proposal.plan.is_of_silos:
         return []
-    return [f"who reads the result learns a silo's size {_size_learnt(proposal)}"]
+    return [f"who reads the result learns a silo's size {plan_silos.size_learnt(proposal.plan)}"]
 
 
 def _notes(proposal: Proposal, host: Host | None) -> list[str]:
     """Return all notes on a plan."""
-    notes = _facts(proposal)
-    is_exact = proposal.plan.is_histogram
-    notes += _on_histogram(proposal) if is_exact else []
+    are_sketches = proposal.plan.vector.shares_counters
+    notes = [*_facts(proposal), *(_narrower(proposal) if are_sketches else _on_histogram(proposal))]
+    if host is None:
+        notes.append("CPU is of a reference machine: --host FILE names another")
+    return notes
+
+
+def _narrower(proposal: Proposal) -> list[str]:
+    """Return the notes on narrower sketches whose error is hardly larger."""
+    notes = []
     for other, error in proposal.neighbours:
-        if (
-            not is_exact
-            and other.width < proposal.plan.width
-            and error <= (1 + _HARDLY) * proposal.linf
-        ):
+        if other.width < proposal.plan.width and error <= (1 + _HARDLY) * proposal.linf:
             saved = 1 - other.bytes_per_client / proposal.plan.bytes_per_client
             notes.append(
                 f"{other.rows} x {other.width:,} saves {saved:.0%} of the bytes: its error is"
                 " hardly larger"
             )
-    if host is None:
-        notes.append("CPU is of a reference machine: --host FILE names another")
     return notes
 
 
@@ -433,25 +344,24 @@ def _facts(proposal: Proposal) -> list[str]:
     """Return the notes that limit what a plan is good for."""
     from fedtally.answer import sections
     from fedtally.recovery.decoding import kind_of
-    from fedtally.secagg.config import TwoServerConfig
 
     notes = [proposal.size.message] if proposal.size.message else []
     notes += [] if proposal.rare is None else proposal.rare.notes
-    if proposal.plan.is_two_server and proposal.plan.report_proof is None:
+    servers = proposal.plan.summing.servers
+    if servers is not None and proposal.plan.report_proof is None:
         notes.append(f"reports have no proofs: {sections.trust.why_no_proofs(proposal.plan)}")
-    agreed = proposal.plan.secure_sum
-    if isinstance(agreed, TwoServerConfig) and agreed.min_batch == agreed.n_max:
+    if servers is not None and servers.min_batch == servers.n_max:
         notes.append(
-            f"a sum needs all {agreed.n_max:,} clients: if one stays away, there is no sum"
+            f"a sum needs all {servers.n_max:,} clients: if one stays away, there is no sum"
             " (--max-dropout allows for more, and so do more clients)"
         )
-    if agreed is None:
+    if proposal.plan.secure_sum is None:
         notes.append("for simulations: devices run plans of --secure-sum secagg or two-server")
     if text := lacking(proposal.plan):
         notes.append(text)
     # nobody should send a sketch where the exact answer costs no more
     plan = proposal.plan
-    if not plan.is_histogram and plan.bytes_per_client >= plan.one_hot_bytes_per_client:
+    if plan.vector.shares_counters and plan.bytes_per_client >= plan.one_hot_bytes_per_client:
         notes.append("a one-hot vector is no larger than this sketch, and has no collisions")
     least = min(kind_of(proposal.target.recovery).planned_rows)
     if plan.rows < least:
@@ -473,100 +383,43 @@ def _on_histogram(proposal: Proposal) -> list[str]:
     return [text]
 
 
-def _stages(bill: Bill, unit: str) -> RenderableType:
-    from fedtally.answer import amounts, tables
-
-    rows: list[tuple[str, Sequence[float]]] = [
-        (
-            stage.stage,
-            (
-                stage.upload_bytes,
-                stage.download_bytes,
-                stage.client_seconds,
-                stage.received_bytes,
-                stage.sent_bytes,
-                stage.server_seconds,
-            ),
-        )
-        for stage in bill.stages
-    ]
-    rows.append(("decoding", (0, 0, 0, 0, 0, bill.decoding_seconds)))
-    rows.append(("together", [sum(column) for column in zip(*(f for _, f in rows), strict=True)]))
-    a_client = f"a {unit}"
-    columns = (  # with the order in which they go where there is no room for all
-        (a_client, "sends", _bytes, 0),
-        (a_client, "gets", _bytes, 3),
-        (a_client, "CPU", amounts.seconds, 2),
-        ("the server", "gets", _bytes, 0),
-        ("the server", "sends", _bytes, 1),
-        ("the server", "CPU", amounts.seconds, 0),
-    )
-    return tables.FittedTable(
-        heading="stage",
-        names=[tables.printable(name) for name, _ in rows],
-        after=[
-            tables.Column(name, [shown(figures[place]) for _, figures in rows], rank, True, group)
-            for place, (group, name, shown, rank) in enumerate(columns)
-        ],
-        noun="stages",
-        styles=[*("" for _ in rows[1:]), "bold"],
-    )
-
-
 def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
-    from fedtally.answer import amounts, sections, tables
+    """Return the table of other sizes, beside the plan's."""
+    from fedtally.answer import amounts, sections
 
-    unit = sections.counted.who(proposal.plan)
     # by width, and not by error: a wider sketch may have the larger predicted error by chance
     listed = sorted(
         [(proposal.plan, proposal.linf), *proposal.neighbours], key=lambda pair: pair[0].width
     )
     digits = amounts.decimals([error for _, error in listed])
-    rows = []
-    for other, error in listed:
-        mark = " (the plan)" if other is proposal.plan else ""
-        cost = proposal.bill(host, other)
-        rows.append(
-            (
-                f"{sections.cost.dimensions(other)}{mark}",
-                amounts.size(cost.upload_bytes),
-                amounts.seconds(cost.client_seconds),
-                amounts.size(cost.received_bytes),
-                amounts.seconds(cost.server_seconds + cost.decoding_seconds),
-                amounts.points(error, digits).removesuffix(" points"),
-            )
+    rows = [
+        plan_tables.Size.of(
+            sections.cost.dimensions(other) + " (the plan)" * (other is proposal.plan),
+            proposal.bill(host, other),
+            amounts.points(error, digits).removesuffix(" points"),
         )
-    if proposal.minimax is not None:  # no exact vector has names of strings that nobody lists
-        worst, cost_of_worst = proposal.minimax
-        name = f"{worst.rows} x {worst.width:,} (minimax)"
-        rows.append((name, amounts.size(cost_of_worst), "", "", "", ""))
-        exact = "0.00" if proposal.plan.privacy is None else "noise"
-        one_hot = amounts.size(proposal.plan.one_hot_bytes_per_client)
-    if proposal.minimax is not None and not proposal.plan.is_histogram:
-        rows.append(("one-hot vector", one_hot, "", "", "", exact))
-    columns = (  # with the order in which they go where there is no room for all
-        (f"a {unit}", "sends", 0),
-        (f"a {unit}", "CPU", 2),
-        ("the server", "gets", 3),
-        ("the server", "CPU", 1),
-        ("", "largest\nerror in\npoints", 0),
-    )
-    is_mixed = proposal.plan.is_histogram  # beside it stand sketches
-    return tables.FittedTable(
-        heading="size" if is_mixed else "sketch",
-        names=[tables.printable(row[0]) for row in rows],
-        after=[
-            tables.Column(name, [row[place] for row in rows], rank, True, group)
-            for place, (group, name, rank) in enumerate(columns, 1)
-        ],
-        noun="sizes" if is_mixed else "sketches",
-    )
+        for other, error in listed
+    ]
+    are_sketches = proposal.plan.vector.shares_counters  # else sketches stand beside a histogram
+    nouns = ("sketch", "sketches") if are_sketches else ("size", "sizes")
+    unit = sections.counted.who(proposal.plan)
+    return plan_tables.sizes([*rows, *_other_ways(proposal)], unit, nouns)
 
 
-def _bytes(number: float) -> str:
+def _other_ways(proposal: Proposal) -> list[plan_tables.Size]:
+    """Return the paper's size, and a vector without collisions beside a sketch."""
     from fedtally.answer import amounts
 
-    return amounts.size(number) if number else ""
+    if proposal.minimax is None:  # no exact vector has names of strings that nobody lists
+        return []
+    worst, cost = proposal.minimax
+    name = f"{worst.rows} x {worst.width:,} (minimax)"
+    ways = [plan_tables.Size(name, amounts.size(cost))]
+    if proposal.plan.vector.shares_counters:
+        exact = "0.00" if proposal.plan.privacy is None else "noise"
+        one_hot = amounts.size(proposal.plan.one_hot_bytes_per_client)
+        ways.append(plan_tables.Size("one-hot vector", one_hot, error=exact))
+    return ways
 
 
 def plot(proposal: Proposal, path: str) -> None:
@@ -575,7 +428,8 @@ def plot(proposal: Proposal, path: str) -> None:
 
     chosen, target = proposal.plan, proposal.target
     exact = "one-hot (exact)" if chosen.privacy is None else "one-hot"
-    costs = {} if chosen.is_histogram else {exact: float(chosen.one_hot_bytes_per_client)}
+    bytes_of_exact = float(chosen.one_hot_bytes_per_client)
+    costs = {exact: bytes_of_exact} if chosen.vector.shares_counters else {}
     title = (
         f"{amounts.counted(chosen.num_clients, sections.counted.who(chosen))} in"
         f" {amounts.counted(chosen.num_rounds, 'round')}, {target.recovery} recovery\npredicted,"

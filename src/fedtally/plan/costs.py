@@ -69,8 +69,8 @@ class Host:
 
     Args:
         kernels: the implementation in use, of `kernels.available_backends`.
-        version: of fedtally.
-        seconds: of one of each of `OPERATIONS`.
+        version: the version of fedtally.
+        seconds: the seconds that one of each of `OPERATIONS` takes.
 
     Raises:
         InvalidInputError: an operation is missing, unknown or of no finite, positive time.
@@ -246,9 +246,9 @@ def decoding_work(
         plan: the campaign's.
         backend: the kernels.
         recovery: the name of a decoder.
-        candidates: that are decoded.
+        candidates: the candidates to decode.
         heavy: items that joint recovery fits.
-        repetitions: of belief propagation; 0 where it sends no messages.
+        repetitions: the repetitions of belief propagation; 0 where it sends no messages.
     """
     size = plan.domain_size if candidates is None else validate.integer(1, candidates=candidates)
     name = Recovery.parse(recovery)

@@ -45,10 +45,9 @@ def histogram(design: Design, most: float = float("inf")) -> Design | None:
     Raises:
         InvalidInputError: a histogram is asked for by name, and it cannot be.
     """
-    asked = design.spec.encoding
-    if asked is Encoding.SKETCH:
+    if not design.spec.allows(Encoding.HISTOGRAM):
         return None
-    size, is_named = design.domain.size, asked is Encoding.HISTOGRAM
+    size, is_named = design.domain.size, not design.spec.allows(Encoding.SKETCH)
     # no sum needs less than a bit a counter: most domains are too large at a glance
     if not is_named and size > min(MAX_WIDTH, 8 * most):
         return None
@@ -82,7 +81,7 @@ def for_bytes(
     Raises:
         InvalidInputError: a histogram is asked for by name, and takes more bytes than are given.
     """
-    given, is_named = design.spec.max_bytes, design.spec.encoding is Encoding.HISTOGRAM
+    given, is_named = design.spec.max_bytes, not design.spec.allows(Encoding.SKETCH)
     budget = given or DEFAULT_MAX_BYTES
     whole = histogram(design, budget if given else _MORE * budget)
     if whole is None:

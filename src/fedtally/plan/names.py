@@ -53,7 +53,7 @@ class Names(NamedTuple):
         theta_find: the frequency from which hashes stand out.
         threshold: twice the error that the plan is for.
         named: the expected share of the strings above the threshold that are named.
-        clients: that frequencies are shares of.
+        clients: the number that frequencies are shares of.
         seconds: CPU that the reading takes, once the hashes are found.
     """
 
@@ -106,10 +106,10 @@ class Speller:
     """What spells names, but for its width.
 
     Args:
-        law: of the frequencies.
-        rows: of the sketch of a position.
+        law: the known frequencies.
+        rows: the rows of the sketch of a position.
         positions: T.
-        clients: that spell a position.
+        clients: the clients that spell a position.
         noise: the variance of the noise in a counter of the sum of a position, in squared counts.
 
     >>> speller = Speller(Frequencies.assumed(10**6), 4, 66, 3000, 0.0)
@@ -126,7 +126,7 @@ class Speller:
 
     @classmethod
     def of(cls, plan: Plan, law: Frequencies, expected: int) -> Speller:
-        """Return what spells names in a plan whose frequencies are shares of so many."""
+        """Return what spells names in a plan whose frequencies are shares of `expected`."""
         assert plan.spelling is not None
         batches = plan.schedule.num_batches(plan.num_rounds)
         each = Predictor.from_plan(plan, OPEN).noise_of(plan.rows)
@@ -135,7 +135,7 @@ class Speller:
         return cls(law, plan.spelling.rows, positions, expected / batches, noise)
 
     def theta(self, width: int, length: int) -> float:
-        """Return the frequency from which names of so many bytes are read; infinite if none is."""
+        """Return the frequency from which names of `length` bytes are read; infinite if none is."""
         low, high = 0.5 / self.clients, 1.0
         if not self._reads(high, width, length):
             return math.inf
@@ -186,7 +186,7 @@ def predict(
 
     Args:
         plan: with an open domain.
-        law: of the frequencies.
+        law: the known frequencies.
         threshold: twice the error that the plan is for.
         name_length: bytes that 9 of 10 frequent names do not exceed.
         expected: how many frequencies are shares of; None: the clients of the plan.

@@ -39,7 +39,6 @@ from fedtally.plan.sizes import MARGIN, RISK, UnreachableError
 from fedtally.plan.ways import ways_out, why_unreachable
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery.decoders import OPEN
-from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Schedule, Spelling
 from fedtally.sketch.schedule import AUTO
 
@@ -83,7 +82,7 @@ class Bought(NamedTuple):
     Attributes:
         design: the plan to be, with its size.
         linf: the predicted largest error, with a margin and without the finder's spare width.
-        names: that are predicted to be read, with twice that error as the threshold.
+        names: the names that are predicted to be read, where the threshold is twice that error.
     """
 
     design: Design
@@ -104,8 +103,8 @@ class Search:
         spec: what is asked: a tau, or bytes, or both. Without a number of rounds, the number is
             chosen.
         domain: the open domain.
-        num_clients: of all rounds together; or silos.
-        law: of the frequencies.
+        num_clients: the clients of all rounds together; or silos.
+        law: the known frequencies.
         seed: 32 bytes, of the hashes.
         name_length: bytes that 9 of 10 frequent names do not exceed.
         allow_rare_names: plan even if whoever opens a sum can read what single clients hold.
@@ -171,7 +170,7 @@ class Search:
         return self._with("epsilon", epsilon)
 
     def _found(self, tries: int = _REFINED) -> Design | None:
-        """Return what `smallest` does, of so many guesses; None: nothing meets the target."""
+        """Return what `smallest` does, of at most `tries` guesses; None: nothing does."""
         best: tuple[int, int, Design] | None = None
         for number, guess in enumerate(self._guesses):
             if number >= tries and (best is None or best[0] <= guess.risk):
@@ -219,7 +218,7 @@ class Search:
         return bool(self._with("tau", tau)._affordable(risk))
 
     def _affordable(self, risk: int) -> list[_Guess]:
-        """Return the guesses that fit into the bytes, of so much risk at most."""
+        """Return the guesses that fit into the bytes, of at most `risk`."""
         with suppress(InvalidInputError):  # fewer clients than a secure sum needs
             return [
                 guess
@@ -393,11 +392,7 @@ class Search:
         """Return about how much the sums show of single clients, as in `_Guess`."""
         if self._is_private:
             return 0
-        summation, clients = self.spec.summation, float(min(design.people))
-        if summation.method is SecureSum.SECAGG:
-            clients /= math.ceil(clients / summation.most_clients)
-        if not summation.is_ideal:
-            clients *= 1 - summation.borne
+        clients = self.spec.summation.clients_of_sum(float(min(design.people)))
         return 0 if counters * WARNED <= clients else 1 if counters <= clients else 2
 
     # ---- the widths of a guess ----
@@ -483,9 +478,7 @@ class Search:
             unit = "clients" if self.spec.silos is None else "silos of as many people each"
             yield f"{int(clients):,} {unit}"
         summation = self.spec.summation
-        is_split = (
-            summation.method is SecureSum.SECAGG and self.num_clients > summation.most_clients
-        )
+        is_split = summation.is_split(self.num_clients)
         # each cohort is opened, with the noise of a whole: fewer and larger ones have less
         if is_split and self.spec.is_private and summation.min_cohort is None:
             cohort = self._least("max_cohort", summation.most_clients, self.num_clients)
@@ -564,8 +557,8 @@ def propose(search: Search, *, find_epsilon: bool = False, like: str | None = No
 
     Args:
         search: what is asked.
-        find_epsilon: as for `fedtally.plan.proposal.propose`.
-        like: as for `fedtally.plan.proposal.propose`.
+        find_epsilon: the same as for `fedtally.plan.proposal.propose`.
+        like: the same as for `fedtally.plan.proposal.propose`.
 
     Raises:
         InvalidInputError: what is asked for cannot be had; what would do is named. Or the sums
@@ -589,17 +582,11 @@ def propose(search: Search, *, find_epsilon: bool = False, like: str | None = No
     assert plan.target is not None
     target = replace(plan.target, frequencies=like)
     plan, length, threshold = replace(plan, target=target), search.name_length, 2 * target.linf
+    alone = _in_one_release(search, plan)
     one = None
-    if plan.privacy is not None and len(plan.releases) > 1:
-        with suppress(InvalidInputError):  # no secure sum is as large as all rounds
-            alone, batches = search.design(1), plan.schedule.num_batches(plan.num_rounds)
-            # collisions of hashes cancel over batches: a wider sketch has as few of them
-            width = min(MAX_WIDTH, batches * plan.width)
-            shared = alone.with_size(
-                Schedule.parse("shared"), plan.rows, width, plan.spelling
-            ).plan()
-            named = predict(shared, law, threshold, length, design.expected)
-            one = (shared.bytes_per_client, named)
+    if alone is not None:
+        named = predict(alone, law, threshold, length, design.expected)
+        one = (alone.bytes_per_client, named)
     return Proposal(
         plan,
         size,
@@ -613,6 +600,22 @@ def propose(search: Search, *, find_epsilon: bool = False, like: str | None = No
         predict(plan, law, threshold, length, design.expected),
         one,
     )
+
+
+def _in_one_release(search: Search, plan: Plan) -> Plan | None:
+    """Return the plan of the same sketches with one release of noise.
+
+    None where the plan has but one, or where no secure sum is as large as all rounds.
+    """
+    if plan.privacy is None or len(plan.releases) == 1:
+        return None
+    batches = plan.schedule.num_batches(plan.num_rounds)
+    # collisions of hashes cancel over batches: a wider sketch has as few of them
+    width = min(MAX_WIDTH, batches * plan.width)
+    with suppress(InvalidInputError):
+        shared = Schedule.parse("shared")
+        return search.design(1).with_size(shared, plan.rows, width, plan.spelling).plan()
+    return None
 
 
 def _left_over(search: Search, plan: Plan) -> str:

@@ -55,7 +55,7 @@ class Predictor:
         noise: standard deviation in each counter of each round's sum, in counts; or a function of
             the rows, on which it depends under differential privacy.
         round_sizes: clients of each round, together num_clients; of equal size if None.
-        repeats: how many campaigns at most are run to know what a small sketch does.
+        repeats: the most campaigns that are run to know what a small sketch does; 0: none.
         mechanism: the mechanism of the noise.
         draws: the number of draws of the noise, in all rounds together.
     """
@@ -93,6 +93,7 @@ class Predictor:
             rounds,
             recovery,
             noise,
+            repeats=cls.repeats if plan.candidates.can_be_tried else 0,
             mechanism=mechanism,
             draws=draws,
         )
@@ -103,8 +104,8 @@ class Predictor:
         None where the error model says it.
         """
         schedule = Schedule.parse(self.schedule)
-        if not kind_of(self.recovery).has_collisions:
-            return None  # the error model is exact
+        if not self.repeats or not kind_of(self.recovery).has_collisions:
+            return None  # none may be tried, or the error model is exact
         if rows * width > MOST_CELLS or len(schedule.batches_of(self.num_rounds)) > 1:
             return None
         noise = _rounded_up(self.noise_of(rows) * math.sqrt(self.num_rounds))
@@ -338,13 +339,10 @@ def predict_linf(
     predictor = replace(
         Predictor.from_plan(plan, recovery),
         num_clients=expected or plan.num_clients,
-        repeats=repeats,
+        repeats=repeats if plan.candidates.can_be_tried else 0,
     )
-    if plan.is_open:  # a campaign that is tried would look at all hashes, a hundred times
-        linf = predictor.modelled_linf(frequencies, probability, plan.rows, plan.width)
-    else:
-        linf = predictor.linf(frequencies, probability, plan.rows, plan.width, tau)
-    if not plan.is_of_silos:
+    linf = predictor.linf(frequencies, probability, plan.rows, plan.width, tau)
+    if not plan.clients.entries:  # nobody counts people with noise
         return linf
     stddev = predictor.noise_of(plan.rows) * math.sqrt(plan.num_rounds)
     return math.hypot(

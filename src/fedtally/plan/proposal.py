@@ -102,8 +102,8 @@ class Proposal:
         """Return what the plan costs, or one of its neighbours, on a host."""
         from fedtally.plan.bill import bill
 
-        people, chosen = self.expected if self.plan.is_of_silos else None, plan or self.plan
-        return bill(chosen, host, recovery=self._decoder(chosen), people=people)
+        chosen = plan or self.plan
+        return bill(chosen, host, recovery=self._decoder(chosen), people=self.expected)
 
     def _decoder(self, plan: Plan) -> Recovery:
         """Return the decoder that answers; the plan may rest on another one."""
@@ -121,13 +121,18 @@ class Proposal:
         """Whether the target holds whatever the frequencies are."""
         return self.target.frequencies == hardest.ANY
 
+    @property
+    def has_shapes(self) -> bool:
+        """Whether the error depends on the frequencies of listed candidates."""
+        return self.names is None and self.plan.vector.shares_counters
+
     @cached_property
     def neighbours(self) -> tuple[tuple[Plan, float], ...]:
         """Plans of other widths, each with its predicted error.
 
         To predict them takes as long as to find the plan, so they wait until somebody asks.
         """
-        is_for_any = self.is_for_any and not self.plan.is_open
+        is_for_any = self.is_for_any and self.names is None
         return tuple(
             neighbours_of(self.design, self.plan, self.distribution, is_for_any=is_for_any)
         )
@@ -137,7 +142,7 @@ class Proposal:
 
         None where they do not matter, or where the domain is open.
         """
-        if self.plan.is_open or self.plan.is_histogram:
+        if not self.has_shapes:
             return None
         probability = self.target.failure_probability
         recovery, expected = self.target.recovery, self.expected
@@ -163,7 +168,7 @@ class Proposal:
         several items: `--like` has names only for populations of one item a client.
         """
         design = self.design
-        if self.plan.is_open or not self.is_for_any or self.plan.is_histogram:
+        if not self.has_shapes or not self.is_for_any:
             return None
         if design.spec.tau is None or self.plan.max_items > 1:
             return None
@@ -180,9 +185,9 @@ class Proposal:
             recovery: one of `recovery.decoding.resting`, in whose place plans rest on another one.
         """
         design, decoding = self.design, self.design.spec.decoding
-        if design.spec.tau is None or decoding.recovery != AUTO or self.plan.is_histogram:
+        if design.spec.tau is None or decoding.recovery != AUTO or not self.has_shapes:
             return None
-        if self.plan.is_open or not self.distribution.has_known_shape:
+        if not self.distribution.has_known_shape:
             return None
         spec = replace(design.spec, decoding=replace(decoding, recovery=str(recovery)))
         try:
@@ -199,7 +204,7 @@ class Proposal:
         is that of the usual rows.
         """
         recovery, own = self.target.recovery, self.plan.rows
-        if self.plan.is_histogram:
+        if not self.plan.vector.shares_counters:
             recovery, own = USUAL, USUAL.kind.usual_rows
         paper = SIMPLEST[Encoding.SKETCH]
         rows = {recovery: own, paper: paper.kind.usual_rows}
@@ -300,7 +305,7 @@ def attempt(
     like = hardest.ANY if frequencies is None else like
     design, plan, frequencies = made.design, made.plan, made.frequencies
     assert plan.target is not None
-    if plan.is_histogram:  # its error is that of the noise, whatever the frequencies
+    if not plan.vector.shares_counters:  # the error is that of the noise, whatever they are
         like = hardest.ANY
     if is_drawn:
         design = with_even_seed(design)
@@ -339,7 +344,7 @@ def neighbours_of(
     frequencies, the error is that for those that are the hardest for the other sketch.
     """
     rows, schedule, own, factors = plan.rows, plan.schedule, plan.spelling, _NEIGHBOURS
-    if plan.is_histogram:
+    if not plan.vector.shares_counters:
         design = _of_sketches(design)
         rows, schedule, factors = kind_of(design.recovery).usual_rows, design.example, _SKETCHES
     sizes = {

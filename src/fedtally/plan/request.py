@@ -12,17 +12,18 @@ from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, opt
-from fedtally.plan import Clients, Plan
+from fedtally.plan import Clients, Plan, Summing
+from fedtally.plan.parts.summation import MAX_CORRUPT, Summation, unmet_by
 from fedtally.plan.privacy import Privacy, resolve_privacy
 from fedtally.plan.rules import COHORTS, PRIVACY, SIZES, check, given, unmet
-from fedtally.plan.secure_sum import MAX_CORRUPT, Summation, cohort_sizes, unmet_by
+from fedtally.plan.secure_sum import cohort_sizes
 from fedtally.plan.silos import Silos
 from fedtally.privacy.budget import checked_name
 from fedtally.privacy.config import POPULATION, NoiseBy, default_delta
 from fedtally.privacy.events import Mechanism, Relation
 from fedtally.recovery.decoders import USUAL, Recovery
 from fedtally.recovery.decoding import Decoding, recovery_of
-from fedtally.secagg.config import SecAggConfig, SecureSum, Terms
+from fedtally.secagg.config import SecureSum
 from fedtally.secagg.params import Adversary
 from fedtally.sketch import Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
@@ -182,8 +183,9 @@ class Request:
 
     def _summation(self, dropout: float) -> Summation:
         """Return how rounds are summed: as the plan says, if it does, else as is asked."""
-        agreed = None if self.plan is None else self.plan.secure_sum
-        return self._asked_sum(dropout) if agreed is None else self._planned_sum(agreed, dropout)
+        if self.plan is None or self.plan.secure_sum is None:
+            return self._asked_sum(dropout)
+        return self._planned_sum(self.plan.summing, dropout)
 
     def _asked_sum(self, dropout: float) -> Summation:
         method, most, least = self.secure_sum or SecureSum.IDEAL, self.max_cohort, None
@@ -203,20 +205,21 @@ class Request:
             None if self.validity == AUTO else self.validity,
         )
 
-    def _planned_sum(self, agreed: Terms, dropout: float) -> Summation:
+    def _planned_sum(self, agreed: Summing, dropout: float) -> Summation:
         """Return how a plan sums; refuse what is asked besides."""
-        planned, most = Adversary.SEMI_HONEST, None
-        if is_secagg := isinstance(agreed, SecAggConfig):
-            planned, most = agreed.parameters.adversary, agreed.most_clients
-        is_other = self.secure_sum not in (None, agreed.method)
+        planned, most, said = Adversary.SEMI_HONEST, None, ""
+        if (cohorts := agreed.cohorts) is not None:
+            planned, most = cohorts.parameters.adversary, cohorts.most_clients
+            said = f" ({planned})"
+        is_other = self.secure_sum not in (None, agreed.kind)
         if is_other or self.adversary not in (None, planned):
             asked = opt.secure_sum(self.secure_sum) if is_other else opt.adversary(self.adversary)
             raise InvalidInputError(
-                f"the plan is summed by {agreed.method}{f' ({planned})' * is_secagg}, got {asked}:"
-                " leave that out, or the plan"
+                f"the plan is summed by {agreed.kind}{said}, got {asked}: leave that out, or the"
+                " plan"
             )
         check(given(**{name: getattr(self, name) for name in COHORTS}), unmet(no_plan=True))
-        return Summation(agreed.method, planned, dropout, max_cohort=most)
+        return Summation(agreed.kind, planned, dropout, max_cohort=most)
 
     @property
     def _needs_no_delta(self) -> bool:
@@ -236,7 +239,9 @@ class Request:
         named = planned if self.encoding == AUTO else Encoding.parse(self.encoding)
         decoder = given(recovery=self.recovery)
         decoded = Recovery.parse(self.recovery).encoding if decoder else None
-        is_pure = self._mechanism() is Mechanism.GEOMETRIC
+        mechanism = self._mechanism()
+        noised = tuple(Encoding) if mechanism is None else mechanism.encodings
+        is_decided = len(noised) == 1
         of_sketches = given(
             rows=self.rows,
             width=self.width,
@@ -247,13 +252,13 @@ class Request:
         check(
             {**of_sketches, **given(encoding=self.encoding), **decoder},
             unmet(
-                gaussian=is_pure,
+                gaussian=is_decided,
                 sketch=Encoding.HISTOGRAM in (named, decoded),
                 histogram=named not in (None, decoded),
             ),
         )
-        if is_pure:
-            return Encoding.HISTOGRAM
+        if is_decided:
+            return noised[0]
         return Encoding.SKETCH if of_sketches else named or decoded
 
     @property
@@ -328,9 +333,9 @@ class CampaignSpec:
     Attributes:
         domain: the candidates, "input" or None, as in `Request`. The source says what
             the latter two mean.
-        plan: that exists already; then sizes, schedule, rounds and privacy are its own.
+        plan: the plan, if one is given; then sizes, schedule, rounds and privacy are its own.
         encoding: how items become counters; None: to be chosen.
-        rows: of the sketch: of the plan, or as asked; None: to be chosen.
+        rows: the rows of the sketch, by the plan or as asked; None: to be chosen.
         width: counters per row, as asked; None: to be chosen.
         max_bytes: upload per client and round, as asked; None: the usual ones.
         num_rounds: rounds that clients are drawn for, as asked; None: natural ones, those of the
@@ -339,8 +344,8 @@ class CampaignSpec:
         max_items: the most items of one client in a round.
         decoding: how the sums are to be decoded; "auto" is resolved by `recovery_of`.
         summation: how rounds are summed.
-        privacy: that is asked for; None: none, or a plan says it.
-        relation: of the privacy that is asked for, or of the plan's; None: the campaign is not
+        privacy: the privacy that is asked for; None: none, or a plan says it.
+        relation: the relation of the privacy, as asked or by the plan; None: the campaign is not
             private.
         max_rounds: the most natural rounds of one client; None: all.
         population: whose budget is charged.
@@ -381,16 +386,20 @@ class CampaignSpec:
         return 1 if self.silos is None else self.silos.most
 
     def with_people(self, largest: int) -> CampaignSpec:
-        """Return the spec for silos of at most so many people, where no number is asked for."""
+        """Return the spec for silos of at most `largest` people, where no number is asked for."""
         if self.silos is None or self.silos.people is not None:
             return self
         # a silo is a client of several people, even where none of these has more than one
         return replace(self, silos=replace(self.silos, people=max(2, largest)))
 
+    def allows(self, encoding: Encoding) -> bool:
+        """Return whether the plan may have an encoding: no other one is asked for."""
+        return self.encoding in (None, encoding)
+
     @property
     def hides_clients(self) -> bool:
         """Whether the number of clients is private; that of silos is public."""
-        return self.relation is not None and self.clients.hides_number(self.relation)
+        return self.relation is not None and self.clients.are_hidden(self.relation)
 
     @property
     def is_private(self) -> bool:
@@ -398,7 +407,7 @@ class CampaignSpec:
         return self.relation is not None
 
     def with_delta(self, num_clients: int) -> CampaignSpec:
-        """Return the spec with the default delta for so many clients, where none is asked for."""
+        """Return the spec with the default delta for `num_clients`, where none is asked for."""
         asked = self.privacy
         if asked is None or asked.delta is not None or asked.max_clients is not None:
             return self
@@ -449,10 +458,10 @@ class CampaignSpec:
         round.
 
         Args:
-            rows: of its sketch.
+            rows: the rows of its sketch.
             width: counters per row; None: what `max_bytes` buy.
             max_bytes: upload per client, where no width is given.
-            num_rounds: of the pilot; None: natural ones.
+            num_rounds: the rounds of the pilot; None: natural ones.
         """
         return replace(
             self,
@@ -475,17 +484,17 @@ class CampaignSpec:
     def recovery_of(
         self, domain_size: int, rows: int | None = None, encoding: Encoding = Encoding.SKETCH
     ) -> str:
-        """Return the decoder, for so many candidates, whose error is planned with.
+        """Return the decoder for `domain_size` candidates whose error is planned with.
 
         Args:
             domain_size: candidates.
-            rows: of the sketch; None: as many as were asked for, or enough.
+            rows: the rows of the sketch; None: as many as were asked for, or enough.
             encoding: how items become counters.
         """
         enough = rows or self.rows or USUAL.fewest_rows
-        if self.encoding is Encoding.HISTOGRAM:  # where only a histogram is asked for
-            encoding = Encoding.HISTOGRAM
-        return recovery_of(self.decoding.recovery, domain_size, enough, encoding, planned=True)
+        # the encoding that is asked for holds before one is chosen
+        asked, chosen = self.decoding.recovery, self.encoding or encoding
+        return recovery_of(asked, domain_size, enough, chosen, planned=True)
 
 
 def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:
@@ -499,13 +508,10 @@ def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:
         InvalidInputError: the plan and the input disagree on whether clients are silos, or more is
             asked than that they are.
     """
+    are_silos = plan.is_of_silos
     check(
         {"plan": plan} if asked is None else {"silo": True, **asked.beyond_column()},
-        unmet(
-            no_plan=plan.is_of_silos,
-            silo_plan=not plan.is_of_silos,
-            silo_column=plan.is_of_silos,
-        ),
+        unmet(no_plan=are_silos, silo_plan=not are_silos, silo_column=are_silos),
     )
     if asked is None:
         return None

@@ -96,8 +96,10 @@ _OR_NO_PLAN = "leave {} out, or the plan"
 _EITHER = "give one, or leave {} out"
 _PILOT = ("sizing", "pilot_share")
 _OF_OPEN = ("max_length", "normalise", "name_length", "allow_rare_names")
-_OF_SKETCHES = tuple(str(name) for name in Recovery if name.encoding is Encoding.SKETCH)
-_OF_HISTOGRAMS = tuple(str(name) for name in Recovery if name.encoding is Encoding.HISTOGRAM)
+_OF_SKETCHES, _OF_HISTOGRAMS = (
+    tuple(str(name) for name in Recovery if name.encoding is encoding)
+    for encoding in (Encoding.SKETCH, Encoding.HISTOGRAM)
+)
 # why a private run cannot stop at an item outside the domain
 OUTSIDE_TELLS = "an error for an item outside the domain would tell what a client holds"
 _MARK = f"leave it out, or mark it with {opt.not_private(True)}"

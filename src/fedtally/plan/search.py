@@ -91,7 +91,7 @@ def smallest(design: Design, frequencies: Frequencies, *, with_linf: bool = True
         with suppress(InvalidInputError):
             return _smallest_for_any(design)
     whole = encodings.meets_target(design)
-    if spec.encoding is Encoding.HISTOGRAM:
+    if not spec.allows(Encoding.SKETCH):
         if whole is None:
             raise OutOfReachError(design, frequencies)
         return whole
@@ -170,7 +170,7 @@ def for_any(design: Design, *, find_epsilon: bool = False) -> Made:
         if find_epsilon:
             design = least_epsilon(design, known)
         made = for_frequencies(design, known)
-        if made.plan.is_histogram:
+        if not made.plan.vector.shares_counters:
             return made
         worst = hardest_for(design, made.plan, careful)
         if worst.linf <= spec.tau:
@@ -226,7 +226,7 @@ def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
 
     linf = linf_of(design)
     # the noise of a histogram is that of its plan
-    while linf > tau and not design.plan().is_histogram:
+    while linf > tau and design.plan().vector.shares_counters:
         before, design = linf, wider(design, _WIDER)
         linf = linf_of(design)
         if linf > 0.999 * before or (budget is not None and design.bytes_per_client > budget):
@@ -281,7 +281,7 @@ def reaches(design: Design, frequencies: Frequencies) -> bool:
 
 def _sketch_reaches(design: Design, frequencies: Frequencies) -> bool:
     """Whether some sketch does what `reaches` asks."""
-    if design.spec.encoding is Encoding.HISTOGRAM:
+    if not design.spec.allows(Encoding.SKETCH):
         return False
     rows = design.spec.rows or kind_of(design.recovery).usual_rows
     try:
@@ -383,7 +383,7 @@ def _smallest_for_any(design: Design) -> Design:
     """
     made = for_any(design)
     plan, size = made.plan, made.design.sizing
-    if plan.is_histogram:
+    if not plan.vector.shares_counters:
         return made.design
     message = (
         f"the pilot does not tell the width for tau {design.spec.tau:g}: the hardest frequencies"
@@ -407,7 +407,7 @@ def _best_for_any(design: Design, known: Frequencies) -> Made:
         sized = best(design, known, compared=False)
         if sized.chosen in tried:  # the hardest for it are known
             break
-        if sized.plan().is_histogram:
+        if not sized.plan().vector.shares_counters:
             return _promising(sized, known)
         tried[sized.chosen] = _Tried(sized, hardest_for(design, sized.plan(), careful))
         known = tried[sized.chosen].worst.distribution
@@ -461,7 +461,7 @@ def is_made(make: Callable[[], object]) -> bool:
 
 
 def check_learns(linf: float) -> None:
-    """Refuse a plan whose frequencies may be off by so much that nothing is learnt."""
+    """Refuse a plan whose error may hide every frequency."""
     if linf >= _NOTHING:
         raise InvalidInputError(
             f"with these bytes the error of a frequency may be {linf:.2g}: nothing could be"

@@ -70,7 +70,7 @@ class Silos:
             )
 
     def expected_of(self, num_silos: int) -> int:
-        """Return how many people are expected in so many silos."""
+        """Return how many people are expected in `num_silos` silos."""
         return num_silos * self.most if self.expected is None else self.expected
 
     def beyond_column(self) -> dict[str, int]:
@@ -168,7 +168,7 @@ def error_of_number(distribution: Frequencies, noise: float, probability: float)
     most of it. It is independent of the noise in the counters: their squares add up.
 
     Args:
-        distribution: of the frequencies.
+        distribution: the known frequencies.
         noise: its standard deviation, as a share of the people.
         probability: with which the error may be exceeded.
     """

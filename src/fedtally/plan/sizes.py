@@ -92,29 +92,8 @@ def size_by_model(
     tau, p = validate.inside(tau=tau), validate.inside(p=p)
     margin, planned = validate.real(1.0, margin=margin), p * validate.real(1e-6, 1.0, risk=risk)
     searched = predictor.searched_rows(rows)
-    uncertainty = distribution.uncertainty(tau)
-    if uncertainty > TOO_UNCERTAIN:
-        size = minimax(
-            tau,
-            num_clients=predictor.num_clients,
-            domain_size=distribution.domain_size,
-            p=p,
-            rows=searched[0] if len(searched) == 1 else None,
-        )
-        said = (
-            "its sketch is too small"
-            if math.isinf(uncertainty)
-            else f"it is known to {uncertainty:.0%} at best"
-        )
-        if _noise_exceeds(predictor, tau, size.rows, distribution.domain_size) > p:
-            raise UnreachableError(
-                f"tau {tau:g} is below what noise alone leaves, whatever the width"
-            )
-        message = (
-            f"the pilot does not tell the width for tau {tau:g} ({said}): the worst case is"
-            " assumed; take more clients"
-        )
-        return replace(size, message=message)
+    if distribution.uncertainty(tau) > TOO_UNCERTAIN:
+        return _worst_case(distribution, tau, predictor, p, searched)
 
     def fails(rows: int, width: int) -> bool:
         return any(one > planned for one in predictor.failures(distribution, tau, rows, width))
@@ -134,6 +113,43 @@ def size_by_model(
             width += max(1, width // 50)
     linf = predictor.linf(distribution, planned, found[0], width) if with_linf else None
     return Size("model", found[0], width, linf, _guessed(distribution, tau, predictor))
+
+
+def _worst_case(
+    distribution: Frequencies, tau: float, predictor: Predictor, p: float, searched: Sequence[int]
+) -> Size:
+    """Return the paper's size for the worst frequencies, where a pilot does not tell the width.
+
+    Args:
+        distribution: the known frequencies.
+        tau: the largest error that is asked for.
+        predictor: the predictor of errors.
+        p: the probability with which the largest error may exceed tau.
+        searched: the rows to search.
+
+    Raises:
+        UnreachableError: noise alone exceeds tau.
+    """
+    uncertainty = distribution.uncertainty(tau)
+    size = minimax(
+        tau,
+        num_clients=predictor.num_clients,
+        domain_size=distribution.domain_size,
+        p=p,
+        rows=searched[0] if len(searched) == 1 else None,
+    )
+    if _noise_exceeds(predictor, tau, size.rows, distribution.domain_size) > p:
+        raise UnreachableError(f"tau {tau:g} is below what noise alone leaves, whatever the width")
+    why = (
+        "its sketch is too small"
+        if math.isinf(uncertainty)
+        else f"it is known to {uncertainty:.0%} at best"
+    )
+    message = (
+        f"the pilot does not tell the width for tau {tau:g} ({why}): the worst case is assumed;"
+        " take more clients"
+    )
+    return replace(size, message=message)
 
 
 def _tried(

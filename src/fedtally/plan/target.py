@@ -21,7 +21,7 @@ class Target:
         linf: the largest error of any candidate's frequency, above 0, below 1.
         failure_probability: the probability with which it may be exceeded, above 0, below 1.
         recovery: the name of the decoder of the sums.
-        frequencies: those that the target was planned for, in 1 to 200 printable ASCII characters:
+        frequencies: the frequencies of the target, in 1 to 200 printable ASCII characters:
             "any" if it holds whatever they are, or what they are assumed to be like, such as
             "zipf:a=1.1". None: the plan does not say.
 

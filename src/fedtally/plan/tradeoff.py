@@ -121,7 +121,7 @@ def _sketches(plan: Plan) -> list[int]:
 
 
 def _of_bytes(proposal: Proposal, epsilon: float | None, max_bytes: int) -> Proposal:
-    """Return the plan with the smallest error for so many bytes and an epsilon."""
+    """Return the plan with the smallest error for `max_bytes` and an epsilon."""
     design, plan = proposal.design, proposal.plan
     asked = replace(private_at(design.spec, epsilon), tau=None, max_bytes=max_bytes)
     spec = replace(asked, encoding=plan.encoding, rows=plan.rows, schedule=plan.schedule)

@@ -47,12 +47,12 @@ class Trials:
     """Campaigns of one size; `of` returns those that were run already.
 
     Args:
-        distribution: of the frequencies.
-        num_clients: of all rounds together.
+        distribution: the known frequencies.
+        num_clients: the clients of all rounds together.
         recovery: the name of a decoder.
         noise: standard deviation in each counter of the sum over all rounds, in counts.
-        rows: of the sketch.
-        width: of the sketch.
+        rows: the rows of the sketch.
+        width: the width of the sketch.
     """
 
     distribution: Frequencies
@@ -76,7 +76,7 @@ class Trials:
         return Trials(distribution, num_clients, recovery, noise, rows, width)
 
     def errors(self, repeats: int) -> F64:
-        """Return the largest errors of so many campaigns, frequencies: float64 [repeats].
+        """Return the largest errors of `repeats` campaigns, frequencies: float64 [repeats].
 
         >>> distribution = Frequencies.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
         >>> bool((Trials.of(distribution, 1000, "joint", 0.0, 7, 8).errors(20) < 0.01).all())
@@ -127,11 +127,11 @@ class Trials:
         return False
 
     def failure(self, tau: float, repeats: int) -> float:
-        """Return the share of so many campaigns that has an error above tau."""
+        """Return the share of `repeats` campaigns that has an error above tau."""
         return float((self.errors(repeats) > tau * (1 + 1e-9)).mean())
 
     def linf(self, probability: float, repeats: int, tau: float | None = None) -> float:
-        """Return the largest error but for those of that share of so many campaigns.
+        """Return the largest error that all but a share of `repeats` campaigns keep.
 
         Args:
             probability: the share.

@@ -35,7 +35,7 @@ The parts: `bounds` (what all bounds share), `gaussian` (curves that are known e
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
 from functools import cache, lru_cache
@@ -251,7 +251,8 @@ class Composition:
         pure: the sum of their epsilons without a delta; infinity where one of them needs a delta.
         alone: the only event, or None if there are several: a single event was not chosen in view
             of anything, so that it costs what it costs alone.
-        order: of the Renyi divergences, fixed before the first campaign; None: Gaussians alone.
+        order: the order of the Renyi divergences, fixed before the first campaign; None: Gaussians
+            alone.
         divergence: the sum of these divergences; infinity where there is none.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
@@ -279,7 +280,7 @@ class Composition:
         """Return the composition of one or more campaigns.
 
         Args:
-            events: of the campaigns, in their order.
+            events: the events of the campaigns, in their order.
             delta: for all of them.
             granted: the epsilon that was granted when the first of them began, which fixes the
                 order of the Renyi divergences (`filter_order`); None: compose Gaussians alone.
@@ -361,7 +362,7 @@ class Composition:
         return Guarantee(found, self.delta, method, self.relation, self.trust)
 
     def _adaptive(self, left: float) -> tuple[float, Method]:
-        """Return the smaller bound, which together take so much of delta."""
+        """Return the smaller bound; the two together take `left` of delta."""
         gaussians = gaussian_curve(math.sqrt(self.square), Method.GAUSSIANS)
         if self.order is None:
             return gaussians.epsilon(left), Method.GAUSSIANS
@@ -463,7 +464,7 @@ def filter_order(event: Event, granted: float, delta: float) -> float | None:
     Args:
         event: the first campaign.
         granted: the epsilon that was granted.
-        delta: of the grant.
+        delta: the delta of the grant.
 
     >>> little = Event("skellam", 1, "zero-out", variance=2.0, honest_survivors=90)
     >>> much = Event("skellam", 1, "zero-out", variance=80.0, honest_survivors=90)
@@ -664,19 +665,30 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
             checked_events([*others, replace(event, variance=variance)]), delta
         ).epsilon
 
-    def suffices(variance: float) -> bool:
-        return found(variance) <= target
-
     guess = min(max(_guess(event, target, delta), 1e-8), 1e16)
     low, high = 0.9 * guess, 1.1 * guess
-    while not suffices(high):
+    while found(high) > target:
         low, high = high, 2 * high
         if high > 1e18:
             raise InvalidInputError(
                 f"no noise reaches epsilon {target:g} at delta {delta:g}; raise either"
             )
-    while low > 1e-8 and suffices(low):
+    while low > 1e-8 and found(low) <= target:
         low, high = low / 2, low
+    return _least_between(found, target, low, high)
+
+
+def _least_between(
+    found: Callable[[float], float], target: float, low: float, high: float
+) -> float:
+    """Return a variance, close to the least, whose epsilon is at most a target.
+
+    Args:
+        found: returns the epsilon at a variance.
+        target: the epsilon.
+        low: a variance whose epsilon is above the target, or a very small one.
+        high: a larger variance, whose epsilon is not.
+    """
     steps = 0
     # `high` suffices throughout, so that the variance that is returned does
     while high > low * (1 + 1e-6):
@@ -688,7 +700,7 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
             share = math.log(found(low) / target) / math.log(found(low) / found(high))
             meets = low * (high / low) ** share * (1 + (3e-7 if steps % 3 == 1 else -3e-7))
             middle = meets if low < meets < high else middle
-        low, high = (low, middle) if suffices(middle) else (middle, high)
+        low, high = (low, middle) if found(middle) <= target else (middle, high)
     return high
 
 

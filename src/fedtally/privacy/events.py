@@ -172,8 +172,8 @@ class Event:
         relation: the neighbouring relation, or its name. `add-remove` goes with central trust, and
             with Skellam noise of silos, each of which adds the number of its people as one more
             counter.
-        variance: of the noise in one counter of one release. None: `calibrate` has still to find
-            it.
+        variance: the variance of the noise in one counter of one release. None: `calibrate` has
+            still to find it.
         max_items: the most distinct items of one client in one round.
         clip_norm: the largest Euclidean norm of one client's sketch in one round, which the client
             enforces. None: there is no such bound, and all items may share their cells.
@@ -221,47 +221,53 @@ class Event:
     encoding: Encoding = Encoding.SKETCH
 
     def __post_init__(self) -> None:
-        def keep(**checked: Any) -> None:
-            for name, value in checked.items():
-                object.__setattr__(self, name, value)
-
-        keep(mechanism=Mechanism.parse(self.mechanism), relation=Relation.parse(self.relation))
-        keep(rows=validate.integer(1, 1024, rows=self.rows))
-        keep(max_items=validate.integer(1, 2**20, max_items=self.max_items))
-        keep(
-            participations=validate.integer(
-                1, MAX_PARTICIPATIONS, participations=self.participations
-            )
+        self._keep(
+            mechanism=Mechanism.parse(self.mechanism), relation=Relation.parse(self.relation)
         )
-        keep(per_release=validate.integer(1, self.participations, per_release=self.per_release))
-        keep(
-            silos_per_person=validate.integer(
-                1, MAX_PARTICIPATIONS, silos_per_person=self.silos_per_person
-            )
-        )
-        # what one person adds to a release, counted exactly, must stay exact in doubles
-        validate.integer(
-            1,
-            MAX_PARTICIPATIONS,
-            **{"participations times silos_per_person": self.contributions},
-        )
-        keep(total_variation=validate.real(0.0, 1.0, total_variation=self.total_variation))
-        for name, most in (("variance", 1e18), ("clip_norm", 1e9)):
-            if getattr(self, name) is not None:
-                keep(**{name: validate.real(1e-9, most, **{name: getattr(self, name)})})
-        if self.mechanism is Mechanism.SKELLAM:
-            keep(honest_survivors=validate.integer(1, honest_survivors=self.honest_survivors))
-        elif self.honest_survivors is not None:
-            raise InvalidInputError(
-                f"honest_survivors belongs to skellam: {self.mechanism} noise is drawn at once"
-            )
-        keep(trust=self._checked_trust(), encoding=Encoding.parse(self.encoding))
+        self._check_numbers()
+        self._keep(trust=self._checked_trust(), encoding=Encoding.parse(self.encoding))
         if self.encoding is Encoding.HISTOGRAM:
             self._check_histogram()
         if self.mechanism.is_pure:
             self._check_pure()
         if self.collisions is not None:
-            keep(collisions=self._checked_collisions(self.collisions))
+            self._keep(collisions=self._checked_collisions(self.collisions))
+
+    def _keep(self, **checked: Any) -> None:
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    def _check_numbers(self) -> None:
+        """Take numbers as plain ones, within their bounds."""
+        for name, most in (
+            ("rows", 1024),
+            ("max_items", 2**20),
+            ("participations", MAX_PARTICIPATIONS),
+        ):
+            self._keep(**{name: validate.integer(1, most, **{name: getattr(self, name)})})
+        for name, most in (
+            ("per_release", self.participations),
+            ("silos_per_person", MAX_PARTICIPATIONS),
+        ):
+            self._keep(**{name: validate.integer(1, most, **{name: getattr(self, name)})})
+        # what one person adds to a release, counted exactly, must stay exact in doubles
+        product = {"participations times silos_per_person": self.contributions}
+        validate.integer(1, MAX_PARTICIPATIONS, **product)
+        self._keep(total_variation=validate.real(0.0, 1.0, total_variation=self.total_variation))
+        for name, bound in (("variance", 1e18), ("clip_norm", 1e9)):
+            if getattr(self, name) is not None:
+                self._keep(**{name: validate.real(1e-9, bound, **{name: getattr(self, name)})})
+        self._check_survivors()
+
+    def _check_survivors(self) -> None:
+        """Refuse a number of honest clients unless they add the noise, and none if they do."""
+        if self.mechanism is Mechanism.SKELLAM:
+            honest = validate.integer(1, honest_survivors=self.honest_survivors)
+            self._keep(honest_survivors=honest)
+        elif self.honest_survivors is not None:
+            raise InvalidInputError(
+                f"honest_survivors belongs to skellam: {self.mechanism} noise is drawn at once"
+            )
 
     def _check_histogram(self) -> None:
         if self.rows != 1:

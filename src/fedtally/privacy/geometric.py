@@ -88,7 +88,7 @@ class Geometric:
     """Two-sided geometric noise of a variance.
 
     Attributes:
-        variance: of the noise.
+        variance: the variance of the noise.
 
     >>> Geometric(8.0).draw(Secret(bytes(32)), 8).shape
     (8,)
@@ -170,7 +170,7 @@ class _Bits:
 
 
 def _attempts(bits: _Bits, rate: Fraction, number: int) -> I64:
-    """Return the draws of those of so many attempts that succeed.
+    """Return the draws of the attempts that succeed, of `number` attempts.
 
     Algorithm 2 of Canonne, Kamath and Steinke (2020) for the scale t / s = 1 / rate: u + t v has a
     probability in proportion to e^(-(u + t v) / t), and so its quotient by s one to e^(-rate k).

@@ -228,7 +228,7 @@ class JointGuarantee(NamedTuple):
     """The cost of several campaigns for a client that is in all of them.
 
     Attributes:
-        guarantee: of all their releases together, even if each plan was chosen in view of earlier
+        guarantee: the cost of all their releases, even if each plan was chosen in view of earlier
             answers. None: nothing is guaranteed.
         not_private: whether one of them is marked so, which guarantees nothing.
         why: the reason why nothing is guaranteed, or "".

@@ -231,10 +231,10 @@ class _Tilt(NamedTuple):
     """A sum of losses whose probabilities are multiplied with e^(order place), and scaled to 1.
 
     Attributes:
-        order: of one step.
+        order: the order of one step.
         log_sum: the logarithm of the sum of the probabilities before they are scaled.
         mean: the mean place: in steps above the largest sum, and so at most 0.
-        variance: of the place.
+        variance: the variance of the place.
     """
 
     order: float

@@ -220,7 +220,7 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
 
 
 def _step(losses: Sequence[tuple[_Loss, int]]) -> float:
-    """Return the step of the grid for so many of each loss.
+    """Return the step of the grid for losses, each with its number.
 
     Connecting the dots splits a loss that lies at a fraction f of a step h between the ends of that
     step, which adds a variance of about f (1 - f) h^2. Where losses are close to each other, 100
@@ -297,23 +297,43 @@ def _atoms(pair: _Integer, loss: F64, mass: F64) -> tuple[F64, F64] | None:
 @lru_cache(maxsize=4)
 def _distribution(mechanism: Mechanism, variance: float) -> F64:
     """Return the probabilities of the integers around 0, symmetric, until they vanish."""
-    if mechanism is Mechanism.GEOMETRIC:
-        rate = float(rate_of(variance))
-        half = np.exp(-rate * np.arange(math.floor(-math.log(_VANISHING) / rate)))
-        half *= math.tanh(rate / 2)
-        return np.concatenate([half[:0:-1], half])
-    stddev = math.sqrt(variance)
+    half = _HALVES[mechanism](variance)
+    return np.concatenate([half[:0:-1], half])
+
+
+def _geometric_half(variance: float) -> F64:
+    """Return the probabilities of 0, 1, ... until they vanish."""
+    rate = float(rate_of(variance))
+    half: F64 = np.exp(-rate * np.arange(math.floor(-math.log(_VANISHING) / rate)))
+    return half * math.tanh(rate / 2)
+
+
+def _gaussian_half(variance: float) -> F64:
+    """Return the probabilities of 0, 1, ... of a rounded Gaussian."""
+    stddev, k = math.sqrt(variance), _outcomes(variance)
+    at = library.special()
+    return _cut(at.ndtr((0.5 - k) / stddev) - at.ndtr((-0.5 - k) / stddev))
+
+
+def _skellam_half(variance: float) -> F64:
+    """Return the probabilities of 0, 1, ... of a Skellam distribution."""
+    return _cut(library.special().ive(_outcomes(variance), variance))
+
+
+def _outcomes(variance: float) -> F64:
     # A Gaussian falls below 1e-290 within 37 standard deviations. Skellam tails of small variances
     # are heavier; 250 more integers hold them.
-    k = np.arange(math.ceil(38 * stddev) + 250, dtype=np.float64)
-    gaussian = mechanism is Mechanism.ROUNDED_GAUSSIAN
-    at = library.special()
-    half = np.asarray(
-        at.ndtr((0.5 - k) / stddev) - at.ndtr((-0.5 - k) / stddev)
-        if gaussian
-        else at.ive(k, variance),
-        np.float64,
-    )
-    # cut before probabilities lose digits: quotients of such would be no losses
-    half = half[: int(np.argmin(np.append(half[1:], 0.0) > _VANISHING)) + 1]
-    return np.concatenate([half[:0:-1], half])
+    return np.arange(math.ceil(38 * math.sqrt(variance)) + 250, dtype=np.float64)
+
+
+def _cut(probabilities: Any) -> F64:
+    """Return probabilities, cut before they lose digits: quotients of such would be no losses."""
+    half = np.asarray(probabilities, np.float64)
+    return half[: int(np.argmin(np.append(half[1:], 0.0) > _VANISHING)) + 1]
+
+
+_HALVES: dict[Mechanism, Callable[[float], F64]] = {
+    Mechanism.ROUNDED_GAUSSIAN: _gaussian_half,
+    Mechanism.SKELLAM: _skellam_half,
+    Mechanism.GEOMETRIC: _geometric_half,
+}

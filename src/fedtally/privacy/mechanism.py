@@ -44,7 +44,7 @@ class Noise:
 
     Attributes:
         name: "rounded Gaussian" or "Skellam".
-        variance: of the Gaussian before rounding, or of the Skellam distribution.
+        variance: the variance of the Gaussian before rounding, or of the Skellam distribution.
         masses: 2^128 times the probability of each of -largest .. largest.
     """
 

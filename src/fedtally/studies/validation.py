@@ -303,20 +303,13 @@ class TrialResult:
         plan = self.trial.plan
         if plan.target is None or self.distribution is None:
             return None
-        asked = (self.distribution, plan.target.linf, plan.rows, plan.width)
-        if plan.is_open:  # a campaign that is tried would look at all hashes, a hundred times
-            return self._predictor.modelled_failure(*asked)
-        return self._predictor.failure(*asked)
+        return self._predictor.failure(self.distribution, plan.target.linf, plan.rows, plan.width)
 
     def predicted(self, probability: float) -> float | None:
         """Return the predicted largest error that is exceeded with a probability."""
         if self.distribution is None:
             return None
         plan = self.trial.plan
-        if plan.is_open:
-            return self._predictor.modelled_linf(
-                self.distribution, probability, plan.rows, plan.width
-            )
         return self._predictor.linf(self.distribution, probability, plan.rows, plan.width)
 
     def curve(
@@ -336,7 +329,7 @@ class TrialResult:
         widths = sorted(
             {min(max(2, round(plan.width * factor)), MAX_WIDTH) for factor in factors.tolist()}
         )
-        if self.distribution is None or plan.is_histogram:  # which has but one width
+        if self.distribution is None or not plan.vector.shares_counters:  # it has one width
             return []
         predictor = replace(self._predictor, repeats=_FEW)
         return [
@@ -403,7 +396,7 @@ def run(
         )
     seed = campaign_seed(trial.seed)
     is_private = plan.privacy is not None
-    if domain is None and plan.is_histogram and source.synthetic_size is None:
+    if domain is None and not plan.vector.shares_counters and source.synthetic_size is None:
         # a table has no candidates with places of their own; a plan may hold those of its domain
         with suppress(InvalidInputError):
             domain = load_domain(plan.domain, {})
@@ -464,7 +457,9 @@ def _tried(
     people = _joined(tally.finish(individuals=plan.max_items > 1))
     candidates = encoder.domain()
     _check(plan, trial.decoder, candidates, people)
-    if plan.is_histogram:  # as many candidates, by rank: its error does not depend on which
+    if (
+        not plan.vector.shares_counters
+    ):  # as many candidates, by rank: its error does not depend on which
         plan = replace(plan, domain=candidates.describe())
     rng, random = (
         np.random.default_rng(int.from_bytes(seed, "little")),
@@ -588,7 +583,7 @@ def _fits(plan: Plan, rounds: Sequence[RoundTally]) -> bool:
     honest = 0
     if privacy is not None and plan.secure_sum is None:
         honest = privacy.event.honest_survivors or 0
-    is_hidden = privacy is not None and privacy.event.relation.hides_number
+    is_hidden = plan.clients.are_hidden(None if privacy is None else privacy.event.relation)
     return (max(sizes) <= plan.max_round_clients or is_hidden) and min(
         size for size in sizes if size
     ) >= honest

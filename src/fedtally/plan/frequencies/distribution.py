@@ -1,6 +1,6 @@
 """The frequencies that a plan is made for: known, assumed, or read of a pilot.
 
-`fedtally.recovery.error_model` takes frequencies in groups: so many items of one frequency each.
+`fedtally.recovery.error_model` takes frequencies in groups of items of one frequency.
 How a pilot is read is in `fedtally.plan.frequencies.pilot`, with its theory in docs/pilot.md.
 """
 
@@ -38,7 +38,7 @@ class Frequencies:
         numbers: float64 [k], how many items have each.
         domain_size: how many candidates there are.
         fit: how a pilot was read; None where frequencies were known.
-        heterogeneity: of the rounds, at least 1.
+        heterogeneity: the heterogeneity of the rounds, at least 1.
         max_items: the most items of one client: a bound on the sum of frequencies.
         is_hardest: whether these are the hardest frequencies, in place of any others.
     """
@@ -146,7 +146,8 @@ class Frequencies:
         Args:
             sketches: landed sums of the pilot's rounds, all of one spec.
             domain: the candidate items.
-            noise_variance: of the noise in each counter of each round's sum, in squared counts.
+            noise_variance: the variance of the noise in each counter of each round's sum, in
+                squared counts.
             largest_unseen: bound on the frequencies of the tail, above 0, beside that which items
                 would stand out at. With tau the distribution has the hardness of `hardest`: for the
                 median that covers tails of any shape.

@@ -36,6 +36,7 @@ from fedtally.recovery.error_model import heterogeneity_of_batches
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
 HEAVY = 4.0  # an item stands out if its frequency exceeds this many of its standard errors
 _KNOWN = 0.5  # the most relative standard error with which a sum of fourth powers is used
 _COMPARED = 100  # at most so many of the largest fitted items are compared between rounds
@@ -435,10 +436,10 @@ def _fourth_powers(
 
     Args:
         residual: the residual of the one batch.
-        share: as in `_Heads`.
+        share: the same as in `_Heads`.
         width: the width of the sketch.
         clients: n, the number of clients.
-        light: as in `_Heads`.
+        light: the same as in `_Heads`.
         squared_error: `light_error` of `_Heads`.
     """
     cells = residual.reshape(-1) * clients
@@ -499,6 +500,41 @@ def _effective(sketches: Sequence[CountSketch]) -> float:
     return float(sizes.sum()) ** 2 / float(sizes @ sizes)
 
 
+def _by_round(fit: JointFit, rounds: Sequence[CountSketch], items: I64) -> tuple[F64, F64]:
+    """Return the frequency of each item in each round, by least squares, and its squared error.
+
+    Args:
+        fit: the fit of all rounds together.
+        rounds: the sketches, one for each round.
+        items: the places of the items among the fitted ones.
+
+    Returns:
+        float64 [items, rounds], twice; 0 in a round without clients.
+    """
+    landed = fit.landed
+    cells, signs = landed.places(fit.support.ids[items])
+    batches = len(landed.clients)
+    z, error = np.zeros((2, len(items), len(rounds)))
+    for m, sketch in enumerate(rounds):
+        if not sketch.num_clients:
+            continue
+        batch = (
+            m
+            if landed.fresh
+            else landed.spec.schedule.batch_of(sketch.round, landed.spec.num_rounds)
+        )
+        design = np.zeros((len(items), landed.cells))
+        at = cells[..., batch if landed.fresh else 0] // batches
+        np.put_along_axis(design, at, signs[..., batch].astype(np.float64), axis=1)
+        # Two items may share all their cells, so the matrix may have no inverse.
+        inverse = np.linalg.pinv(design @ design.T, hermitian=True)
+        counters = sketch.counters.reshape(-1) / sketch.num_clients
+        z[:, m] = inverse @ (design @ counters)
+        left = counters - z[:, m] @ design
+        error[:, m] = np.diagonal(inverse) * float(left @ left) / (landed.cells - len(items))
+    return z, error
+
+
 def _heterogeneity(fit: JointFit, sketches: Sequence[CountSketch]) -> tuple[float, float]:
     """Return the heterogeneity of the largest fitted items, and its standard error.
 
@@ -512,28 +548,8 @@ def _heterogeneity(fit: JointFit, sketches: Sequence[CountSketch]) -> tuple[floa
     largest = np.argsort(-fit.fitted)[: min(_COMPARED, landed.cells // 8)]
     if most < 1.5 or not len(largest):
         return 1.0, math.inf
-    cells, signs = landed.places(fit.support.ids[largest])
-    batches = len(landed.clients)
     weights = np.array([sketch.num_clients for sketch in rounds]) / landed.num_clients
-    # By item and round: the frequency in the round, by least squares, and its squared error.
-    z, error = np.zeros((2, len(largest), len(rounds)))
-    for m, sketch in enumerate(rounds):
-        if not sketch.num_clients:
-            continue
-        batch = (
-            m
-            if landed.fresh
-            else landed.spec.schedule.batch_of(sketch.round, landed.spec.num_rounds)
-        )
-        design = np.zeros((len(largest), landed.cells))
-        at = cells[..., batch if landed.fresh else 0] // batches
-        np.put_along_axis(design, at, signs[..., batch].astype(np.float64), axis=1)
-        # Two items may share all their cells, so the matrix may have no inverse.
-        inverse = np.linalg.pinv(design @ design.T, hermitian=True)
-        counters = sketch.counters.reshape(-1) / sketch.num_clients
-        z[:, m] = inverse @ (design @ counters)
-        left = counters - z[:, m] @ design
-        error[:, m] = np.diagonal(inverse) * float(left @ left) / (landed.cells - len(largest))
+    z, error = _by_round(fit, rounds, largest)
     mean = z @ weights
     z, error, mean = z[mean > 0], error[mean > 0], mean[mean > 0]
     # The noise of the cells and of sampling. The next two lines subtract the part that this noise

@@ -58,7 +58,7 @@ def ranks_between(first: int, last: int) -> tuple[F64, F64]:
 
 
 def capped(shape: F64, numbers: F64, mass: float, most: float) -> F64:
-    """Return a falling shape, so many of each, with this mass, and none above `most`."""
+    """Return a falling shape, `numbers` of each, with this mass, and none above `most`."""
     low, high = math.log(mass / float(numbers @ shape)), math.log(most / float(shape[-1]))
     if float(numbers @ np.minimum(math.exp(low) * shape, most)) < mass * (1 - 1e-9):
         for _ in range(60):  # what the bound cuts off goes to the others

@@ -42,7 +42,7 @@ class Seen(NamedTuple):
         errors: float64 [k], their standard deviations.
         error: standard deviation of an item's value, fitted or not.
         least: the value from which items are clearly fitted.
-        most: that from which they stand out, above `least` or not.
+        most: the frequency from which they stand out, above `least` or not.
         mass: sum of the expected counts of items that do not stand out.
         squares: sum of the squared counts that each batch holds of the others, those below `least`.
         squares_error: its standard error.

@@ -56,6 +56,14 @@ class Candidates:
         """
         return int(self.description.get("first", 0)) % 2**64
 
+    @property
+    def can_be_tried(self) -> bool:
+        """Whether campaigns may be simulated to predict errors.
+
+        Of an open domain each of them would look at all hashes.
+        """
+        return self.kind == "listed"
+
     def check_spelling(self, spelling: Spelling | None) -> None:
         """Refuse an open domain without a spelling, and the other way round.
 

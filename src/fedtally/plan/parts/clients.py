@@ -66,7 +66,15 @@ class Clients:
         """Return the most that one client adds to an entry of its vector, without noise."""
         return self.people * encoding.most_of_counter(self.max_items)
 
-    def hides_number(self, relation: Relation | None) -> bool:
+    def rows_of_table(self, people: float) -> float:
+        """Return the rows of the table that one client reads; a person reads none.
+
+        Args:
+            people: the people of a silo.
+        """
+        return 0.0 if self.kind == "persons" else people * self.max_items
+
+    def are_hidden(self, relation: Relation | None) -> bool:
         """Whether nobody may know how many clients there are; the number of silos is public.
 
         Args:

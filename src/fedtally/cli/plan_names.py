@@ -1,0 +1,89 @@
+"""The names that a plan is predicted to read, in words, where nobody has the list."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedtally.plan import Plan
+    from fedtally.plan.names import Names
+
+Row = tuple[str, str]
+
+
+def fields(names: Names, one_release: tuple[int, Names] | None) -> dict[str, Any]:
+    """Return what is predicted of names, for JSON.
+
+    Args:
+        names: the names that are predicted to be read.
+        one_release: the bytes of a client and the names where one release of noise had the same
+            sketches; None where the plan has but one.
+    """
+    one = one_release
+    alone = None if one is None else {"bytes_per_client": one[0], **one[1].to_dict()}
+    return names.to_dict() | {"one_release": alone}
+
+
+def rows(
+    names: Names, plan: Plan, one_release: tuple[int, Names] | None, decoding_seconds: float
+) -> list[Row]:
+    """Return the rows on the names that are read.
+
+    Args:
+        names: the names that are predicted to be read.
+        plan: the plan.
+        one_release: the same as for `fields`.
+        decoding_seconds: the CPU seconds from the sums to counts of hashes.
+    """
+    from fedtally.answer import amounts
+
+    whom = plan.clients.counted[1]
+
+    def holders(frequency: float) -> str:
+        number = math.ceil(frequency * names.clients)
+        return "no number of clients" if math.isinf(frequency) else f"about {number:,} {whom}"
+
+    above = f"{100 * names.threshold:.3g} %"
+    seconds = amounts.seconds(decoding_seconds + names.seconds)
+    return [
+        ("Names", _read(names, holders)),
+        *_lengths(names, lambda theta: holders(theta).removesuffix(f" {whom}")),
+        ("", f"strings held by {holders(names.theta_find)} or more stand out, named or not"),
+        ("", f"expected: {names.named:.0%} of the strings above {above} are named"),
+        *_alone(len(plan.releases), one_release),
+        ("", f"the server decodes hashes and names in about {seconds} of CPU"),
+    ]
+
+
+def _read(names: Names, holders: Callable[[float], str]) -> str:
+    """Return which names can be read."""
+    from fedtally.answer import amounts
+
+    length = amounts.counted(names.length, "byte")
+    if math.isinf(names.theta_name):
+        return f"names of {length} cannot be read, whoever holds them"
+    return (
+        f"names held by {holders(names.theta_name)} or more can be read, and by the server, too, if"
+        f" they have at most {length}"
+    )
+
+
+def _lengths(names: Names, number: Callable[[float], str]) -> list[Row]:
+    """Return the row on names of other lengths, if any can be read."""
+    readable = [(size, theta) for size, theta in names.by_length if not math.isinf(theta)]
+    lengths = ", ".join(f"{size} from {number(theta)}" for size, theta in readable)
+    return [("", f"of other lengths, in bytes: {lengths}")] if lengths else []
+
+
+def _alone(releases: int, one_release: tuple[int, Names] | None) -> list[Row]:
+    """Return the row on one release of noise, where the plan has several."""
+    from fedtally.answer import amounts
+
+    if one_release is None:
+        return []
+    several, cost = amounts.counted(releases, "release"), amounts.size(one_release[0])
+    share = f"{one_release[1].named:.0%}"
+    text = f"so with {several}; one release would name {share}, for {cost} of a client"
+    return [("", text)]

@@ -1,0 +1,67 @@
+"""A plan of silos, in words: which numbers of them fit, and what a sum shows of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedtally.plan import Plan
+
+_DROPOUTS = (0.0, 0.1, 0.2)  # for which it is said how many silos fit
+
+
+def fields(plan: Plan, expected: int) -> dict[str, Any]:
+    """Return what a proposal says of silos, for JSON.
+
+    Args:
+        plan: the plan, whose clients are silos.
+        expected: the people expected in all silos.
+    """
+    from fedtally.plan.silos import fitting_numbers, size_shown
+
+    fitting, cohorts = None, plan.summing.cohorts
+    if cohorts is not None:
+        adversary = cohorts.parameters.adversary
+        fitting = [
+            {"max_dropout": share, "silos": [*fitting_numbers(share, adversary)]}
+            for share in _DROPOUTS
+        ]
+    return {
+        "people": plan.people,
+        "expected_people": expected,
+        "fitting": fitting,
+        "size_shown": size_shown(plan),
+        "size_shown_by_two": size_shown(plan, sums=2),
+    }
+
+
+def rows(plan: Plan, expected: int) -> list[tuple[str, str]]:
+    """Return the rows on silos; the arguments are those of `fields`."""
+    from fedtally.answer import amounts
+    from fedtally.plan.silos import in_ranges
+
+    fitting = [
+        f"{in_ranges(each['silos'])} with up to {100 * each['max_dropout']:g} % dropouts"
+        for each in fields(plan, expected)["fitting"] or []
+    ]
+    rounds = amounts.counted(plan.num_rounds, "round")
+    sizes = f"{plan.num_clients:,} in {rounds}, of at most {plan.people:,} people each"
+    fits = f"numbers of silos in a sum that fit, up to 12: {'; '.join(fitting)}"
+    learns = f"who reads the result, as silos may, learns a silo's size {size_learnt(plan)}"
+    return [
+        ("Silos", f"{sizes}; {expected:,} people are expected"),
+        *([("", fits)] if fitting else []),
+        ("", learns),
+    ]
+
+
+def size_learnt(plan: Plan) -> str:
+    """Return how well a reader who knows all other silos learns the size of one, in words."""
+    from fedtally.plan.silos import size_shown
+
+    if plan.privacy is None:
+        return "exactly, if it knows all others"
+    return (
+        f"to ± {size_shown(plan):,.0f} people, if it knows all others, and to ±"
+        f" {size_shown(plan, sums=2):,.0f} of two such sums, in 95 of 100 campaigns"
+    )

@@ -1,0 +1,132 @@
+"""The tables of a plan: what each stage costs, and what other sizes cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from fedtally.plan.bill import Bill
+
+
+def stages(bill: Bill, unit: str) -> RenderableType:
+    """Return the table of the stages of a protocol.
+
+    Args:
+        bill: what the plan costs.
+        unit: the noun for one client.
+    """
+    from fedtally.answer import amounts, tables
+
+    figures: list[tuple[str, Sequence[float]]] = [
+        (
+            stage.stage,
+            (
+                stage.upload_bytes,
+                stage.download_bytes,
+                stage.client_seconds,
+                stage.received_bytes,
+                stage.sent_bytes,
+                stage.server_seconds,
+            ),
+        )
+        for stage in bill.stages
+    ]
+    figures.append(("decoding", (0, 0, 0, 0, 0, bill.decoding_seconds)))
+    totals = [sum(column) for column in zip(*(line for _, line in figures), strict=True)]
+    figures.append(("together", totals))
+    columns = (  # with the order in which they go where there is no room for all
+        (f"a {unit}", "sends", _bytes, 0),
+        (f"a {unit}", "gets", _bytes, 3),
+        (f"a {unit}", "CPU", amounts.seconds, 2),
+        ("the server", "gets", _bytes, 0),
+        ("the server", "sends", _bytes, 1),
+        ("the server", "CPU", amounts.seconds, 0),
+    )
+    return tables.FittedTable(
+        heading="stage",
+        names=[tables.printable(name) for name, _ in figures],
+        after=[
+            tables.Column(name, [shown(line[place]) for _, line in figures], rank, True, group)
+            for place, (group, name, shown, rank) in enumerate(columns)
+        ],
+        noun="stages",
+        styles=[*("" for _ in figures[1:]), "bold"],
+    )
+
+
+class Size(NamedTuple):
+    """A row of the table of sizes, as text.
+
+    Attributes:
+        name: rows and width, or what else it is.
+        upload: the bytes that a client sends.
+        client: the CPU of a client.
+        received: the bytes that the servers receive.
+        server: the CPU of the servers.
+        error: the largest error in points.
+    """
+
+    name: str
+    upload: str
+    client: str = ""
+    received: str = ""
+    server: str = ""
+    error: str = ""
+
+    @classmethod
+    def of(cls, name: str, bill: Bill, error: str) -> Size:
+        """Return the row of a plan.
+
+        Args:
+            name: rows and width.
+            bill: what the plan costs.
+            error: the largest error in points.
+        """
+        from fedtally.answer import amounts
+
+        return cls(
+            name,
+            amounts.size(bill.upload_bytes),
+            amounts.seconds(bill.client_seconds),
+            amounts.size(bill.received_bytes),
+            amounts.seconds(bill.server_seconds + bill.decoding_seconds),
+            error,
+        )
+
+
+def sizes(rows: Iterable[Size], unit: str, nouns: tuple[str, str]) -> RenderableType:
+    """Return the table of sizes.
+
+    Args:
+        rows: the sizes.
+        unit: the noun for one client.
+        nouns: the noun for one size, and for several.
+    """
+    from fedtally.answer import tables
+
+    listed = list(rows)
+    columns = (  # with the order in which they go where there is no room for all
+        (f"a {unit}", "sends", 0),
+        (f"a {unit}", "CPU", 2),
+        ("the server", "gets", 3),
+        ("the server", "CPU", 1),
+        ("", "largest\nerror in\npoints", 0),
+    )
+    return tables.FittedTable(
+        heading=nouns[0],
+        names=[tables.printable(row.name) for row in listed],
+        after=[
+            tables.Column(name, [row[place] for row in listed], rank, True, group)
+            for place, (group, name, rank) in enumerate(columns, 1)
+        ],
+        noun=nouns[1],
+    )
+
+
+def _bytes(number: float) -> str:
+    from fedtally.answer import amounts
+
+    return amounts.size(number) if number else ""
