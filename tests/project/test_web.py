@@ -9,6 +9,8 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,14 @@ import numpy as np
 import pytest
 from secagg_cohort import stream
 
+import fedtally
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.enrolment import Proof, allow_list_of, make_proof
 from fedtally.campaign.server import FrequencyServer
-from fedtally.cli import app
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, Domain, IntegerRange
-from fedtally.plan import Plan
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import TwoServerConfig
 from fedtally.secagg.two_server import BatchPolicy, MemoryJournal, Outcome
@@ -41,7 +42,7 @@ def secret(*name: object) -> bytes:
 
 
 LEADER, HELPER = (PrivateKey(Secret(secret(each))) for each in ("leader", "helper"))
-WORDS = ("tea", "coffee", "a \u00e9clair", "\U0001f375")
+WORDS = Dictionary(["tea", "coffee", "a \u00e9clair", "\U0001f375"])
 
 
 @pytest.fixture(scope="module")
@@ -68,36 +69,41 @@ def make() -> Callable[..., list[str]]:
     return call
 
 
+@cache
+def pairs_of(people: int) -> list[tuple[str, str]]:
+    """Return the secret and public keys of clients."""
+    secrets = [secret("person", i) for i in range(people)]
+    return [(each.hex(), SigningKey(Secret(each)).public.hex()) for each in secrets]
+
+
 class World:
     """A published plan of two servers, and the clients on its list."""
 
-    def __init__(self, folder: Path, domain: Domain, people: int, bits: int, asked: str) -> None:
+    def __init__(self, domain: Domain, people: int, bits: int, rounds: int, **asked: Any) -> None:
         self.domain = domain
-        self.secrets = [secret("person", i) for i in range(people)]
-        keys = [SigningKey(Secret(each)).public for each in self.secrets]
-        self.allowed = AllowList(sorted(keys))
-        path = folder / "plan.json"
-        fixed = "--secure-sum two-server --validity proofs --max-dropout 0.3 --output"
-        assert app.run(f"plan {asked} {fixed} {path}".split()) == 0
-        sized = Plan.load(path)
+        self.people = pairs_of(people)
+        self.allowed = AllowList(sorted(bytes.fromhex(public) for _, public in self.people))
+        fixed = {"secure_sum": "two-server", "confidence": 0, "max_dropout": 0.3}
+        sized = fedtally.estimate(40 * domain.labels([0]), domain=domain, **fixed | asked).plan
         assert isinstance(sized.secure_sum, TwoServerConfig)
-        sized = replace(sized, secure_sum=replace(sized.secure_sum, bits=bits))
+        terms = replace(sized.secure_sum, bits=bits, n_max=people, min_batch=people, corrupt=0)
+        sized = replace(
+            sized,
+            secure_sum=terms,
+            num_clients=people * rounds,
+            max_round_clients=people,
+            num_rounds=rounds,
+        )
         public = {"leader_key": LEADER.public, "helper_key": HELPER.public}
-        self.plan = sized.with_keys(**public, allow_list=self.allowed.digest)
-        self.plan.save(path)
-        self.text = path.read_text()
+        self.plan = sized.without_keys().with_keys(**public, allow_list=self.allowed.digest)
 
     def reports(self, make: Callable[..., list[str]], round: int, **more: Any) -> list[Any]:
         """Return a report of each client, of random items."""
-        given = {"plan": self.text, "fingerprint": self.plan.fingerprint, "round": round}
+        given = {"plan": self.plan.canonical, "fingerprint": self.plan.fingerprint, "round": round}
         if isinstance(self.domain, Dictionary):
-            given["candidates"] = list(WORDS)
-        lines = make(**given | {"time": NOW, "identities": self.secrets_in_hex} | more)
+            given["candidates"] = WORDS.labels(range(WORDS.size))
+        lines = make(**given | {"time": NOW, "identities": self.people} | more)
         return [json.loads(line) for line in lines]
-
-    @property
-    def secrets_in_hex(self) -> list[str]:
-        return [each.hex() for each in self.secrets]
 
     def servers(self, round: int) -> Pair:
         """Return servers with new journals, of the release of a round."""
@@ -129,30 +135,17 @@ class Pair:
         return self.leader.finish(self.helper.answer(query))
 
 
-FIELDS: dict[str, tuple[Any, ...]] = {  # the domain, bits, and the plan
-    "16": (IntegerRange(1, 300), 16, "--rounds 3 --schedule hybrid --domain range:1..300"),
-    "24": (
-        IntegerRange(-5, 60),
-        24,
-        "--rounds 4 --schedule batched:4 --domain range:-5..60 --encoding sketch --epsilon 4",
-    ),
-    "32": (Dictionary(list(WORDS)), 32, "--domain words.txt --encoding histogram --epsilon 4"),
+SIZES = {"rows": 3, "width": 20, "recovery": "median"}
+FIELDS: dict[str, dict[str, Any]] = {  # of which bits, and the plan
+    "16": {"domain": IntegerRange(1, 300), "rounds": 3, "schedule": "hybrid"} | SIZES,
+    "24": {"domain": IntegerRange(-5, 60), "rounds": 1, "epsilon": 4.0} | SIZES,
+    "32": {"domain": WORDS, "rounds": 1, "epsilon": 4.0, "encoding": "histogram"},
 }
 
 
-def world_of(folder: Path, field: str, people: int, monkeypatch: Any) -> World:
-    domain, bits, asked = FIELDS[field]
-    (folder / "words.txt").write_text("\n".join(WORDS) + "\n")
-    monkeypatch.chdir(folder)
-    rounds = 1 if "--rounds" not in asked else int(asked.split()[1])
-    return World(
-        folder, domain, people, bits, f"--clients {AT_ONCE * rounds} {asked} --max-bytes 2kB"
-    )
-
-
 @pytest.mark.parametrize("field", FIELDS)
-def test_random_reports_are_valid(tmp_path, monkeypatch, make, field):
-    world = world_of(tmp_path, field, AT_ONCE, monkeypatch)
+def test_random_reports_are_valid(make, field):
+    world = World(people=AT_ONCE, bits=int(field), **FIELDS[field])
     proof = world.plan.report_proof
     assert proof is not None
     assert (proof.circuit.field.prime.bit_length(), proof.circuit.signed) == (
@@ -185,23 +178,22 @@ CHEATS = {
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_cheats_are_refused(tmp_path, monkeypatch, make, field):
-    world = world_of(tmp_path, field, 3, monkeypatch)
-    cheats = CHEATS | ({"minus 1": "invalid"} if field == "32" else {})
-    for cheat, verdict in cheats.items():
-        reports = world.reports(make, 0, cheat=cheat)
-        assert world.servers(0).judge(reports) == 3 * [verdict], cheat
-    honest = world.reports(make, 0, cheat="one in each row")
-    assert world.servers(0).judge(honest) == []
+def test_cheats_are_refused(make, field):
+    world = World(people=3, bits=int(field), **FIELDS[field])
+    lies = CHEATS | ({"minus 1": "invalid"} if field == "32" else {})
+    reports = iter(world.reports(make, 0, cheats=[*lies, "one in each row"]))
+    for lie, verdict in lies.items():
+        assert world.servers(0).judge([*islice(reports, 3)]) == 3 * [verdict], lie
+    assert world.servers(0).judge([*reports]) == []  # which is none: these clients are honest
 
 
 def test_a_proof_of_possession_is_that_of_python(make):
     registrar = SigningKey(Secret(secret("registrar"))).public
-    keys = [secret("client", i) for i in range(3)]
+    people = pairs_of(3)
     for purpose in ("fruit 2026", 'a "quoted" \\ caf\u00e9 \U0001f375'):
-        given = {"identities": [each.hex() for each in keys], "purpose": purpose}
+        given = {"identities": people, "purpose": purpose}
         lines = make(registrar=registrar.hex(), **given)
-        signers = [SigningKey(Secret(each)) for each in keys]
+        signers = [SigningKey(Secret(bytes.fromhex(each))) for each, _ in people]
         expected = [make_proof(each, registrar, purpose) for each in signers]
         assert lines == [each.to_line().rstrip() for each in expected]
         read = [Proof.from_line(line + "\n") for line in lines]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -365,6 +366,14 @@ def test_what_an_operator_can_mend_ends_no_job(status: int, body: bytes, said: s
     assert web.collected().count == 3
 
 
+def test_reports_that_do_not_open_are_in_no_job() -> None:
+    web = Web()
+    good = web.report(1)
+    web.bring(replace(good, public_share=b"another"))
+    web.drive()
+    assert web.asked == [] and web.leader.is_idle
+
+
 def test_an_answer_that_does_not_fit_ends_its_job() -> None:
     web = Web()
     waiting(web, 0, 1, 1)
@@ -409,7 +418,7 @@ def test_an_answer_of_another_kind_or_place_is_none() -> None:
         web.drive()
     assert [method for method, _ in web.asked] == ["POST", "POST"]  # no token went there
     web.meddle = lambda _: httpx.Response(200)
-    with pytest.raises(UnansweredError, match="something else"):  # never an answer
+    with pytest.raises(UnansweredError, match="no answer yet"):
         web.drive()
     assert len(web.slept) == 60
 

@@ -23,9 +23,12 @@ const NEEDED: readonly (readonly [string, (subtle: SubtleCrypto) => Promise<unkn
   ["X25519", (subtle) => subtle.generateKey("X25519", false, ["deriveBits"])],
 ];
 
+let complete: SubtleCrypto | undefined; // which was asked, and has all of them
+
 /** Throws an error that names the first algorithm that this browser lacks. */
 export async function checkAlgorithms(): Promise<void> {
   const subtle = globalThis.crypto?.subtle as SubtleCrypto | undefined;
+  if (subtle !== undefined && subtle === complete) return;
   if (subtle === undefined) {
     throw new MissingAlgorithmError("WebCrypto is missing: open the page over https or on localhost");
   }
@@ -36,4 +39,5 @@ export async function checkAlgorithms(): Promise<void> {
       throw new MissingAlgorithmError(`this browser has no ${name}`, { cause: error });
     }
   }
+  complete = subtle;
 }

@@ -11,19 +11,28 @@ import { type Identity, register, sign } from "../src/identity.js";
 import { type Plan, readPlan } from "../src/plan.js";
 import { type Item, report } from "../src/report.js";
 import { anyVector } from "./cheats.js";
-import { hex, identityOf } from "./given.js";
+import { hex } from "./given.js";
 
 interface Wanted {
   plan: string;
   fingerprint: string;
-  /** Secret keys: a report each. */
-  identities: string[];
+  /** Secret and public keys: a report each. */
+  identities: [string, string][];
   round: number;
   time: number;
   candidates?: string[];
-  cheat?: string;
+  /** One of LIES, which every client reports. */
+  cheats?: string[];
   registrar?: string;
   purpose?: string;
+}
+
+/** A key pair; importing a secret key alone takes a millisecond. */
+async function identityOf([secret, known]: [string, string]): Promise<Identity> {
+  const [d, x] = [secret, known].map((key) => Buffer.from(key, "hex").toString("base64url"));
+  const jwk = { kty: "OKP", crv: "Ed25519", d: d!, x: x! };
+  const privateKey = await crypto.subtle.importKey("jwk", jwk, "Ed25519", false, ["sign"]);
+  return { publicKey: hex(known), privateKey };
 }
 
 const drawn = (size: number) => crypto.getRandomValues(new Uint8Array(size));
@@ -86,7 +95,7 @@ async function cheat(plan: Plan, identity: Identity, kind: string, wanted: Wante
 }
 
 const wanted = JSON.parse(readFileSync(0, "utf8")) as Wanted;
-const identities = await Promise.all(wanted.identities.map((secret) => identityOf(hex(secret))));
+const identities = await Promise.all(wanted.identities.map(identityOf));
 if (wanted.registrar !== undefined) {
   for (const each of identities) {
     process.stdout.write(await register(each, wanted.registrar, wanted.purpose!));
@@ -94,14 +103,19 @@ if (wanted.registrar !== undefined) {
 } else {
   const plan = await readPlan(wanted.plan, wanted.fingerprint, { minHonest: 2 });
   const { candidates, round, time } = wanted;
-  for (const identity of identities) {
-    const item = randomItem(plan, candidates);
-    const made =
-      wanted.cheat === undefined
-        ? await report(plan, identity, item, { round, time, ...(candidates && { candidates }) })
-        : await cheat(plan, identity, wanted.cheat, wanted);
+  const print = (item: Item, { helper, leader }: Frames) => {
     const shown = typeof item === "bigint" ? Number(item) : item;
-    const line = { item: shown, helper: toHex(made.helper), leader: toHex(made.leader) };
+    const line = { item: shown, helper: toHex(helper), leader: toHex(leader) };
     process.stdout.write(`${JSON.stringify(line)}\n`);
+  };
+  for (const kind of wanted.cheats ?? []) {
+    for (const each of identities) print(null, await cheat(plan, each, kind, wanted));
+  }
+  if (wanted.cheats === undefined) {
+    for (const each of identities) {
+      const item = randomItem(plan, candidates);
+      const options = { round, time, ...(candidates && { candidates }) };
+      print(item, await report(plan, each, item, options));
+    }
   }
 }

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fedtally.answer.result import Result
 from fedtally.answer.sections import dap
 from fedtally.base.encoding import Encoding
-from fedtally.dap import Collected, Task, make_report, random_bytes
+from fedtally.crypto.keys import KEY_BYTES, TAG_BYTES
+from fedtally.dap import Collected, Task
+from fedtally.dap.draft18 import HpkeCiphertext, PlaintextInputShare, Report, ReportMetadata
 from fedtally.domain import Domain, IntegerRange
 from fedtally.errors import InvalidInputError
+from fedtally.flp.prio3 import NONCE_BYTES
 from fedtally.plan import Plan
 from fedtally.sketch import CountSketch, Schedule
 
@@ -80,13 +81,12 @@ def result_of(task: Task, collected: Collected, domain: Domain, command: str = "
 
 def report_bytes(task: Task) -> int:
     """Return the bytes of a report of a task."""
-    nothing: Any = [0] * task.sizes["entries"] if task.vdaf == "sumvec" else 0
-    report = make_report(
-        task,
-        nothing,
-        leader=task.collector,
-        helper=task.collector,
-        now=task.interval.start * task.configuration.precision,
-        random=bytes(random_bytes(task)),
+    plain = [
+        PlaintextInputShare((), bytes(task.prio3.share_bytes(number))).encode() for number in (0, 1)
+    ]
+    leader, helper = (
+        HpkeCiphertext(0, bytes(KEY_BYTES), bytes(len(each) + TAG_BYTES)) for each in plain
     )
-    return len(report.encode())
+    metadata = ReportMetadata(bytes(NONCE_BYTES), 0, ())
+    report = Report(metadata, bytes(task.prio3.public_bytes), leader, helper)
+    return len(task.version.write_upload(report, task.configuration))

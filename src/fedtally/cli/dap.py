@@ -90,7 +90,11 @@ def dap() -> None:
 )  # fmt: skip
 @option(
     "Task", "--chunk", type=int, metavar="C",
-    help="Prove C words at once [about the square root of all]",
+    help="Check C words at once in a proof [about the square root of all]",
+)  # fmt: skip
+@option(
+    "Task", "--draft", type=click.Choice(["18", "9"]), default="18", metavar="18|9",
+    help="Take reports of this draft; npm's client speaks 9 [18]",
 )  # fmt: skip
 @option(
     "Task", "--min-batch", type=int, default=100, is_often=True, metavar="N",
@@ -124,6 +128,7 @@ def task(
     candidates: str | None,
     maximum: int | None,
     chunk: int | None,
+    draft: str,
     min_batch: int,
     precision: int,
     days: int,
@@ -166,6 +171,7 @@ def task(
         start=start,
         end=start + length,
         collector=config(key_number(key), key),
+        draft=int(draft),
     )
     secret = TaskSecret(made.id, Secret(secrets.token_bytes(32)))
     write_task(

@@ -5,6 +5,7 @@ add them up, and a collector learns the sum of a batch. The batches are interval
 
 - `presentation`: the language that its messages are written in
 - `draft18`: the messages of draft-ietf-ppm-dap-18, and the names of the version
+- `draft09`: the reports of clients that speak draft 09; `versions`: a row a draft
 - `task`: what all parties agree on, in a public and a secret file
 - `sealing`: keys with numbers
 - `client`: a report of a measurement

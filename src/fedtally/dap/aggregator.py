@@ -23,7 +23,6 @@ from fedtally.dap.draft18 import (
     CollectionJobReq,
     Extension,
     HpkeCiphertext,
-    InputShareAad,
     Interval,
     PlaintextInputShare,
     Query,
@@ -32,7 +31,6 @@ from fedtally.dap.draft18 import (
     Role,
     aggregate_share_info,
     are_sorted,
-    input_share_info,
 )
 from fedtally.dap.noise import Noise
 from fedtally.dap.presentation import MalformedError
@@ -173,9 +171,10 @@ class Aggregator:
         self, metadata: ReportMetadata, public_share: bytes, sealed: HpkeCiphertext
     ) -> tuple[VerifyState, bytes]:
         """Open this server's share of a report; return its state and its verifier share."""
-        aad = InputShareAad(self.task.id, self.task.configuration, metadata, public_share)
+        task, version = self.task, self.task.version
+        aad = version.input_share_aad(task.id, task.configuration, metadata, public_share)
         try:
-            opened = self._keys.open(sealed, input_share_info(self.role), aad.encode())
+            opened = self._keys.open(sealed, version.input_share_info(self.role), aad)
         except RejectedError:
             raise RefusedError(ReportError.HPKE_DECRYPT_ERROR) from None
         number = self.role - Role.LEADER

@@ -415,6 +415,27 @@ def input_share_info(role: Role) -> bytes:
     return VERSION + b" input share" + bytes([Role.CLIENT, role])
 
 
+def input_share_aad(
+    task_id: bytes, task: TaskConfiguration, metadata: ReportMetadata, public_share: bytes
+) -> bytes:
+    """Return the associated data of a sealed input share."""
+    return InputShareAad(task_id, task, metadata, public_share).encode()
+
+
+def read_upload(body: bytes, task: TaskConfiguration) -> tuple[Report, ...]:
+    """Return the reports of an upload.
+
+    Raises:
+        MalformedError: it is no upload.
+    """
+    return UploadRequest.decode(body).reports
+
+
+def write_upload(report: Report, task: TaskConfiguration) -> bytes:
+    """Return the upload of a report."""
+    return UploadRequest((report,)).encode()
+
+
 def aggregate_share_info(role: Role) -> bytes:
     """Return the purpose of a share of a batch that a server seals to the collector."""
     return VERSION + b" aggregate share" + bytes([role, Role.COLLECTOR])

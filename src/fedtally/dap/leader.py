@@ -39,13 +39,12 @@ from fedtally.dap.draft18 import (
     ReportUploadStatus,
     Role,
     UploadErrors,
-    UploadRequest,
     VerifyInit,
     VerifyResp,
 )
 from fedtally.dap.noise import Noise
 from fedtally.dap.presentation import MalformedError, Number
-from fedtally.dap.problems import Problem, ProblemType, UnknownResourceError
+from fedtally.dap.problems import Problem, ProblemType, UnknownResourceError, not_taken
 from fedtally.dap.sealing import Keyring
 from fedtally.dap.state import Collection, Held, Outstanding, Store, Table
 from fedtally.dap.task import Task, TaskSecret
@@ -129,15 +128,17 @@ class Leader(Aggregator):
     def upload(self, body: bytes, now: float) -> bytes:
         """Keep the reports of an UploadRequest; answer an UploadErrors, empty if all were taken.
 
+        In a task of draft 09 the request is one report, and the answer is empty.
+
         Args:
             body: the request.
             now: seconds since 1970.
 
         Raises:
-            Problem: the request cannot be read, and no report was kept.
+            Problem: the request cannot be read, or the one report is not taken; nothing was kept.
         """
         try:
-            reports = UploadRequest.decode(body).reports
+            reports = self.task.version.read_upload(body, self.task.configuration)
         except MalformedError as error:
             raise Problem(ProblemType.INVALID_MESSAGE, str(error)) from None
         refused = []
@@ -148,6 +149,8 @@ class Leader(Aggregator):
                 except RefusedError as error:
                     said = _AT_UPLOAD.get(error.error, error.error)
                     refused.append(ReportUploadStatus(report.metadata.id, said))
+        if refused and self.task.version.is_single:
+            raise not_taken(refused[0].error)
         return UploadErrors(tuple(refused)).encode()
 
     def _take(self, report: Report, now: float) -> None:

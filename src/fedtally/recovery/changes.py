@@ -53,10 +53,10 @@ class RoundValues(NamedTuple):
     """Values of items in single batches of rounds.
 
     Attributes:
-        value: float64 [n, batches], in clients.
-        stddev: float64 [n, batches], of the errors.
-        clients: float64 [batches].
-        batches: the batches, rising.
+        value: values in clients, float64 [n, batches].
+        stddev: standard deviations of their errors, float64 [n, batches].
+        clients: clients of each batch, float64 [batches].
+        batches: numbers of the batches, rising.
     """
 
     value: F64
@@ -69,11 +69,11 @@ class Changes(NamedTuple):
     """What the rounds so far say of each item's level.
 
     Attributes:
-        log_e: float64 [n], the logarithm of the e-value after the last round.
-        largest: float64 [n], the largest such logarithm after any round so far.
-        since: int64 [n], the place of the first round of the likeliest new level.
-        since_low, since_high: int64 [n], the first and the last place that is likely, too.
-        before, after: `Level` of the rounds before and from `since` on.
+        log_e: logarithms of e-values after the last round, float64 [n].
+        largest: largest logarithms after any round so far, float64 [n].
+        since: places of the first rounds of the likeliest new levels, int64 [n].
+        since_low, since_high: first and last places that are likely, too, int64 [n].
+        before, after: levels in the rounds before `since`, and from `since` on.
     """
 
     log_e: F64

@@ -96,7 +96,7 @@ class Decoded:
 
     Attributes:
         decoder: gives the estimates.
-        limits: the decoder of which limits are made.
+        limits: the decoder that limits are made from.
         rounds: the rounds of the window, rising.
         history: the rounds of the fit that the window's values are read from, rising; those of the
             window where no more are a help.

@@ -124,13 +124,15 @@ class Trial:
         if self.plan.target is not None:
             return self.plan.target.recovery
         plan = self.plan
+        # Rounds without clients do not land: of a plan of more rounds than clients, most of them.
+        landed = min(plan.schedule.num_batches(plan.num_rounds), plan.num_clients)
         return str(
             recovery_of(
                 "auto",
                 plan.domain_size,
                 plan.rows,
                 plan.encoding,
-                batches=plan.schedule.num_batches(plan.num_rounds),
+                batches=landed,
                 planned=plan.is_open,
             )
         )

@@ -3,7 +3,8 @@
 Below the path of the server's address in the task:
 
 - `GET hpke_config`: what clients seal to;
-- `POST tasks/{task}/reports`: at the leader, reports of clients, who need no token;
+- `POST tasks/{task}/reports`: at the leader, reports of clients, who need no token; `PUT` in a
+  task of draft 09;
 - `POST tasks/{task}/collection_jobs`: at the leader, for the collector; 202 until it has an answer;
 - `POST tasks/{task}/aggregation_jobs`, `aggregate_shares`: at the helper, for the leader.
 
@@ -51,9 +52,7 @@ from fedtally.dap.draft18 import (
     AggregationJobResp,
     CollectionJobReq,
     CollectionJobResp,
-    HpkeConfigList,
     UploadErrors,
-    UploadRequest,
     is_media_type,
     media_type,
 )
@@ -212,12 +211,15 @@ class DapServer:
 
     async def _hpke_config(self, _: Request) -> Response:
         kept = {"cache-control": f"max-age={KEPT_SECONDS}"}
-        return Response(self._configs, headers=kept, media_type=media_type(HpkeConfigList))
+        return Response(self._configs, headers=kept, media_type=self.task.version.keys_media)
 
     async def _read(self, request: Request, message: type[Message], most: int) -> bytes:
         """Return the body of a request, which must be of a message."""
         if not is_media_type(request.headers.get("content-type", ""), message):
             raise Refused(415, f"send {media_type(message)}")
+        return await self._body(request, most)
+
+    async def _body(self, request: Request, most: int) -> bytes:
         size = length_of(request, most, f"at most {most} bytes at once")
         if not self.has_room():
             raise Refused(503, "the disk is full: nothing was taken", _FULL)
@@ -270,13 +272,16 @@ class DapLeader(DapServer):
 
     def _routes(self) -> list[Route]:
         return [
-            self._public("tasks/{task}/reports", "POST", self._upload),
+            self._public("tasks/{task}/reports", self.task.version.method, self._upload),
             *self._owned("collection_jobs", post=self._collect),
             *self._owned("collection_jobs/{id}", get=self._collection, delete=self._forget),
         ]
 
     async def _upload(self, request: Request) -> Response:
-        body = await self._read(request, UploadRequest, MOST_UPLOAD)
+        version = self.task.version
+        if not version.is_upload(request.headers.get("content-type", "")):
+            raise Refused(415, f"send {version.upload_media}")
+        body = await self._body(request, MOST_UPLOAD)
         errors = await self.ask(lambda: self.server.upload(body, self.clock()))
         return Response(errors, media_type=media_type(UploadErrors)) if errors else Response()
 

@@ -12,7 +12,7 @@ from fedtally.campaign.dap import key_number
 from fedtally.campaign.transports.https.dap_asking import DapAsking, DeniedError
 from fedtally.crypto.hpke_aad import RecipientKey
 from fedtally.dap import Collected, Keyring, Task, make_query, make_report, open_result
-from fedtally.dap.client import random_bytes
+from fedtally.dap.client import check_draft, random_bytes
 from fedtally.dap.draft18 import CollectionJobReq, CollectionJobResp, UploadRequest
 from fedtally.dap.sealing import choose
 from fedtally.dap.task import to_text
@@ -39,9 +39,11 @@ async def report(
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
 
     Raises:
-        InvalidInputError: the measurement does not fit, or the leader does not take the report.
+        InvalidInputError: the task is not of draft 18, the measurement does not fit, or the leader
+            does not take the report.
         UnansweredError: a server did not answer as it should.
     """
+    check_draft(task)
     of, id = task.configuration, to_text(task.id)
     leader, helper = (DapAsking(http, url.decode(), id) for url in (of.leader, of.helper))
     made = make_report(
