@@ -35,7 +35,8 @@ from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
 from fedtally.plan.bill import lines_of_sum
 from fedtally.plan.costs import OPERATIONS, REFERENCE, Host, decoding_work, noise_work
-from fedtally.plan.secure_sum import Keys, Summation, make_keys, replace_keys, terms, with_validity
+from fedtally.plan.parts.summation import Summation
+from fedtally.plan.secure_sum import Keys, make_keys, replace_keys, terms, with_validity
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
 from fedtally.recovery.decoders.belief.belief import BeliefDecoder
 from fedtally.recovery.decoders.joint.joint import JointDecoder
@@ -132,6 +133,7 @@ def campaign(
     """Return the plan of one round, and its keys."""
     keys = make_keys(summation, [clients], key_bytes(1, b"calibration"))
     agreed = terms(summation, [clients], max_items, rows * width, signed=True)
+    assert agreed is not None
     agreed = with_validity(replace_keys(agreed, keys), summation, max_items, signed=True)
     domain = IntegerRange(1, 1000).describe()
     shared = Schedule.parse("shared")

@@ -24,7 +24,7 @@ from fedtally import kernels
 from fedtally.plan.bill import OPERATIONS, REFERENCE, Bill, Host, lines_of_sum
 from fedtally.plan.bill import bill as true_bill
 from fedtally.plan.costs import decoding_work
-from fedtally.plan.secure_sum import Summation
+from fedtally.plan.parts.summation import Summation
 
 SECAGG, TWO_SERVERS = Summation("secagg"), Summation("two-server")
 

@@ -16,7 +16,8 @@ from fedtally.answer import documents, screen
 from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.plan import Plan
 from fedtally.plan.frequencies.distribution import Frequencies
-from fedtally.plan.secure_sum import Summation, make_keys
+from fedtally.plan.parts.summation import Summation
+from fedtally.plan.secure_sum import make_keys
 from fedtally.secagg.client import Client
 from fedtally.simulation.cohorts import AbortedRoundError
 from fedtally.simulation.run import run

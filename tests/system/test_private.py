@@ -31,8 +31,8 @@ from fedtally.domain import Dictionary, IntegerRange
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.parts.summation import Summation
 from fedtally.plan.privacy import honest_clients
-from fedtally.plan.secure_sum import Summation
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.simulation import cohorts, round_sums
 from fedtally.simulation.census import read

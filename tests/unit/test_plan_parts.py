@@ -15,6 +15,7 @@ from fedtally.crypto.keys import Secret
 from fedtally.domain import IntegerRange, OpenStrings
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Candidates, Clients, Plan, Protection, Summing, Sums, Vector
+from fedtally.plan.parts.summation import Summation
 from fedtally.privacy.config import PrivacyConfig, propose
 from fedtally.privacy.events import Relation
 from fedtally.privacy.row_noise import row_noise_bound
@@ -55,6 +56,70 @@ def noise_is_found() -> None:
         terms(by)
 
 
+# ---- how rounds are to be summed ----
+
+IDEAL, SECAGG, TWO = Summation(), Summation("secagg", max_cohort=100), Summation("two-server")
+
+
+def test_clients_of_a_sum_are_those_of_its_cohort_that_do_not_drop_out() -> None:
+    assert IDEAL.clients_of_sum(250) == 250
+    assert SECAGG.clients_of_sum(250) == pytest.approx(250 / 3 * 0.95)
+    assert TWO.clients_of_sum(250) == pytest.approx(250 * 0.95)
+
+
+def test_cohorts_alone_split_a_round() -> None:
+    assert [SECAGG.is_split(number) for number in (100, 101)] == [False, True]
+    assert not IDEAL.is_split(5000) and not TWO.is_split(5000)
+    assert SECAGG.sizes(250) == [84, 83, 83]
+    assert TWO.sizes(250) == [250] and TWO.sizes(0) == [] == SECAGG.sizes(0)
+
+
+def test_two_servers_alone_add_up_rounds_and_have_a_most_for_them() -> None:
+    releases, most = [range(3), range(3, 4)], params.MAX_CLIENTS
+    assert TWO.rounds_of_sum(releases) == [1, 3]
+    assert TWO.sums([5, 6, 7, 8], releases) == [18, 8]
+    assert SECAGG.rounds_of_sum(releases) == [1] == IDEAL.rounds_of_sum(releases)
+    assert SECAGG.sums([5, 6, 7, 8], releases) == [5, 6, 7, 8]
+    assert TWO.fits([most, 1]) and not TWO.fits([1, most + 1]) and IDEAL.fits([most + 1])
+
+
+def test_extreme_sums_are_those_of_full_cohorts_where_there_are_any() -> None:
+    assert SECAGG.extremes(195, 205) == [195, 200, 201, 205]
+    assert TWO.extremes(195, 205) == [195, 205] == IDEAL.extremes(195, 205)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"max_corrupt": 1.0}, "must be at least 0 and below 1, got 1.0"),
+        ({"dropout": 0.3, "max_dropout": 0.1}, "must be at least dropout, 0.3, got 0.1"),
+        ({"max_cohort": 2}, "must be at least 3, got 2"),
+        ({"validity": "maybe"}, "maybe"),
+    ],
+)
+def test_shares_of_a_cohort_have_bounds(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        Summation("secagg", **asked)
+    assert Summation("secagg", dropout=0.3).borne == 0.3
+    assert Summation("two-server", validity="none").validity == "none"
+
+
+def test_clients_prove_who_they_are_where_a_list_says_it() -> None:
+    assert TWO.has_identities and Summation("secagg", "active").has_identities
+    assert not IDEAL.has_identities and not SECAGG.has_identities
+
+
+def test_sums_of_a_plan_are_those_of_its_rounds_cohorts_or_releases() -> None:
+    rounds, releases = [90, 0, 30], [range(2), range(2, 3)]
+    cohorts, servers = Summing(COHORTS, 90), Summing(SERVERS, 90)
+    assert Summing(None, 90).sums(rounds, releases) == [90, 30]
+    assert cohorts.sums(rounds, releases) == [30, 30, 30, 30]  # of at most 40
+    assert servers.sums(rounds, releases) == [90, 30]
+    assert servers.sums([0, 0, 30], releases) == [30]
+    fewest = [summing.fewest_summed for summing in (Summing(None, 90), cohorts, servers)]
+    assert fewest == [None, COHORTS.parameters.min_survivors, 20]
+
+
 # ---- who sends the vectors ----
 
 
@@ -69,9 +134,9 @@ def test_persons_count_themselves_and_a_silo_says_how_many_it_counts() -> None:
 
 def test_the_number_of_silos_is_public_whatever_the_relation() -> None:
     hidden = Relation.ADD_REMOVE
-    assert Clients(1, 1).hides_number(hidden) and not Clients(2, 1).hides_number(hidden)
+    assert Clients(1, 1).are_hidden(hidden) and not Clients(2, 1).are_hidden(hidden)
     others = (None, Relation.ZERO_OUT, Relation.REPLACE_ONE)
-    assert not any(Clients(people, 1).hides_number(one) for people in (1, 2) for one in others)
+    assert not any(Clients(people, 1).are_hidden(one) for people in (1, 2) for one in others)
 
 
 @pytest.mark.parametrize("people", [1, 50])

@@ -20,12 +20,12 @@ from fedtally.plan.design import Design
 from fedtally.plan.fleet import for_fleet
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.parts.summation import Summation
 from fedtally.plan.predictor import predict_linf
 from fedtally.plan.proposal import Proposal, propose
 from fedtally.plan.request import Request
 from fedtally.plan.rounds import round_size_bounds
 from fedtally.plan.search import usual_schedule
-from fedtally.plan.secure_sum import Summation
 from fedtally.plan.sizes import TOO_UNCERTAIN
 from fedtally.plan.ways import smallest_or_ways
 from fedtally.privacy.budget import OverspentError

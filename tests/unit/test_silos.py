@@ -39,7 +39,7 @@ from fedtally.plan.request import Request
 from fedtally.plan.silos import Silos, fitting_numbers
 from fedtally.privacy import accounting, guarantee_text
 from fedtally.privacy.budget import Cap, Charge, OverspentError, check_cap
-from fedtally.privacy.config import check_event
+from fedtally.privacy.config import Opened, check_event
 from fedtally.privacy.config import propose as propose_privacy
 from fedtally.privacy.events import Event
 from fedtally.privacy.policy import PrivacyPolicy
@@ -271,9 +271,9 @@ def test_silos_take_no_geometric_noise() -> None:
     asked: dict[str, Any] = {"rows": 1, "counters": 9, "max_items": 1, "num_rounds": 1}
     asked |= {"clients": 4, "releases": [range(1)], "is_two_server": False}
     asked |= {"encoding": Encoding.HISTOGRAM}
-    check_event(event, **asked, people=1)
+    check_event(event, Opened(**asked, people=1))
     with pytest.raises(InvalidInputError, match="mechanism must be rounded-gaussian where clients"):
-        check_event(event, **asked, people=50)
+        check_event(event, Opened(**asked, people=50))
 
 
 @pytest.mark.parametrize(("sent", "counted"), [(-3, 0), (9, 9), (10**6, 0)])

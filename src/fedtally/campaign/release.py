@@ -119,7 +119,7 @@ def add_noise(
         charge(books, plan, number)
         found.append(_opened(plan, rounds, sketches, random))
     # Silos are public, and of unequal sizes: each release keeps the number of its own people.
-    if plan.clients.hides_number(_terms(plan).event.relation):
+    if plan.clients.are_hidden(_terms(plan).event.relation):
         _share_out(plan, found)
     return dict(enumerate(found))
 

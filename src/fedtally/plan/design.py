@@ -15,6 +15,7 @@ from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Protection, Sums, Target, Vector
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.paper import Size
+from fedtally.plan.parts.summation import Summation
 from fedtally.plan.predictor import Predictor
 from fedtally.plan.privacy import check_certificate, noise_of_release, sharers, worst_pair
 from fedtally.plan.request import CampaignSpec
@@ -31,7 +32,7 @@ from fedtally.plan.secure_sum import (
 )
 from fedtally.plan.silos import error_of_number
 from fedtally.plan.sizes import RISK, UnreachableError
-from fedtally.privacy.config import NoiseBy, default_delta
+from fedtally.privacy.config import NoiseBy, PrivacyConfig, default_delta
 from fedtally.privacy.events import Event, Mechanism, Relation, default_clip_norm
 from fedtally.secagg import params
 from fedtally.secagg.config import Terms, TwoServerConfig
@@ -207,15 +208,11 @@ class Design:
             InvalidInputError: nothing protects so, or a certificate is asked for that the plan
                 cannot have.
         """
-        summation, asked = self.spec.summation, self.spec.privacy
-        keys = (
-            None
-            if summation.is_ideal
-            else make_keys(summation, self.sums(self.chosen.schedule), random)
-        )
-        plan = self.plan()
-        if plan.secure_sum is not None and keys is not None:
+        plan, keys = self.plan(), None
+        if plan.secure_sum is not None:
+            keys = make_keys(self.spec.summation, self.sums(plan.schedule), random)
             plan = replace(plan, secure_sum=replace_keys(plan.secure_sum, keys))
+        asked = self.spec.privacy
         if asked is None or not asked.certify:
             return plan, keys
         if plan.max_items > 1 or (plan.privacy is not None and plan.privacy.event.per_release > 1):
@@ -263,9 +260,7 @@ class Design:
         summation, together = self.spec.summation, self.protection(schedule).releases
         if not self.has_room:
             return summation.sums(self.sizes, together)
-        if not summation.is_two_server:
-            together = [range(1)]
-        shares = sorted({len(rounds) for rounds in together})
+        shares = summation.rounds_of_sum(together)
         return sorted(
             {size for share in shares for size in summation.extremes(*self._between(share))}
         )
@@ -289,58 +284,80 @@ class Design:
     @cached_property
     def _plan(self) -> Plan:
         schedule, rows, width, spelling, encoding = self.chosen
-        asked, summation = self.spec.privacy, self.spec.summation
         first_id = Vector(encoding).first_id(self.domain)
         sketch = SketchSpec(rows, width, schedule, self.num_rounds, self.seed, spelling, first_id)
-        agreed, counters = None, sketch.vector_length
-        clients = self.spec.clients
-        entries, largest = counters + clients.entries, clients.largest_entry(encoding)
-        folds, signed = self.protection(schedule).sums is Sums.SECRET, encoding.is_signed
-        if not summation.is_ideal:
-            agreed = terms(summation, self.sums(schedule), largest, entries, signed=signed)
-        privacy = None
-        if asked is not None:
-            privacy = asked.make_terms(
-                rows=sketch.touched,
-                width=sketch.mean_width,
-                counters=counters,
-                schedule=schedule,
-                max_items=self.spec.max_items,
-                participations=self.participations,
-                num_clients=self.sizes,
-                most_clients=self.clients[1] if agreed is None else agreed.most_clients,
-                honest_survivors=sharers(self.spec.noise_by, summation, self.sizes, agreed),
-                encoding=encoding,
-                probability=self.spec.failure_probability * RISK,
-                silos=self.spec.silos,
-                population=self.spec.population,
-                not_private=self.spec.is_not_private,
-            )
-            if agreed is not None:
-                added = Protection(privacy, schedule, self.num_rounds, has_secure_sum=True)
-                noise = added.bound(entries, agreed.most_clients)
-                agreed = with_noise(agreed, largest, noise, folds=folds, signed=signed)
+        agreed = self._agreed(schedule, sketch.vector_length, encoding)
+        privacy = self._guaranteed(sketch, agreed, encoding)
         if agreed is not None:
-            items = clients.most_items
-            agreed = with_validity(agreed, summation, items, folds=folds, signed=signed)
-        target = None
-        if self.spec.tau is not None:
-            recovery = self.spec.recovery_of(self.domain.size, rows, encoding)
-            target = Target(self.spec.tau, self.spec.failure_probability, recovery)
-        described, items = self.domain.describe(), self.spec.max_items
-        fixed = (self.num_rounds, *self.clients, described, items, self.seed)
+            entries = agreed.length
+            added = Protection(privacy, schedule, self.num_rounds, has_secure_sum=True)
+            noise = added.bound(entries, agreed.most_clients)
+            agreed = self._with_room(agreed, added, noise, encoding)
         return Plan(
             rows,
             width,
             schedule,
-            *fixed,
+            self.num_rounds,
+            *self.clients,
+            self.domain.describe(),
+            self.spec.max_items,
+            self.seed,
             secure_sum=agreed,
             privacy=privacy,
-            target=target,
+            target=self._target(rows, encoding),
             people=self.spec.people,
             spelling=spelling,
             encoding=encoding,
         )
+
+    def _agreed(self, schedule: Schedule, counters: int, encoding: Encoding) -> Terms | None:
+        """Return the terms of the secure sum, without noise; None where a trusted server sums."""
+        clients = self.spec.clients
+        largest, entries = clients.largest_entry(encoding), counters + clients.entries
+        signed = encoding.is_signed
+        return terms(self.spec.summation, self.sums(schedule), largest, entries, signed=signed)
+
+    def _with_room(
+        self, agreed: Terms, protection: Protection, noise: int, encoding: Encoding
+    ) -> Terms:
+        """Return the terms with room for noise in every counter, and with proofs as is asked."""
+        clients, signed = self.spec.clients, encoding.is_signed
+        folds = protection.sums is Sums.SECRET
+        largest = clients.largest_entry(encoding)
+        agreed = with_noise(agreed, largest, noise, folds=folds, signed=signed)
+        summation, items = self.spec.summation, clients.most_items
+        return with_validity(agreed, summation, items, folds=folds, signed=signed)
+
+    def _guaranteed(
+        self, sketch: SketchSpec, agreed: Terms | None, encoding: Encoding
+    ) -> PrivacyConfig | None:
+        """Return the guarantee of the plan; None: no privacy is asked for."""
+        spec, asked = self.spec, self.spec.privacy
+        if asked is None:
+            return None
+        return asked.make_terms(
+            rows=sketch.touched,
+            width=sketch.mean_width,
+            counters=sketch.vector_length,
+            schedule=sketch.schedule,
+            max_items=spec.max_items,
+            participations=self.participations,
+            num_clients=self.sizes,
+            most_clients=self.clients[1] if agreed is None else agreed.most_clients,
+            honest_survivors=sharers(spec.noise_by, spec.summation, self.sizes, agreed),
+            encoding=encoding,
+            probability=spec.failure_probability * RISK,
+            silos=spec.silos,
+            population=spec.population,
+            not_private=spec.is_not_private,
+        )
+
+    def _target(self, rows: int, encoding: Encoding) -> Target | None:
+        """Return the error that the plan is made for; None: none is asked for."""
+        if self.spec.tau is None:
+            return None
+        recovery = self.spec.recovery_of(self.domain.size, rows, encoding)
+        return Target(self.spec.tau, self.spec.failure_probability, recovery)
 
     @property
     def _largest_entry(self) -> int:
@@ -373,9 +390,8 @@ class Design:
             self.recovery,
             noised_by_release=self.is_noised_once,
         )
-        if not self.spec.summation.is_two_server or len(listed) == 1:
-            return listed
-        return [one for one in listed if max(self.sums(one)) <= params.MAX_CLIENTS] or listed
+        summation = self.spec.summation
+        return [one for one in listed if summation.fits(self.sums(one))] or listed
 
     def predictor(self, schedule: Schedule) -> Predictor:
         """Return what predicts errors, under a schedule and whatever the size."""
@@ -432,17 +448,15 @@ class Design:
 
         @cache
         def terms_and_bits(schedule: Schedule) -> tuple[Terms | None, int]:
-            summation, counters = self.spec.summation, DEFAULT_ROWS * _USUAL_WIDTH
+            counters, protection = DEFAULT_ROWS * _USUAL_WIDTH, self.protection(schedule)
             largest, noise = self._largest_entry, 0
-            if self.protection(schedule).is_in_sums:
+            if protection.is_in_sums:
                 noise = params.noise_bound(self.largest_noise(schedule), counters)
-            if summation.is_ideal:
+            sums = self.sums(schedule)
+            agreed = terms(self.spec.summation, sums, largest, counters, signed=True)
+            if agreed is None:
                 return None, params.modulus_bits(self.clients[1], largest, noise, multiple=1)
-            agreed = terms(summation, self.sums(schedule), largest, counters, signed=True)
-            folds = self.protection(schedule).sums is Sums.SECRET
-            items = self.spec.clients.most_items
-            agreed = with_noise(agreed, largest, noise, folds=folds, signed=True)
-            agreed = with_validity(agreed, summation, items, folds=folds, signed=True)
+            agreed = self._with_room(agreed, protection, noise, Encoding.SKETCH)
             return agreed, agreed.bits
 
         return terms_and_bits
@@ -514,10 +528,8 @@ class Design:
         summation = self.spec.summation
         if self.spec.noise_by is not NoiseBy.CLIENTS:
             return None
-        agreed = None
-        if not summation.is_ideal:
-            sums, largest = self.sums(self.example), self._largest_entry
-            agreed = terms(summation, sums, largest, DEFAULT_ROWS, signed=True)
+        sums, largest = self.sums(self.example), self._largest_entry
+        agreed = terms(summation, sums, largest, DEFAULT_ROWS, signed=True)
         return sharers(self.spec.noise_by, summation, self.sizes, agreed)
 
     @property
@@ -572,22 +584,36 @@ def fit_existing(
     if privacy is not None and spec.is_not_private and not privacy.not_private:
         plan = replace(plan, privacy=replace(privacy, not_private=True))
     if keys is not None:
-        if plan.secure_sum is None and privacy is not None:
-            raise InvalidInputError(
-                f"the noise of the plan is for an ideal secure sum, got {summation.method}: leave"
-                f" {opt.secure_sum} out, or make a plan with it"
-            )
-        if plan.secure_sum is None:
-            largest, signed = plan.largest_entry, plan.encoding.is_signed
-            agreed = terms(summation, sizes, largest, plan.vector_length, signed=signed)
-            agreed = with_validity(agreed, summation, plan.most_items, signed=signed)
-        else:
-            agreed = plan.secure_sum
-            check_cohorts(agreed, summation, releases)
+        agreed = _terms_of(plan, summation, sizes, releases)
         plan = replace(plan, secure_sum=replace_keys(agreed, keys))
     plan = plan if plan.domain["public"] else replace(plan, domain=domain.describe())
     check_certificate(plan, domain, report)
     return plan, keys
+
+
+def _terms_of(
+    plan: Plan, summation: Summation, sizes: Sequence[int], releases: Sequence[int]
+) -> Terms:
+    """Return the terms of a plan's secure sum; where it has none, those that are asked for.
+
+    Args:
+        plan: the plan.
+        summation: how rounds are summed.
+        sizes: the clients of each round.
+        releases: the clients of each secure sum.
+    """
+    if plan.secure_sum is not None:
+        check_cohorts(plan.secure_sum, summation, releases)
+        return plan.secure_sum
+    if plan.privacy is not None:
+        raise InvalidInputError(
+            f"the noise of the plan is for an ideal secure sum, got {summation.method}: leave"
+            f" {opt.secure_sum} out, or make a plan with it"
+        )
+    largest, signed = plan.largest_entry, plan.encoding.is_signed
+    agreed = terms(summation, sizes, largest, plan.vector_length, signed=signed)
+    assert agreed is not None  # a protocol sums
+    return with_validity(agreed, summation, plan.most_items, signed=signed)
 
 
 def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: bool) -> None:
@@ -595,7 +621,7 @@ def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: b
     if plan.num_rounds != len(sizes):
         raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {len(sizes)}")
     privacy, (_, noun) = plan.privacy, plan.clients.senders
-    hidden = plan.clients.hides_number(None if privacy is None else privacy.event.relation)
+    hidden = plan.clients.are_hidden(None if privacy is None else privacy.event.relation)
     if max(sizes) > plan.max_round_clients and not hidden:
         raise InvalidInputError(
             f"the plan allows {plan.max_round_clients:,} {noun} in a round, the input has"

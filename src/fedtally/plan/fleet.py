@@ -62,8 +62,6 @@ def check_even_rounds(design: Design) -> None:
 def _check_number_of_silos(design: Design) -> None:
     """Refuse a number of silos that no secure sum protects, and say which numbers fit."""
     summation = design.spec.summation
-    if summation.is_ideal:
-        return
     try:  # neither length nor bits decide
         terms(summation, design.sums(design.example), 1, 1, signed=True)
     except InvalidInputError as error:

@@ -46,7 +46,6 @@ from fedtally.plan.sizes import MARGIN, RISK
 from fedtally.plan.ways import ways_out, why_unreachable
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery.decoders import OPEN
-from fedtally.secagg.config import SecureSum
 
 _REFINED = 3  # sizes whose widths are computed, of those that look cheapest
 _TURNS = 20  # of widening a size until it keeps its target
@@ -359,15 +358,15 @@ def _least_cohort(asked: Guesses) -> float | None:
 
     Each cohort is opened, with the noise of a whole: fewer and larger ones have less.
     """
-    summation = asked.spec.summation
+    spec = asked.spec
     number = asked.design.clients[0]
-    is_split = summation.method is SecureSum.SECAGG and number > summation.most_clients
-    if not is_split or not asked.spec.is_private or summation.min_cohort is not None:
+    is_free = spec.is_private and spec.summation.min_cohort is None
+    if not is_free or not spec.summation.is_split(number):
         return None
     return _least(
         asked,
         lambda x: with_cohorts(asked.design, math.ceil(x)),
-        summation.most_clients,
+        spec.summation.most_clients,
         number,
     )
 

@@ -25,7 +25,6 @@ from fedtally.plan.request import CampaignSpec
 from fedtally.plan.rounds import numbers_of_batches
 from fedtally.plan.sizes import UnreachableError
 from fedtally.recovery.decoders import OPEN
-from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Schedule, Spelling
 from fedtally.sketch.schedule import AUTO
 
@@ -247,11 +246,7 @@ class Guesses:
         """Return about how much the sums show of single clients, as in `Guess`."""
         if self.spec.is_private:
             return 0
-        summation, clients = self.spec.summation, float(min(design.people))
-        if summation.method is SecureSum.SECAGG:
-            clients /= math.ceil(clients / summation.most_clients)
-        if not summation.is_ideal:
-            clients *= 1 - summation.borne
+        clients = self.spec.summation.clients_of_sum(float(min(design.people)))
         return 0 if counters * WARNED <= clients else 1 if counters <= clients else 2
 
 

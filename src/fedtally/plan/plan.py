@@ -29,8 +29,15 @@ from fedtally.base.archive import replacing
 from fedtally.base.encoding import Encoding, values_of_sum
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt, reason
 from fedtally.plan.form import canonical_json, check_form, json_object
-from fedtally.plan.parts.candidates import Candidates, check_histogram_domain, checked_domain
+from fedtally.plan.parts.candidates import Candidates, checked_domain
 from fedtally.plan.parts.clients import Clients
+from fedtally.plan.parts.guarantee import (
+    check_candidates,
+    check_collisions,
+    check_delta,
+    check_honest,
+    check_number,
+)
 from fedtally.plan.parts.protection import Protection, Sums
 from fedtally.plan.parts.summing import Summing
 from fedtally.plan.parts.vector import Vector
@@ -49,6 +56,11 @@ U64 = npt.NDArray[np.uint64]
 SCHEMA = "fedtally-plan/1"
 _TERMS = ("secure_sum", "privacy", "target")  # tables that a plan may lack
 _OPTIONAL = (*_TERMS, "people", "spelling", "encoding")  # entries that it may lack
+# entries that a file has only where they are not the usual ones: what they must be, and the way
+_USUAL = {
+    "people": ("at least 2", "leave the entry out for 1"),
+    "encoding": ("histogram", "leave the entry out for a sketch"),
+}
 _OF_FILES = ("schema", "fingerprint")  # entries that a file adds, and may lack
 # With both at their bounds a sum of all clients' items still fits a signed 64-bit counter.
 MAX_CLIENTS = 2**40
@@ -116,6 +128,26 @@ class Plan:
     encoding: Encoding = Encoding.SKETCH
 
     def __post_init__(self) -> None:
+        self._parse()
+        # each part checks itself, and where it meets those before it
+        self.candidates.check_spelling(self.spelling)
+        check_collisions(self.privacy, self.candidates)
+        self.vector.check(self.candidates, self.width)
+        # the spec has checked these, and made plain integers of NumPy's
+        for name in ("rows", "width", "num_rounds"):
+            object.__setattr__(self, name, getattr(self.spec, name))
+        self._check_rounds()
+        if self.target is not None:
+            Recovery(self.target.recovery).check_encoding(self.encoding)
+            Recovery(self.target.recovery).check_rows(self.rows)
+        self.summing.check(self.clients)
+        if self.privacy is not None:
+            self._check_privacy(self.privacy)
+        if self.secure_sum is not None:
+            self._check_secure_sum(self.secure_sum)
+
+    def _parse(self) -> None:
+        """Take names and numbers as plain values, within their bounds."""
         object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
         object.__setattr__(self, "encoding", Encoding.parse(self.encoding))
         object.__setattr__(self, "domain", checked_domain(self.domain))
@@ -131,22 +163,9 @@ class Plan:
                 f"num_clients times people must be at most {MAX_CLIENTS}, so that no sum overflows,"
                 f" got {self.num_clients} times {self.people}"
             )
-        self.candidates.check_spelling(self.spelling)
-        if self.is_open and self.privacy is not None and self.privacy.event.collisions is not None:
-            raise InvalidInputError(
-                "privacy.event.collisions certifies the hashes of listed candidates, and an open"
-                " domain has no list: leave collisions (certify) out"
-            )
-        if self.encoding is Encoding.HISTOGRAM:
-            check_histogram_domain(self.domain)
-            if self.width != self.domain_size:
-                raise InvalidInputError(
-                    "width must be the number of candidates in a histogram,"
-                    f" {self.domain_size}, got {self.width}"
-                )
-        # the spec has checked these, and made plain integers of NumPy's
-        for name in ("rows", "width", "num_rounds"):
-            object.__setattr__(self, name, getattr(self.spec, name))
+
+    def _check_rounds(self) -> None:
+        """Refuse rounds that are larger than all clients, or do not hold them."""
         if self.max_round_clients > self.num_clients:
             raise InvalidInputError(
                 f"max_round_clients must be at most num_clients, {self.num_clients}, got"
@@ -157,105 +176,43 @@ class Plan:
                 f"{self.num_rounds} rounds of at most {self.max_round_clients} clients cannot hold "
                 f"num_clients {self.num_clients}; raise max_round_clients or num_rounds"
             )
-        if self.target is not None:
-            Recovery(self.target.recovery).check_encoding(self.encoding)
-            Recovery(self.target.recovery).check_rows(self.rows)
-        if self.is_of_silos and self.summing.servers is not None:
-            raise InvalidInputError(
-                "silos (people above 1) are not summed by two servers yet: use the secure sum"
-                " secagg, or an ideal one"
-            )
-        if self.privacy is not None:
-            self._check_privacy(self.privacy)
-        if self.secure_sum is not None:
-            # here, so that a plan without a secure sum loads no cryptography
-            from fedtally.secagg.config import check_terms
-
-            most = min(self.num_clients, self.max_round_clients * max(map(len, self.releases)))
-            check_terms(
-                self.secure_sum,
-                self.vector_length,
-                self.largest_entry,
-                most,
-                self.noise_bound,
-                self.most_items,
-                folds=self.protection.sums is Sums.SECRET,
-                signed=self.encoding.is_signed,
-            )
 
     def _check_privacy(self, privacy: PrivacyConfig) -> None:
-        """Refuse privacy terms whose guarantee this plan would not keep.
+        """Refuse privacy terms whose guarantee this plan would not keep."""
+        from fedtally.privacy.config import Opened, check_event
 
-        Noise and releases must fit the sketch, the honest clients must suffice, and the domain must
-        not tell which client holds which item.
-        """
-        from fedtally.privacy.config import check_event
-
-        check_event(
-            privacy.event,
+        opened = Opened(
             rows=self.spec.touched,
-            encoding=self.encoding,
             counters=self.spec.vector_length,
             max_items=self.max_items,
+            encoding=self.encoding,
             num_rounds=self.num_rounds,
             clients=self.summing.most_clients,
             releases=self.releases,
             is_two_server=self.summing.servers is not None,
             people=self.people,
         )
-        if not self.domain["public"] and not privacy.not_private:
-            raise InvalidInputError(
-                "with privacy the domain must be public: candidates that are the clients' own items"
-                " show who holds what, whatever the noise; declare a domain, or mark the plan as"
-                " not private (not_private)"
-            )
-        hides_number = self.clients.hides_number(privacy.event.relation)
-        if hides_number and self.secure_sum is not None:
-            raise InvalidInputError(
-                "add-remove hides the number of clients, which the secure sum"
-                f" {self.secure_sum.method} shows: use zero-out or replace-one, or an ideal"
-                " secure sum"
-            )
-        people = self.num_clients * self.people
-        if privacy.delta * people >= 1 and not privacy.not_private:
-            number = "(num_clients times people)" if self.is_of_silos else "num_clients"
-            raise InvalidInputError(
-                f"privacy.delta must be below 1 / {number}, {1 / people:g}, got"
-                f" {privacy.delta:g}: publishing the item of one {self.nouns[0]} drawn at random"
-                " would be as private; guarantee a smaller delta, or mark the plan as not private"
-                " (not_private)"
-            )
-        # The guarantee counts on the noise of so many honest clients in every sum.
-        honest = privacy.event.honest_survivors
-        least = self.summing.honest_clients
-        if honest is not None and honest > least:
-            raise InvalidInputError(
-                f"privacy.event.honest_survivors must be at most {least}, the honest clients that"
-                f" are sure to be in every sum, got {honest}: the noise of the others cannot be"
-                " counted on"
-            )
-        if self.is_of_silos and self.protection.of_client() is not None:
-            self._check_own_share(honest, least)
+        check_event(privacy.event, opened)
+        check_candidates(privacy, self.candidates)
+        check_number(privacy, self.clients, self.summing)
+        check_delta(privacy, self.clients, self.num_clients)
+        check_honest(privacy, self.clients, self.summing, self.protection)
 
-    def _check_own_share(self, honest: int | None, least: int) -> None:
-        """Refuse silos' shares of noise of which not even one may be known to a reader.
+    def _check_secure_sum(self, agreed: Terms) -> None:
+        """Refuse terms of a secure sum that the vectors of this plan do not fit."""
+        # here, so that a plan without a secure sum loads no cryptography
+        from fedtally.secagg.config import check_terms
 
-        A silo that reads the result takes its own share out of the noise, and owes that privacy to
-        the people of the others. Proof: docs/privacy-proofs/silos.md.
-        """
-        if self.secure_sum is not None and self.secure_sum.corrupt == 0:
-            raise InvalidInputError(
-                "secure_sum.corrupt must be at least 1 where silos add the noise: a silo that reads"
-                " the result takes its own share of the noise out of it, and the people of the"
-                " others need the rest"
-            )
-        # an ideal sum has no such number: one of its silos is left out of the count
-        if self.secure_sum is None and honest is not None and honest > least - 1:
-            raise InvalidInputError(
-                f"privacy.event.honest_survivors must be at most {least - 1}, one less than the"
-                f" silos of a round, got {honest}: a silo that reads the result takes its own share"
-                " of the noise out of it"
-            )
+        check_terms(
+            agreed,
+            self.vector_length,
+            self.largest_entry,
+            min(self.num_clients, self.max_round_clients * max(map(len, self.releases))),
+            self.noise_bound,
+            self.most_items,
+            folds=self.protection.sums is Sums.SECRET,
+            signed=self.encoding.is_signed,
+        )
 
     def __eq__(self, other: object) -> bool:
         # by fingerprint: 1, 1.0 and true are equal in Python, and are not in a file
@@ -656,38 +613,12 @@ class Plan:
         # An entry `fingerprint` is checked if it is there. A person who changes a plan removes it.
         fingerprint = written.pop("fingerprint", None)
         written.pop("schema", None)
-        found = dict(written)
-        try:
-            seed = bytes.fromhex(found["seed"])
-        except (TypeError, ValueError):
-            raise InvalidInputError(
-                f"seed must be 64 hexadecimal digits, got {found['seed']!r}"
-            ) from None
-        if not isinstance(found["domain"], Mapping):
-            raise InvalidInputError(f"domain must be a table, got {found['domain']!r}")
-        if "secure_sum" in found:
-            # It loads the cryptography, which only plans with a secure sum need.
-            from fedtally.secagg.config import terms_from_dict
-
-            found["secure_sum"] = terms_from_dict(found["secure_sum"])
-        if "privacy" in found:
-            from fedtally.privacy.config import PrivacyConfig
-
-            found["privacy"] = PrivacyConfig.from_dict(found["privacy"])
-        if "target" in found:
-            found["target"] = Target.from_dict(found["target"])
-        if "spelling" in found:
-            size = validate.table("spelling", found["spelling"], ["rows", "width"])
-            found["spelling"] = Spelling(**size, max_length=found["domain"].get("max_length", 0))
-        plan = cls(**{**found, "seed": seed})
-        if "people" in written and not plan.is_of_silos:
-            raise InvalidInputError(
-                "people must be at least 2 in a plan: leave the entry out for 1"
-            )
-        if "encoding" in written and not plan.is_histogram:
-            raise InvalidInputError(
-                "encoding must be histogram in a plan: leave the entry out for a sketch"
-            )
+        if not isinstance(written["domain"], Mapping):
+            raise InvalidInputError(f"domain must be a table, got {written['domain']!r}")
+        plan = cls(**{name: _read(name, entry, written) for name, entry in written.items()})
+        for name, usual in _USUAL.items():
+            if name in written and name not in plan.to_dict():
+                raise InvalidInputError(f"{name} must be {usual[0]} in a plan: {usual[1]}")
         check_form(written, plan.to_dict())
         if "fingerprint" in values and fingerprint != plan.fingerprint:
             raise InvalidInputError(
@@ -777,6 +708,45 @@ def modulus_bits(
     """
     values = values_of_sum(max_round_clients * largest_entry, noise, signed=signed)
     return (values - 1).bit_length()
+
+
+def _read(name: str, entry: Any, plan: Mapping[str, Any]) -> Any:
+    """Return what an entry of a plan describes.
+
+    Args:
+        name: the name of the entry.
+        entry: its value, as JSON or TOML has it.
+        plan: all entries.
+
+    Raises:
+        InvalidInputError: it is not what such an entry holds.
+    """
+    match name:
+        case "seed":
+            return _read_seed(entry)
+        case "secure_sum":
+            # It loads the cryptography, which only plans with a secure sum need.
+            from fedtally.secagg.config import terms_from_dict
+
+            return terms_from_dict(entry)
+        case "privacy":
+            from fedtally.privacy.config import PrivacyConfig
+
+            return PrivacyConfig.from_dict(entry)
+        case "target":
+            return Target.from_dict(entry)
+        case "spelling":
+            size = validate.table("spelling", entry, ["rows", "width"])
+            return Spelling(**size, max_length=plan["domain"].get("max_length", 0))
+        case _:
+            return entry
+
+
+def _read_seed(text: Any) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"seed must be 64 hexadecimal digits, got {text!r}") from None
 
 
 def _is_json(path: str | os.PathLike[str]) -> bool:

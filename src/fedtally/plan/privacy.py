@@ -22,8 +22,8 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.plan.parts.protection import releases_by
+from fedtally.plan.parts.summation import Summation
 from fedtally.plan.rules import check, given, unmet
-from fedtally.plan.secure_sum import Summation
 from fedtally.plan.silos import Silos
 from fedtally.privacy.accounting import noise_multiplier
 from fedtally.privacy.config import (

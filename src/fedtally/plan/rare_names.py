@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
-from fedtally.secagg.config import SecAggConfig
 
 _SHORT = 4  # symbols of a short name: three bytes and the end mark
 WARNED = 5  # clients for each counter of the smallest sum, below which the answer has a warning
@@ -109,11 +108,7 @@ def of_plan(plan: Plan, sizes: Sequence[int], people: Sequence[int]) -> RareName
     """
     if plan.spelling is None or plan.privacy is not None:
         return None
-    agreed, fewest = plan.secure_sum, max(sizes)
-    if isinstance(agreed, SecAggConfig):
-        fewest = agreed.parameters.min_survivors
-    elif agreed is not None:
-        fewest = agreed.min_batch
+    fewest = plan.summing.fewest_summed or max(sizes)
     # silos are taken to be alike: of a cohort of them the plan says no number of people
     rounds = [(size, held) for size, held in zip(sizes, people, strict=True) if size]
     clients = min(held * min(size, fewest) // size for size, held in rounds)

@@ -12,17 +12,18 @@ from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, opt
-from fedtally.plan import Clients, Plan
+from fedtally.plan import Clients, Plan, Summing
+from fedtally.plan.parts.summation import MAX_CORRUPT, Summation, unmet_by
 from fedtally.plan.privacy import Privacy, resolve_privacy
 from fedtally.plan.rules import COHORTS, PRIVACY, SIZES, check, given, unmet
-from fedtally.plan.secure_sum import MAX_CORRUPT, Summation, cohort_sizes, unmet_by
+from fedtally.plan.secure_sum import cohort_sizes
 from fedtally.plan.silos import Silos
 from fedtally.privacy.budget import checked_name
 from fedtally.privacy.config import POPULATION, NoiseBy, default_delta
 from fedtally.privacy.events import Mechanism, Relation
 from fedtally.recovery.decoders import USUAL, Recovery
 from fedtally.recovery.decoding import Decoding, recovery_of
-from fedtally.secagg.config import SecAggConfig, SecureSum, Terms
+from fedtally.secagg.config import SecureSum
 from fedtally.secagg.params import Adversary
 from fedtally.sketch import Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
@@ -182,8 +183,9 @@ class Request:
 
     def _summation(self, dropout: float) -> Summation:
         """Return how rounds are summed: as the plan says, if it does, else as is asked."""
-        agreed = None if self.plan is None else self.plan.secure_sum
-        return self._asked_sum(dropout) if agreed is None else self._planned_sum(agreed, dropout)
+        if self.plan is None or self.plan.secure_sum is None:
+            return self._asked_sum(dropout)
+        return self._planned_sum(self.plan.summing, dropout)
 
     def _asked_sum(self, dropout: float) -> Summation:
         method, most, least = self.secure_sum or SecureSum.IDEAL, self.max_cohort, None
@@ -203,20 +205,21 @@ class Request:
             None if self.validity == AUTO else self.validity,
         )
 
-    def _planned_sum(self, agreed: Terms, dropout: float) -> Summation:
+    def _planned_sum(self, agreed: Summing, dropout: float) -> Summation:
         """Return how a plan sums; refuse what is asked besides."""
-        planned, most = Adversary.SEMI_HONEST, None
-        if is_secagg := isinstance(agreed, SecAggConfig):
-            planned, most = agreed.parameters.adversary, agreed.most_clients
-        is_other = self.secure_sum not in (None, agreed.method)
+        planned, most, said = Adversary.SEMI_HONEST, None, ""
+        if (cohorts := agreed.cohorts) is not None:
+            planned, most = cohorts.parameters.adversary, cohorts.most_clients
+            said = f" ({planned})"
+        is_other = self.secure_sum not in (None, agreed.kind)
         if is_other or self.adversary not in (None, planned):
             asked = opt.secure_sum(self.secure_sum) if is_other else opt.adversary(self.adversary)
             raise InvalidInputError(
-                f"the plan is summed by {agreed.method}{f' ({planned})' * is_secagg}, got {asked}:"
-                " leave that out, or the plan"
+                f"the plan is summed by {agreed.kind}{said}, got {asked}: leave that out, or the"
+                " plan"
             )
         check(given(**{name: getattr(self, name) for name in COHORTS}), unmet(no_plan=True))
-        return Summation(agreed.method, planned, dropout, max_cohort=most)
+        return Summation(agreed.kind, planned, dropout, max_cohort=most)
 
     @property
     def _needs_no_delta(self) -> bool:
@@ -236,7 +239,9 @@ class Request:
         named = planned if self.encoding == AUTO else Encoding.parse(self.encoding)
         decoder = given(recovery=self.recovery)
         decoded = Recovery.parse(self.recovery).encoding if decoder else None
-        is_pure = self._mechanism() is Mechanism.GEOMETRIC
+        mechanism = self._mechanism()
+        noised = tuple(Encoding) if mechanism is None else mechanism.encodings
+        is_decided = len(noised) == 1
         of_sketches = given(
             rows=self.rows,
             width=self.width,
@@ -247,13 +252,13 @@ class Request:
         check(
             {**of_sketches, **given(encoding=self.encoding), **decoder},
             unmet(
-                gaussian=is_pure,
+                gaussian=is_decided,
                 sketch=Encoding.HISTOGRAM in (named, decoded),
                 histogram=named not in (None, decoded),
             ),
         )
-        if is_pure:
-            return Encoding.HISTOGRAM
+        if is_decided:
+            return noised[0]
         return Encoding.SKETCH if of_sketches else named or decoded
 
     @property
@@ -390,7 +395,7 @@ class CampaignSpec:
     @property
     def hides_clients(self) -> bool:
         """Whether the number of clients is private; that of silos is public."""
-        return self.relation is not None and self.clients.hides_number(self.relation)
+        return self.relation is not None and self.clients.are_hidden(self.relation)
 
     @property
     def is_private(self) -> bool:
@@ -483,9 +488,9 @@ class CampaignSpec:
             encoding: how items become counters.
         """
         enough = rows or self.rows or USUAL.fewest_rows
-        if self.encoding is Encoding.HISTOGRAM:  # where only a histogram is asked for
-            encoding = Encoding.HISTOGRAM
-        return recovery_of(self.decoding.recovery, domain_size, enough, encoding, planned=True)
+        # the encoding that is asked for holds before one is chosen
+        asked, chosen = self.decoding.recovery, self.encoding or encoding
+        return recovery_of(asked, domain_size, enough, chosen, planned=True)
 
 
 def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from fedtally.base import validate
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.crypto.prg import MAX_BITS
 from fedtally.errors import InvalidInputError, arg, opt
-from fedtally.plan.rules import Need, check, given, unmet
+from fedtally.plan.parts.summation import MAX_COHORT, Summation
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import (
     SecAggConfig,
@@ -33,144 +33,11 @@ from fedtally.secagg.params import (
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.two_server import Validity
 
-# what a client costs grows with the cohort if active
-MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}
-MAX_CORRUPT = 0.05
-MIN_HONEST = 2  # clients of a sum: that of one honest client is its own vector
-MIN_DROPOUT = 0.05  # that a cohort bears, however few are expected
+_LARGEST_COHORT = {Adversary.SEMI_HONEST: MAX_CLIENTS, Adversary.ACTIVE: MAX_ACTIVE_CLIENTS}
 # the share of a full cohort that must come, where only one of the two sizes is given: as integers,
 # because 0.8 x 10 is no 8 in floating point
 _COMES, _FULL = 4, 5
-
-
-@dataclass(frozen=True)
-class Summation:
-    """How the rounds of a simulation are to be summed.
-
-    Args:
-        method: a `SecureSum`, or its name.
-        adversary: of "secagg": "semi-honest" or "active".
-        dropout: the share of every cohort that drops out.
-        max_corrupt: the share of a cohort that may be corrupt.
-        max_cohort: the most clients in a cohort; a larger round is split.
-        min_cohort: the fewest clients that a cohort may have, so that a session opens where some
-            of `max_cohort` have not come; None: no fewer than an even split of the rounds makes.
-        validity: of "two-server": whether reports have proofs, a `Validity` or its name; None: if
-            they can have them.
-        max_dropout: the share of a cohort that may drop out without loss of the sum; None: as many
-            as do, at least 5 %.
-
-    Raises:
-        InvalidInputError: a value is out of bounds, or does not go with the method.
-    """
-
-    method: SecureSum | str = SecureSum.IDEAL
-    adversary: Adversary | str = Adversary.SEMI_HONEST
-    dropout: float = 0.0
-    max_corrupt: float = MAX_CORRUPT
-    max_cohort: int | None = None
-    max_dropout: float | None = None
-    min_cohort: int | None = None
-    validity: Validity | str | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "method", SecureSum.parse(self.method))
-        object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
-        if self.validity is not None:
-            object.__setattr__(self, "validity", Validity.parse(self.validity))
-        if self.max_dropout is None:
-            object.__setattr__(self, "max_dropout", max(self.dropout, MIN_DROPOUT))
-        for name in ("dropout", "max_corrupt", "max_dropout"):
-            if not 0 <= validate.real(**{name: getattr(self, name)}) < 1:
-                raise InvalidInputError(
-                    f"{arg[name]} must be at least 0 and below 1, got {getattr(self, name)!r}"
-                )
-        if self.dropout > self.borne:
-            raise InvalidInputError(
-                f"{arg.max_dropout} must be at least {arg.dropout}, {self.dropout:g}, got"
-                f" {self.borne:g}"
-            )
-        if self.max_cohort is not None:
-            object.__setattr__(self, "max_cohort", validate.integer(3, max_cohort=self.max_cohort))
-        check(
-            given(
-                validity=self.validity,
-                adversary=self.adversary,
-                max_cohort=self.max_cohort,
-                dropout=self.dropout or None,
-            ),
-            unmet_by(SecureSum.parse(self.method)),
-        )
-
-    @property
-    def is_ideal(self) -> bool:
-        """Whether one trusted server sums, without a protocol."""
-        return self.method is SecureSum.IDEAL
-
-    @property
-    def is_two_server(self) -> bool:
-        """Whether two servers sum, which add up the rounds of a release before they open it."""
-        return self.method is SecureSum.TWO_SERVER
-
-    @property
-    def borne(self) -> float:
-        """The share of a cohort that may drop out."""
-        assert self.max_dropout is not None
-        return self.max_dropout
-
-    def sizes(self, num_clients: int) -> list[int]:
-        """Return the sizes of the cohorts that a round is split into.
-
-        >>> Summation("secagg", max_cohort=1000).sizes(2500)
-        [834, 833, 833]
-        """
-        if self.is_two_server:
-            return [num_clients] if num_clients else []
-        number = -(-num_clients // self.most_clients)
-        small, larger = divmod(num_clients, max(1, number))
-        return [small + 1] * larger + [small] * (number - larger)
-
-    def sums(self, sizes: Sequence[int], releases: Sequence[range]) -> list[int]:
-        """Return the clients of each secure sum.
-
-        Two servers add up the rounds of a release, other methods sum every round.
-
-        Args:
-            sizes: clients of each round.
-            releases: the rounds of each release.
-        """
-        if not self.is_two_server:
-            return list(sizes)
-        return [sum(sizes[release.start : release.stop]) for release in releases]
-
-    def extremes(self, least: int, most: int) -> list[int]:
-        """Return numbers of clients whose cohorts have the smallest and the largest sizes.
-
-        They are from `least` to `most`. All other cohorts lie between.
-
-        >>> Summation("secagg", max_cohort=1000).extremes(1990, 2010)
-        [1990, 2000, 2001, 2010]
-        """
-        found = {least, most}
-        if self.method is SecureSum.SECAGG:
-            bound = self.most_clients
-            full = range(-(-least // bound) * bound, most + 1, bound)
-            found.update(size for number in full for size in (number, number + 1) if size <= most)
-        return sorted(found)
-
-    @property
-    def most_clients(self) -> int:
-        """The most clients of a cohort of secagg."""
-        return self.max_cohort or MAX_COHORT[Adversary.parse(self.adversary)]
-
-
-def unmet_by(method: SecureSum) -> dict[Need, str]:
-    """Return the needs of options that a way to sum does not meet."""
-    return unmet(
-        secagg=method is not SecureSum.SECAGG and method,
-        two_server=method is not SecureSum.TWO_SERVER and method,
-        protocol=method is SecureSum.IDEAL and method,
-    )
+MIN_HONEST = 2  # clients of a sum: that of one honest client is its own vector
 
 
 def cohort_sizes(
@@ -186,7 +53,7 @@ def cohort_sizes(
     >>> cohort_sizes(400, None, Adversary.SEMI_HONEST), cohort_sizes(None, 400, Adversary.ACTIVE)
     ((320, 400), (400, 500))
     """
-    bound = MAX_ACTIVE_CLIENTS if adversary is Adversary.ACTIVE else MAX_CLIENTS
+    bound = _LARGEST_COHORT[adversary]
     if cohort is not None:
         cohort = validate.integer(MIN_CLIENTS, bound, cohort=cohort)
     if cohort_min is not None:
@@ -224,7 +91,7 @@ def make_keys(
         random: returns as many bytes as it is asked for; of a seed, to repeat a simulation exactly.
     """
     identities: tuple[SigningKey, ...] = ()
-    if summation.is_two_server or summation.adversary is Adversary.ACTIVE:
+    if summation.has_identities:
         made = [SigningKey(Secret(random(KEY_BYTES))) for _ in range(max(num_clients))]
         identities = tuple(sorted(made, key=lambda key: key.public))
     server = SigningKey(Secret(random(KEY_BYTES)))
@@ -238,6 +105,20 @@ def make_keys(
     )
 
 
+def replace_keys(agreed: Terms, keys: Keys) -> Terms:
+    """Return a plan's terms under the keys of a simulation.
+
+    The plan's own keys are not needed.
+    """
+    named: dict[str, Any] = {
+        "server_key": keys.server.public,
+        "leader_key": keys.leader.public,
+        "helper_key": keys.helper.public,
+        "allow_list": None if keys.allow_list is None else keys.allow_list.digest,
+    }
+    return replace(agreed, **{name: named[name] for name in agreed.needed_keys})
+
+
 def terms(
     summation: Summation,
     num_clients: Sequence[int],
@@ -245,13 +126,14 @@ def terms(
     counters: int,
     *,
     signed: bool,
-) -> Terms:
-    """Return what the plan says of the secure sum, for rounds of so many clients.
-    It lacks the keys.
+) -> Terms | None:
+    """Return what the plan says of the secure sum; None where a trusted server sums.
+
+    The terms lack the keys.
 
     Args:
         summation: how the rounds are summed.
-        num_clients: of each round, or of each release of two servers.
+        num_clients: the clients of each round, or of each release of two servers.
         largest_entry: the most that one client adds to an entry, without noise.
         counters: the entries of a client's vector.
         signed: `Encoding.is_signed`.
@@ -260,6 +142,33 @@ def terms(
         InvalidInputError: a round is too small, or nothing protects from so many corrupt clients
             and dropouts.
     """
+    proposed = _PROPOSED.get(SecureSum.parse(summation.method))
+    if proposed is None:
+        return None
+    n_min, n_max = _sizes(summation, num_clients)
+    corrupt = corrupt_clients(summation.max_corrupt, n_max)
+    try:
+        bits = whole_bits(n_max, largest_entry, 0, folds=False, signed=signed)
+        cohorts = _Cohorts(n_min, n_max, corrupt)
+        return proposed(summation, cohorts, largest_entry, counters, bits)
+    except InvalidInputError as error:
+        of = f"{n_max}" if n_min == n_max else f"{n_min} to {n_max}"
+        raise InvalidInputError(
+            f"cohorts of {of} clients, {corrupt} of them corrupt, cannot be summed safely"
+            f" ({error.marked}); {_way_to_safety(summation, n_min, n_max)}"
+        ) from error
+
+
+class _Cohorts(NamedTuple):
+    """The fewest and the most clients of a sum, and the most of them that may be corrupt."""
+
+    n_min: int
+    n_max: int
+    corrupt: int
+
+
+def _sizes(summation: Summation, num_clients: Sequence[int]) -> tuple[int, int]:
+    """Return the fewest and the most clients of a sum; refuse sums of one or two clients."""
     if (total := sum(num_clients)) < 3:
         raise InvalidInputError(
             f"a secure sum needs at least 3 clients, and there {'is' if total == 1 else 'are'}"
@@ -275,24 +184,14 @@ def terms(
             f"a {of} has {n_min} client{'s' * (n_min > 1)}, and a secure sum needs at least 3; use"
             f" fewer rounds, or a larger {opt.max_cohort}"
         )
-    corrupt = corrupt_clients(summation.max_corrupt, n_max)
-    try:
-        bits = whole_bits(n_max, largest_entry, 0, folds=False, signed=signed)
-        if summation.is_two_server:
-            return _two_server_terms(
-                summation, n_min, n_max, corrupt, largest_entry, counters, bits
-            )
-        return _secagg_terms(summation, n_min, n_max, corrupt, counters, bits)
-    except InvalidInputError as error:
-        of = f"{n_max}" if n_min == n_max else f"{n_min} to {n_max}"
-        lost = opt.dropout if summation.dropout else opt.max_dropout  # only some commands have it
-        way = f"lower {opt.max_corrupt} or {lost}, or have larger cohorts of more even size"
-        if summation.min_cohort is not None:
-            way = _cohort_that_fits(summation, n_min, n_max)
-        raise InvalidInputError(
-            f"cohorts of {of} clients, {corrupt} of them corrupt, cannot be summed safely"
-            f" ({error.marked}); {way}"
-        ) from error
+    return n_min, n_max
+
+
+def _way_to_safety(summation: Summation, n_min: int, n_max: int) -> str:
+    if summation.min_cohort is not None:
+        return _cohort_that_fits(summation, n_min, n_max)
+    lost = opt.dropout if summation.dropout else opt.max_dropout  # only some commands have it
+    return f"lower {opt.max_corrupt} or {lost}, or have larger cohorts of more even size"
 
 
 def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
@@ -307,7 +206,7 @@ def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
     def fits(least: int, most: int) -> bool:
         corrupt = corrupt_clients(summation.max_corrupt, most)
         try:  # the length and the bits do not matter
-            _secagg_terms(summation, least, most, corrupt, 1, MAX_BITS)
+            _secagg_terms(summation, _Cohorts(least, most, corrupt), 1, 1, MAX_BITS)
         except InvalidInputError:
             return False
         return True
@@ -331,16 +230,16 @@ def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
 
 
 def _secagg_terms(
-    summation: Summation, n_min: int, n_max: int, corrupt: int, counters: int, bits: int
+    summation: Summation, cohorts: _Cohorts, _largest_entry: int, counters: int, bits: int
 ) -> SecAggConfig:
     parameters = propose(
-        n_max,
+        cohorts.n_max,
         length=counters,
         bits=bits,
-        corrupt=corrupt,
+        corrupt=cohorts.corrupt,
         max_dropout=summation.borne,
         adversary=summation.adversary,
-        n_min=n_min,
+        n_min=cohorts.n_min,
     )
     if parameters.honest_survivors < MIN_HONEST:
         raise InvalidInputError(
@@ -351,22 +250,23 @@ def _secagg_terms(
 
 
 def _two_server_terms(
-    summation: Summation,
-    n_min: int,
-    n_max: int,
-    corrupt: int,
-    largest_entry: int,
-    counters: int,
-    bits: int,
+    summation: Summation, batches: _Cohorts, largest_entry: int, counters: int, bits: int
 ) -> TwoServerConfig:
     return TwoServerConfig(
         length=counters,
         bits=bits,
-        n_max=n_max,
-        min_batch=n_min - int(summation.borne * n_min),
-        corrupt=corrupt,
+        n_max=batches.n_max,
+        min_batch=batches.n_min - int(summation.borne * batches.n_min),
+        corrupt=batches.corrupt,
         largest_entry=largest_entry,
     )
+
+
+# what makes the terms of each protocol
+_PROPOSED: dict[SecureSum, Callable[[Summation, _Cohorts, int, int, int], Terms]] = {
+    SecureSum.SECAGG: _secagg_terms,
+    SecureSum.TWO_SERVER: _two_server_terms,
+}
 
 
 def with_noise(
@@ -382,9 +282,7 @@ def with_noise(
         signed: `Encoding.is_signed`.
     """
     bits = whole_bits(agreed.most_clients, largest_entry, noise, folds=folds, signed=signed)
-    if isinstance(agreed, SecAggConfig):
-        return replace(agreed, parameters=replace(agreed.parameters, bits=bits))
-    return replace(agreed, bits=bits, noise=noise)
+    return agreed.with_room(bits, noise)
 
 
 def with_validity(
@@ -452,22 +350,9 @@ def check_cohorts(agreed: Terms, summation: Summation, num_clients: Sequence[int
         InvalidInputError: which sizes they are.
     """
     sizes = [size for count in num_clients if count for size in summation.sizes(count)]
-    least = agreed.parameters.n_min if isinstance(agreed, SecAggConfig) else agreed.min_batch
-    if not least <= min(sizes) <= max(sizes) <= agreed.most_clients:
+    if not agreed.least_clients <= min(sizes) <= max(sizes) <= agreed.most_clients:
         raise InvalidInputError(
-            f"the plan allows cohorts of {least} to {agreed.most_clients} clients, and the rounds"
-            f" of this input, where clients are drawn at random, make cohorts of {min(sizes)} to"
-            f" {max(sizes)}; use a plan with room for them"
+            f"the plan allows cohorts of {agreed.least_clients} to {agreed.most_clients} clients,"
+            " and the rounds of this input, where clients are drawn at random, make cohorts of"
+            f" {min(sizes)} to {max(sizes)}; use a plan with room for them"
         )
-
-
-def replace_keys(agreed: Terms, keys: Keys) -> Terms:
-    """Return a plan's terms under the keys of a simulation.
-
-    The plan's own keys are not needed.
-    """
-    listed = None if keys.allow_list is None else keys.allow_list.digest
-    if isinstance(agreed, SecAggConfig):
-        return replace(agreed, server_key=keys.server.public, allow_list=listed)
-    leader, helper = keys.leader.public, keys.helper.public
-    return replace(agreed, leader_key=leader, helper_key=helper, allow_list=listed)

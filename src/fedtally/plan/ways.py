@@ -27,7 +27,6 @@ from fedtally.plan.search import (
 from fedtally.plan.sizes import UnreachableError
 from fedtally.plan.sketches import Sketches
 from fedtally.privacy.config import MAX_EPSILON
-from fedtally.secagg.config import SecureSum
 
 _MORE_CLIENTS = (100, 10, 3)  # times as many, that may do
 _TRIES, _ENOUGH = 5, 1.1  # how often a value that falls short is raised, and how far first
@@ -188,8 +187,7 @@ class _Looked:
             self.design.clients[1],
         )
         most = summation.most_clients
-        is_split = summation.method is SecureSum.SECAGG and whole > most
-        if not is_split or not spec.is_private or summation.min_cohort is not None:
+        if not summation.is_split(whole) or not spec.is_private or summation.min_cohort is not None:
             return None
         value = self._least(
             lambda number: with_cohorts(self.design, math.ceil(number)), most, whole

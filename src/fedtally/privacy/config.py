@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
@@ -387,19 +387,33 @@ def total_variation(mechanism: Mechanism, trust: Trust, counters: int, clients: 
     return _DRAW_VARIATION * 2.0 ** math.ceil(math.log2(draws)) + (_REFUSED if two_servers else 0.0)
 
 
-def check_event(
-    event: Event,
-    *,
-    rows: int,
-    counters: int,
-    max_items: int,
-    num_rounds: int,
-    clients: int,
-    releases: list[range],
-    is_two_server: bool,
-    people: int = 1,
-    encoding: Encoding = Encoding.SKETCH,
-) -> None:
+class Opened(NamedTuple):
+    """What a plan opens, in numbers.
+
+    Attributes:
+        rows: the counters that one item changes: one in each row.
+        counters: the counters of a client's vector.
+        max_items: the most items of a client.
+        encoding: how items become counters.
+        num_rounds: the rounds of the plan.
+        clients: the most clients in a sum.
+        releases: the rounds of each release.
+        is_two_server: whether two servers sum, and not one.
+        people: the most people behind a client; above 1 the clients are silos.
+    """
+
+    rows: int
+    counters: int
+    max_items: int
+    encoding: Encoding
+    num_rounds: int
+    clients: int
+    releases: list[range]
+    is_two_server: bool
+    people: int = 1
+
+
+def check_event(event: Event, opened: Opened) -> None:
     """Refuse an event that does not describe what a plan opens.
 
     A plan file may come from anybody: an event that says less than the plan opens would be charged
@@ -407,80 +421,96 @@ def check_event(
 
     Args:
         event: the event of the plan's privacy.
-        rows: the counters that one item changes by the plan: one in each row.
-        counters: the counters of a client's vector by the plan.
-        max_items: the most items of a client by the plan.
-        num_rounds: the rounds of the plan.
-        clients: the most clients in a sum.
-        releases: the rounds of each release.
-        is_two_server: whether two servers sum, and not one.
-        people: the most people behind a client; above 1 the clients are silos.
-        encoding: how items become counters by the plan.
+        opened: what the plan opens.
 
     Raises:
         InvalidInputError: the event does not fit the plan.
     """
-    if people > 1 and not event.relation.hides_number:
+    if opened.people > 1:
+        _check_silos(event)
+    else:
+        _check_persons(event)
+    for name in ("rows", "max_items", "encoding"):
+        if getattr(event, name) != getattr(opened, name):
+            raise InvalidInputError(
+                f"privacy.event.{name} must be that of the plan, {getattr(opened, name)}, got"
+                f" {getattr(event, name)}"
+            )
+    _check_rounds(event, opened)
+    _check_noise(event, opened)
+
+
+def _check_silos(event: Event) -> None:
+    """Refuse an event that shows how many people a silo has."""
+    if not event.relation.hides_number:
         raise InvalidInputError(
             "privacy.event.relation must be add-remove where clients are silos (people above 1):"
             " which people a silo has is not public, so that one of them more or less must not"
             f" show; got {event.relation}"
         )
-    if people == 1 and event.relation.hides_number and event.trust is Trust.DISTRIBUTED:
-        raise InvalidInputError(
-            "add-remove hides the number of clients, which a secure sum shows, and shares of noise"
-            " are summed securely: use zero-out or replace-one, or central trust"
-        )
-    if people > 1 and event.mechanism.is_pure:
+    if event.mechanism.is_pure:
         raise InvalidInputError(
             "privacy.event.mechanism must be rounded-gaussian where clients are silos (people above"
             " 1): what a sum shows of the size of a silo is planned for noise with such tails; got"
             f" {event.mechanism}"
         )
-    if people == 1 and event.silos_per_person > 1:
+
+
+def _check_persons(event: Event) -> None:
+    """Refuse an event of silos where clients are persons."""
+    if event.relation.hides_number and event.trust is Trust.DISTRIBUTED:
+        raise InvalidInputError(
+            "add-remove hides the number of clients, which a secure sum shows, and shares of noise"
+            " are summed securely: use zero-out or replace-one, or central trust"
+        )
+    if event.silos_per_person > 1:
         raise InvalidInputError(
             "privacy.event.silos_per_person goes with silos: set the plan's people, the most"
             f" people of a silo, or leave it out, got {event.silos_per_person}"
         )
-    for name, planned in (("rows", rows), ("max_items", max_items), ("encoding", encoding)):
-        if getattr(event, name) != planned:
-            raise InvalidInputError(
-                f"privacy.event.{name} must be that of the plan, {planned}, got"
-                f" {getattr(event, name)}"
-            )
-    if event.participations > num_rounds:
+
+
+def _check_rounds(event: Event, opened: Opened) -> None:
+    """Refuse an event of other rounds, or of fewer in a release, than a client may be in."""
+    if event.participations > opened.num_rounds:
         raise InvalidInputError(
-            f"privacy.event.participations must be at most the rounds, {num_rounds}, got"
+            f"privacy.event.participations must be at most the rounds, {opened.num_rounds}, got"
             f" {event.participations}"
         )
-    together = min(event.participations, max(map(len, releases)))
+    together = min(event.participations, max(map(len, opened.releases)))
     if event.per_release != together:
         raise InvalidInputError(
             f"privacy.event.per_release must be {together}, the most rounds of one client that this"
             f" plan adds up before it opens them, got {event.per_release}"
         )
-    if is_two_server and event.per_release > 1:
+    if opened.is_two_server and event.per_release > 1:
         raise InvalidInputError(
             "two servers take one report of a client in all that they add up, and here a client"
             f" may be in {event.per_release} rounds of a release: use {opt.max_rounds(1)}, or the"
             " schedule hybrid or fresh"
         )
-    shares = NoiseBy.of(event.trust, is_two_server=is_two_server) is NoiseBy.CLIENTS
-    if shares != (event.mechanism is Mechanism.SKELLAM):
+
+
+def _check_noise(event: Event, opened: Opened) -> None:
+    """Refuse noise that others add than the event says, or that is less than it counts on."""
+    noise_by = NoiseBy.of(event.trust, is_two_server=opened.is_two_server)
+    if event.mechanism not in noise_by.mechanisms:
         needed = (
             "skellam: with one server the clients add"
-            if shares
+            if noise_by is NoiseBy.CLIENTS
             else "rounded-gaussian: who opens the sum adds"
         )
         raise InvalidInputError(
             f"privacy.event.mechanism must be {needed} the noise, got {event.mechanism}"
         )
-    if event.clip_norm is not None and event.clip_norm**2 < rows:
+    if event.clip_norm is not None and event.clip_norm**2 < opened.rows:
         raise InvalidInputError(
-            f"privacy.event.clip_norm must be at least the root of the rows, {math.sqrt(rows):.6g},"
-            f" or no client could contribute any item, got {event.clip_norm:g}"
+            "privacy.event.clip_norm must be at least the root of the rows,"
+            f" {math.sqrt(opened.rows):.6g}, or no client could contribute any item, got"
+            f" {event.clip_norm:g}"
         )
-    least = total_variation(event.mechanism, event.trust or Trust.CENTRAL, counters, clients)
+    trust = event.trust or Trust.CENTRAL
+    least = total_variation(event.mechanism, trust, opened.counters, opened.clients)
     if event.total_variation < least:
         raise InvalidInputError(
             f"privacy.event.total_variation must be at least {least:.3g}, which the sampler of the"

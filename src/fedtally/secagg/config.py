@@ -113,9 +113,18 @@ class SecAggConfig:
         return 1 << self.bits
 
     @property
+    def least_clients(self) -> int:
+        """The fewest clients that are invited to one sum."""
+        return self.parameters.n_min
+
+    @property
     def most_clients(self) -> int:
         """The most clients in one sum."""
         return self.parameters.n_max
+
+    def with_room(self, bits: int, _noise: int) -> Self:
+        """Return these terms with entries of that many bits."""
+        return dataclasses.replace(self, parameters=dataclasses.replace(self.parameters, bits=bits))
 
     @property
     def corrupt(self) -> int:
@@ -295,9 +304,18 @@ class TwoServerConfig:
         )
 
     @property
+    def least_clients(self) -> int:
+        """The fewest clients in one sum."""
+        return self.min_batch
+
+    @property
     def most_clients(self) -> int:
         """The most clients in one sum."""
         return self.n_max
+
+    def with_room(self, bits: int, noise: int) -> Self:
+        """Return these terms with entries of that many bits, and the noise that they hold."""
+        return dataclasses.replace(self, bits=bits, noise=noise)
 
     @property
     def honest_survivors(self) -> int:
@@ -568,11 +586,10 @@ def check_terms(
             ask for more clients than a round has, or for proofs that the vectors cannot have.
     """
     # A sum that wraps around the modulus is silently wrong, so every bound below is exact
-    least = terms.parameters.n_min if isinstance(terms, SecAggConfig) else terms.min_batch
-    if least > most:
+    if terms.least_clients > most:
         raise InvalidInputError(
-            f"secure_sum asks for at least {least} clients, and the largest round has {most}; use a"
-            " larger cohort"
+            f"secure_sum asks for at least {terms.least_clients} clients, and the largest round has"
+            f" {most}; use a larger cohort"
         )
     if isinstance(terms, TwoServerConfig) and terms.has_proofs:
         why = why_no_proofs(items=items, clients=terms.n_max, noise=terms.noise, signed=signed)

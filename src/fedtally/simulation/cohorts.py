@@ -22,8 +22,9 @@ from fedtally.crypto.keys import SigningKey
 from fedtally.domain import Names
 from fedtally.errors import FedtallyError
 from fedtally.plan import MAX_CLIENTS, Plan, Sums
+from fedtally.plan.parts.summation import Summation
 from fedtally.plan.privacy import Random
-from fedtally.plan.secure_sum import Keys, Summation
+from fedtally.plan.secure_sum import Keys
 from fedtally.secagg import two_server
 from fedtally.secagg.client import Client, MemoryJournal
 from fedtally.secagg.config import SecAggConfig, TwoServerConfig

@@ -30,9 +30,9 @@ from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
+from fedtally.plan.parts.summation import Summation
 from fedtally.plan.privacy import Privacy, Random, resolve_privacy, sharers
 from fedtally.plan.rules import check, given, unmet
-from fedtally.plan.secure_sum import Summation
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.decoders import SIMPLEST
 from fedtally.recovery.decoding import Decoding, check_enumerable

@@ -66,7 +66,7 @@ class Clients:
         """Return the most that one client adds to an entry of its vector, without noise."""
         return self.people * encoding.most_of_counter(self.max_items)
 
-    def hides_number(self, relation: Relation | None) -> bool:
+    def are_hidden(self, relation: Relation | None) -> bool:
         """Whether nobody may know how many clients there are; the number of silos is public.
 
         Args:

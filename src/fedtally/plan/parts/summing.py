@@ -7,12 +7,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
 from fedtally.errors import InvalidInputError, opt
 
 if TYPE_CHECKING:
+    from fedtally.plan.parts.clients import Clients
     from fedtally.secagg.config import SecAggConfig, Terms, TwoServerConfig
 
 Kind = Literal["ideal", "secagg", "two-server"]
@@ -37,6 +39,21 @@ class Summing:
     def __post_init__(self) -> None:
         kind = "ideal" if self.terms is None else str(self.terms.method)
         object.__setattr__(self, "kind", cast("Kind", kind))
+
+    def check(self, clients: Clients) -> None:
+        """Refuse silos whose vectors are summed by two servers.
+
+        Args:
+            clients: who sends the vectors.
+
+        Raises:
+            InvalidInputError: they are.
+        """
+        if clients.kind == "silos" and self.servers is not None:
+            raise InvalidInputError(
+                "silos (people above 1) are not summed by two servers yet: use the secure sum"
+                " secagg, or an ideal one"
+            )
 
     @property
     def cohorts(self) -> SecAggConfig | None:
@@ -82,11 +99,16 @@ class Summing:
     @property
     def least_clients(self) -> int:
         """The fewest clients in one sum; of cohorts, the fewest that are invited to it."""
+        return 1 if self.terms is None else self.terms.least_clients
+
+    @property
+    def fewest_summed(self) -> int | None:
+        """The fewest clients whose vectors a sum holds; None: a trusted server sums any number."""
         match self.kind:
             case "ideal":
-                return 1
+                return None
             case "secagg":
-                return self.of_cohorts().parameters.n_min
+                return self.of_cohorts().parameters.min_survivors
             case _:
                 return self.of_servers().min_batch
 
@@ -100,9 +122,36 @@ class Summing:
         """The names of the keys that the protocol needs and lacks."""
         return () if self.terms is None else self.terms.missing_keys
 
+    def sums(self, rounds: Sequence[int], releases: Sequence[range]) -> list[int]:
+        """Return the clients of each sum.
+
+        A round is split into the fewest cohorts that the limit allows, all of about one size. Two
+        servers add up the rounds of each release.
+
+        Args:
+            rounds: the clients of each round.
+            releases: the rounds of each release.
+        """
+        if self.servers is not None:
+            rounds = [sum(rounds[release.start : release.stop]) for release in releases]
+        if self.cohorts is None:
+            return [size for size in rounds if size]
+        most = self.most_clients
+        return [part for size in rounds if size for part in shared_out(size, -(-size // most))]
+
     def opened_together(self, releases: list[range]) -> list[range]:
         """Return the rounds that the protocol itself adds up, of all that a plan releases together.
 
         Two servers open one sum of a whole release; cohorts open a sum of each round.
         """
         return [] if self.servers is None else releases
+
+
+def shared_out(clients: int, parts: int) -> list[int]:
+    """Return how many clients each of some parts gets, the larger ones first.
+
+    >>> shared_out(11, 3)
+    [4, 4, 3]
+    """
+    small, larger = divmod(clients, parts)
+    return [small + 1] * larger + [small] * (parts - larger)

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
 from fedtally.base.encoding import Encoding
+from fedtally.errors import InvalidInputError
+from fedtally.plan.parts.candidates import Candidates, check_histogram_domain
 
 if TYPE_CHECKING:
     from fedtally.domain import Domain
-    from fedtally.plan.parts.candidates import Candidates
 
 Kind = Literal["sketch", "histogram"]
 
@@ -51,6 +52,25 @@ class Vector:
             candidates: the candidates, or what describes them.
         """
         return None if self.kind == "sketch" else candidates.first_id
+
+    def check(self, candidates: Candidates, width: int) -> None:
+        """Refuse candidates that have no counter each, where they need one.
+
+        Args:
+            candidates: what may be counted.
+            width: the counters of a row.
+
+        Raises:
+            InvalidInputError: a histogram has not one counter for each candidate.
+        """
+        if self.kind == "sketch":
+            return
+        check_histogram_domain(candidates.description)
+        size = int(candidates.description["size"])
+        if width != size:
+            raise InvalidInputError(
+                f"width must be the number of candidates in a histogram, {size}, got {width}"
+            )
 
     def lowest(self, most: int, noise: int) -> int:
         """Return the least value of a counter of a sum.
