@@ -86,11 +86,11 @@ def smallest(design: Design, law: Frequencies, wanted: Wanted) -> Design:
         InvalidInputError: nothing does, within the bytes that are given if there are; what would is
             named.
     """
-    asked = Guesses(design, law, wanted)
-    found = _smallest(asked)
-    if found is None:
-        raise _unreachable(asked)
-    return found
+    guesses = Guesses(design, law, wanted)
+    sized = _smallest(guesses)
+    if sized is None:
+        raise _unreachable(guesses)
+    return sized
 
 
 def best(design: Design, law: Frequencies, wanted: Wanted) -> Bought:
@@ -104,16 +104,16 @@ def best(design: Design, law: Frequencies, wanted: Wanted) -> Bought:
     """
     if design.spec.max_bytes is None:
         design = with_bytes(design, DEFAULT_MAX_BYTES)
-    asked = Guesses(design, law, wanted)
-    risk, tau = _least_tau(asked)
-    found: Bought | None = None
-    for guess in asked.of(with_tau(design, tau)).affordable(risk)[:_REFINED]:
-        bought = _bought(asked, guess, risk)
-        if bought is not None and (found is None or bought.tau < found.tau):
-            found = bought
-    if found is None:
-        raise _buys_nothing(asked)
-    return found
+    guesses = Guesses(design, law, wanted)
+    risk, tau = _least_tau(guesses)
+    most: Bought | None = None
+    for guess in guesses.of(with_tau(design, tau)).affordable(risk)[:_REFINED]:
+        bought = _bought(guesses, guess, risk)
+        if bought is not None and (most is None or bought.tau < most.tau):
+            most = bought
+    if most is None:
+        raise _buys_nothing(guesses)
+    return most
 
 
 def least_epsilon(design: Design, law: Frequencies, wanted: Wanted) -> Design:
@@ -124,12 +124,12 @@ def least_epsilon(design: Design, law: Frequencies, wanted: Wanted) -> Design:
     Raises:
         InvalidInputError: none does.
     """
-    asked = Guesses(design, law, wanted)
-    epsilon = _least(asked, partial(with_epsilon, design), MIN_EPSILON, MAX_EPSILON)
+    guesses = Guesses(design, law, wanted)
+    epsilon = _least(guesses, partial(with_epsilon, design), MIN_EPSILON, MAX_EPSILON)
     if epsilon is None:
         raise InvalidInputError(
-            f"tau {asked.tau:g}, and the names above {2 * asked.tau:g}, cannot be had within"
-            f" {asked.spec.max_bytes:,} bytes at any epsilon up to {MAX_EPSILON:g}: give more"
+            f"tau {guesses.tau:g}, and the names above {2 * guesses.tau:g}, cannot be had within"
+            f" {guesses.spec.max_bytes:,} bytes at any epsilon up to {MAX_EPSILON:g}: give more"
             " bytes, a larger tau or more clients"
         )
     return with_epsilon(design, epsilon)
@@ -159,39 +159,39 @@ def _shown(design: Design) -> int:
 # ---- what a target needs ----
 
 
-def _smallest(asked: Guesses, tries: int = _REFINED) -> Design | None:
+def _smallest(guesses: Guesses, tries: int = _REFINED) -> Design | None:
     """Return what `smallest` does, of a number of guesses; None: nothing meets the target."""
     best: tuple[int, int, Design] | None = None
-    for number, guess in enumerate(asked.ranked):
+    for number, guess in enumerate(guesses.ranked):
         if number >= tries and (best is None or best[0] <= guess.risk):
             break  # a size may show more than its guess, and another one less
-        refined = _refined(asked, guess)
+        refined = _refined(guesses, guess)
         if refined is not None and (best is None or refined[:2] < best[:2]):
             best = refined
     if best is None:
         return None
-    budget = asked.spec.max_bytes
+    budget = guesses.spec.max_bytes
     return None if budget is not None and best[1] > budget else best[2]
 
 
-def _refined(asked: Guesses, guess: Guess) -> tuple[int, int, Design] | None:
+def _refined(guesses: Guesses, guess: Guess) -> tuple[int, int, Design] | None:
     """Return risk and bytes, and the size with widths that keep the target; None: none do."""
     design = guess.design
     schedule, rows, width, spelling, _ = design.chosen
     assert spelling is not None
-    if guess.risk == 2 and not asked.wanted.allow_rare:
+    if guess.risk == 2 and not guesses.wanted.allow_rare:
         return None
-    plan, tau = design.plan(), asked.tau
+    plan, tau = design.plan(), guesses.tau
     predictor = replace(Predictor.from_plan(plan, OPEN), num_clients=design.expected)
-    found = _exact_width(asked, predictor, rows, width, design.tau_of_sketch(asked.law))
-    speller = Speller.of(plan, asked.law, design.expected)
-    columns = speller.width(2 * tau, asked.length)
+    found = _exact_width(guesses, predictor, rows, width, design.tau_of_sketch(guesses.law))
+    speller = Speller.of(plan, guesses.law, design.expected)
+    columns = speller.width(2 * tau, guesses.length)
     if found is None or columns is None:
         return None
     design = design.with_size(schedule, rows, found, replace(spelling, width=columns))
     for _ in range(_TURNS):
         plan = design.plan()
-        names = predicted(design, asked.law, asked.wanted)
+        names = predicted(design, guesses.law, guesses.wanted)
         if names.least <= 2 * tau:
             break
         finder = _WIDER if names.theta_find > 2 * tau else 1.0
@@ -200,17 +200,17 @@ def _refined(asked: Guesses, guess: Guess) -> tuple[int, int, Design] | None:
     else:
         return None
     risk = _shown(design)
-    return None if risk > asked.most_risk else (risk, plan.bytes_per_client, design)
+    return None if risk > guesses.most_risk else (risk, plan.bytes_per_client, design)
 
 
 def _exact_width(
-    asked: Guesses, predictor: Predictor, rows: int, guess: int, tau: float
+    guesses: Guesses, predictor: Predictor, rows: int, guess: int, tau: float
 ) -> int | None:
     """Return the width with which the finder keeps tau by the error model, and spare."""
-    planned = asked.spec.failure_probability * RISK
+    planned = guesses.spec.failure_probability * RISK
 
     def keeps(width: int) -> bool:
-        return all(one <= planned for one in predictor.failures(asked.law, tau, rows, width))
+        return all(one <= planned for one in predictor.failures(guesses.law, tau, rows, width))
 
     found = least(
         lambda width: keeps(math.ceil(width)),
@@ -223,41 +223,45 @@ def _exact_width(
         min(float(MAX_WIDTH), guess * float(_WIDEST)),
         _PRECISION,
     )
-    return None if found is None else min(MAX_WIDTH, math.ceil(found * MARGIN * asked.wanted.spare))
+    return (
+        None if found is None else min(MAX_WIDTH, math.ceil(found * MARGIN * guesses.wanted.spare))
+    )
 
 
 # ---- what bytes buy ----
 
 
-def _least_tau(asked: Guesses) -> tuple[int, float]:
+def _least_tau(guesses: Guesses) -> tuple[int, float]:
     """Return the least tau whose guesses fit into the bytes, and the most risk among them.
 
     Of sums that show less of single clients the least tau may be larger, unless they may show
     everything.
     """
     found: dict[int, float] = {}
-    for risk in (asked.most_risk,) if asked.wanted.allow_rare or asked.spec.is_private else (0, 1):
-        suffices = partial(_affords, asked, risk)
+    for risk in (
+        (guesses.most_risk,) if guesses.wanted.allow_rare or guesses.spec.is_private else (0, 1)
+    ):
+        suffices = partial(_affords, guesses, risk)
         tau = least(suffices, _LEAST_TAU, LARGEST_TAU, _CLOSE)
         if tau is not None:
             found[risk] = tau
     if not found:
-        raise _buys_nothing(asked)
+        raise _buys_nothing(guesses)
     enough = _WORTH * min(found.values())
     return next((risk, tau) for risk, tau in found.items() if tau <= enough)
 
 
-def _affords(asked: Guesses, risk: int, tau: float) -> bool:
+def _affords(guesses: Guesses, risk: int, tau: float) -> bool:
     """Return whether a guess for another tau fits into the bytes."""
-    return bool(asked.of(with_tau(asked.design, tau)).affordable(risk))
+    return bool(guesses.of(with_tau(guesses.design, tau)).affordable(risk))
 
 
-def _bought(asked: Guesses, guess: Guess, risk: int) -> Bought | None:
+def _bought(guesses: Guesses, guess: Guess, risk: int) -> Bought | None:
     """Return the size of a guess, as wide as fits; None: it does not fit."""
     design = guess.design
 
     def fits(design: Design) -> bool:
-        return design.bytes_per_client <= asked.budget and _shown(design) <= risk
+        return design.bytes_per_client <= guesses.budget and _shown(design) <= risk
 
     for _ in range(_TURNS):  # guesses are right to a few bytes
         if fits(design):
@@ -272,29 +276,29 @@ def _bought(asked: Guesses, guess: Guess, risk: int) -> Bought | None:
                 break
             design = wider
     plan = design.plan()
-    planned = asked.spec.failure_probability * RISK
-    needed = design.with_size(*_scaled(design.chosen, 1.0 / asked.wanted.spare, 1.0)).plan()
-    linf = predict_linf(needed, asked.law, design.recovery, planned, expected=design.expected)
-    names = predict(plan, asked.law, 2 * linf, asked.wanted.length, design.expected)
+    planned = guesses.spec.failure_probability * RISK
+    needed = design.with_size(*_scaled(design.chosen, 1.0 / guesses.wanted.spare, 1.0)).plan()
+    linf = predict_linf(needed, guesses.law, design.recovery, planned, expected=design.expected)
+    names = predict(plan, guesses.law, 2 * linf, guesses.wanted.length, design.expected)
     return Bought(design, linf, names)
 
 
-def _buys_nothing(asked: Guesses) -> InvalidInputError:
+def _buys_nothing(guesses: Guesses) -> InvalidInputError:
     """Return the error for bytes that buy no name, not even one that all clients hold."""
-    free = asked.of(with_tau(asked.design, LARGEST_TAU))
+    free = guesses.of(with_tau(guesses.design, LARGEST_TAU))
     design = free.designs[0]
     design.bytes_of(1, 1, design.example)  # that no sum is safe says its own error
-    sizes = [guess.size for guess in free.ranked if guess.risk <= asked.most_risk]
-    length = asked.length
+    sizes = [guess.size for guess in free.ranked if guess.risk <= guesses.most_risk]
+    length = guesses.length
     nothing = f"no name of up to {length} bytes can be read, however many clients hold it"
     if sizes:
         enough = math.ceil(_ENOUGH * min(sizes))
         return InvalidInputError(
-            f"with {asked.budget:,} bytes {nothing}: give at least {enough:,} bytes"
+            f"with {guesses.budget:,} bytes {nothing}: give at least {enough:,} bytes"
         )
     for guess in sorted(free.ranked, key=lambda guess: guess.design.num_rounds):
-        checked(guess.design, allow_rare=asked.wanted.allow_rare)  # it shows too much
-    way = "have more clients" + " or a larger epsilon" * asked.spec.is_private
+        checked(guess.design, allow_rare=guesses.wanted.allow_rare)  # it shows too much
+    way = "have more clients" + " or a larger epsilon" * guesses.spec.is_private
     return InvalidInputError(f"{nothing}, whatever the bytes: {way}")
 
 
@@ -317,66 +321,66 @@ def _scaled(chosen: Chosen, finder: float, spelling: float) -> Chosen:
 # ---- what is out of reach ----
 
 
-def _unreachable(asked: Guesses) -> InvalidInputError:
+def _unreachable(guesses: Guesses) -> InvalidInputError:
     """Return the error for a target out of reach, with the smallest changes that help."""
-    out = ways_out(list(_ways(asked)))
-    design = asked.designs[0]
-    reads = f"names of strings that more than {2 * asked.tau:g} of the clients hold"
-    return InvalidInputError(f"tau {asked.tau:g}, and {reads}, {why_unreachable(design)}; {out}")
+    out = ways_out(list(_ways(guesses)))
+    design = guesses.designs[0]
+    reads = f"names of strings that more than {2 * guesses.tau:g} of the clients hold"
+    return InvalidInputError(f"tau {guesses.tau:g}, and {reads}, {why_unreachable(design)}; {out}")
 
 
-def _ways(asked: Guesses) -> Iterator[str]:
+def _ways(guesses: Guesses) -> Iterator[str]:
     """Yield the smallest changes, one at a time, with which the target is met."""
-    spec, design = asked.spec, asked.design
+    spec, design = guesses.spec, guesses.design
     number = design.clients[0]
-    tau = _least(asked, partial(with_tau, design), asked.tau, LARGEST_TAU)
+    tau = _least(guesses, partial(with_tau, design), guesses.tau, LARGEST_TAU)
     if tau is not None:
         yield f"tau {tau:g}"
     if spec.privacy is not None:
-        epsilon = _least(asked, partial(with_epsilon, design), spec.privacy.epsilon, MAX_EPSILON)
+        epsilon = _least(guesses, partial(with_epsilon, design), spec.privacy.epsilon, MAX_EPSILON)
         if epsilon is not None:
             yield f"epsilon {epsilon:g}"
     most = min(MAX_CLIENTS, _MOST_CLIENTS * number)
-    clients = _least(asked, lambda x: with_clients(design, math.ceil(x)), number, most)
+    clients = _least(guesses, lambda x: with_clients(design, math.ceil(x)), number, most)
     if clients is not None:
         unit = "clients" if spec.silos is None else "silos of as many people each"
         yield f"{int(clients):,} {unit}"
-    cohort = _least_cohort(asked)
+    cohort = _least_cohort(guesses)
     if cohort is not None:
         yield f"cohorts of up to {int(cohort):,} ({opt.max_cohort})"
-    length = _longest(asked)
+    length = _longest(guesses)
     if length is not None:
         yield opt.max_length(length)
     if spec.max_bytes is not None:
-        free = _smallest(asked.of(replace(design, spec=replace(spec, max_bytes=None))))
+        free = _smallest(guesses.of(replace(design, spec=replace(spec, max_bytes=None))))
         if free is not None:
             yield f"{free.bytes_per_client:,} bytes"
 
 
-def _least_cohort(asked: Guesses) -> float | None:
+def _least_cohort(guesses: Guesses) -> float | None:
     """Return the smallest cohorts of secagg that do; None: there are none.
 
     Each cohort is opened, with the noise of a whole: fewer and larger ones have less.
     """
-    spec = asked.spec
-    number = asked.design.clients[0]
+    spec = guesses.spec
+    number = guesses.design.clients[0]
     is_free = spec.is_private and spec.summation.min_cohort is None
     if not is_free or not spec.summation.is_split(number):
         return None
     return _least(
-        asked,
-        lambda x: with_cohorts(asked.design, math.ceil(x)),
+        guesses,
+        lambda x: with_cohorts(guesses.design, math.ceil(x)),
         spec.summation.most_clients,
         number,
     )
 
 
-def _longest(asked: Guesses) -> int | None:
+def _longest(guesses: Guesses) -> int | None:
     """Return the longest strings that do, of fewer bytes than they may have; None: none do."""
-    longest, length = asked.domain.max_length, asked.length
+    longest, length = guesses.domain.max_length, guesses.length
 
     def suffices(bound: int) -> bool:
-        shorter = asked.of(with_length(asked.design, bound))
+        shorter = guesses.of(with_length(guesses.design, bound))
         return bound < longest and _smallest(shorter) is not None
 
     if not suffices(length):
@@ -388,23 +392,23 @@ def _longest(asked: Guesses) -> int | None:
 
 
 def _least(
-    asked: Guesses, changed: Callable[[float], Design], low: float, high: float
+    guesses: Guesses, changed: Callable[[float], Design], low: float, high: float
 ) -> float | None:
     """Return the least value of two digits that meets the target; None: none up to `high`.
 
     Args:
-        asked: the target out of reach.
+        guesses: the target out of reach.
         changed: returns the design with a value.
         low: the least value that is tried.
         high: the largest value that is tried.
     """
-    found = least(lambda x: asked.of(changed(x)).reaches(), low, high, _PRECISION)
+    found = least(lambda x: guesses.of(changed(x)).reaches(), low, high, _PRECISION)
     for _ in range(_MORE):  # what looks enough may not be
         if found is None or found > high:
             return None
         value = float(rounded_up(found))
         with suppress(InvalidInputError):  # such as a delta that is too large for more clients
-            if _smallest(asked.of(changed(value)), tries=1) is not None:
+            if _smallest(guesses.of(changed(value)), tries=1) is not None:
                 return value
         found = value * _ENOUGH
     return None
