@@ -305,6 +305,7 @@ def _buys_nothing(guesses: Guesses) -> InvalidInputError:
 def _scaled(chosen: Chosen, finder: float, spelling: float) -> Chosen:
     """Return a size whose widths of finder and spelling are multiplied by two factors.
 
+    >>> from fedtally.sketch import Schedule, Spelling
     >>> _scaled(Chosen(Schedule.parse("shared"), 5, 100, Spelling(4, 30, 64)), 1.05, 0.99)[2:4]
     (105, Spelling(rows=4, width=29, max_length=64))
     """
