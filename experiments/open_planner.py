@@ -27,7 +27,8 @@ from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.names import NAMED_SHARE, predict
-from fedtally.plan.open_domain import Search, propose
+from fedtally.plan.open_guesses import Wanted
+from fedtally.plan.proposal import propose
 from fedtally.plan.request import Request
 
 F64 = npt.NDArray[np.float64]
@@ -84,8 +85,8 @@ def planned(
         length = name_length(strings, 2 * size_or_tau if is_tau else _NAMES_ABOVE)
         asked = {"tau": size_or_tau} if is_tau else {"max_bytes": int(size_or_tau)}
         spec = Request(domain=domain, epsilon=epsilon, delta=None, **asked).resolve()
-        search = Search(spec, domain, clients, law, bytes(32), length, spare=1.0)
-        plan = propose(search).plan
+        wanted = Wanted(length)  # without spare width, since the law is known
+        plan = propose(spec, domain, clients, law, seed=bytes(32), wanted=wanted).plan
         assert plan.target is not None
         tau = plan.target.linf
         names = predict(plan, law, 2 * tau, length)

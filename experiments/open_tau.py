@@ -3,7 +3,7 @@
 Nobody has the list of strings, so a plan takes their frequencies to fall like i^-1.1. Words and
 names are flatter. Their `flatness` is about 2: the energy below tau, the sum of squared
 frequencies, over that of i^-1.1. The finder is wider than its law asks (`FINDER_SPARE` of
-`fedtally.plan.open_domain`), which is meant for a flatness of `FLATTEST` at most. Flatter tables
+`fedtally.plan.open_guesses`), which is meant for a flatness of `FLATTEST` at most. Flatter tables
 are shown, and not judged.
 
 Each campaign has a plan of the package, hashes of its own, clients who are drawn from a table, and
@@ -38,7 +38,8 @@ from experiments import options, study
 from fedtally.domain import IntegerRange, OpenStrings
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, names
-from fedtally.plan.open_domain import FINDER_SPARE, Search, propose
+from fedtally.plan.open_guesses import FINDER_SPARE, Wanted
+from fedtally.plan.proposal import propose
 from fedtally.plan.request import Request
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.sketch import CountSketch, SketchSpec
@@ -138,8 +139,8 @@ def plan_of(case: Case) -> Plan:
     """Return the plan of a cell, as `fedtally plan` makes it where nothing is known."""
     domain = OpenStrings(MAX_LENGTH, case.bits)
     spec = Request(domain=domain, tau=case.tau, epsilon=case.epsilon, delta=None).resolve()
-    law = names.assumed(domain)
-    return propose(Search(spec, domain, case.clients, law, bytes(32), spare=case.spare)).plan
+    wanted = Wanted(spare=case.spare)
+    return propose(spec, domain, case.clients, seed=bytes(32), wanted=wanted).plan
 
 
 def measure(case: Case) -> list[study.Row]:

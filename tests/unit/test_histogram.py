@@ -923,6 +923,13 @@ def test_counts_without_noise_are_whole_and_are_their_own_limits() -> None:
     other = fedtally.estimate(held[:1001], domain=["Rome", "Paris", "Lima", "Oslo"], seed=2)
     for row in Answer([result, other]).to_arrow().to_pylist():
         assert row["low"] == row["frequency"] == row["high"] == row["count"] / 4001
+    for many, few in ((777, 333), (49, 13)):  # the shares of these do not add up to the counts
+        parts = [
+            fedtally.estimate([1] * a + [2] * b + [3] * 5, domain="range:1..3", seed=a)
+            for a, b in ((many, few), (few, many // 3))
+        ]
+        for each in Answer(parts).estimates([1, 2, 3]):
+            assert each.low == each.frequency == each.high
     top = result.top(20)
     shown = " ".join(screen.plain(screen.answer(result, top, result.estimates(["Lima"]))).split())
     assert "1 more candidate has an estimate below half a client" in shown

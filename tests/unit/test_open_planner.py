@@ -18,11 +18,14 @@ from fedtally.cli import plan_view
 from fedtally.cli.app import run
 from fedtally.domain import Names, OpenStrings, Unread
 from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan, names
+from fedtally.plan import Plan, names, open_domain
+from fedtally.plan.fleet import for_fleet, with_clients, with_epsilon, with_length, with_tau
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.names import Speller
-from fedtally.plan.open_domain import FINDER_SPARE, Search, propose
+from fedtally.plan.open_domain import best, predicted, smallest
+from fedtally.plan.open_guesses import FINDER_SPARE, Guesses, Wanted
 from fedtally.plan.predictor import predict_linf
+from fedtally.plan.proposal import for_strings
 from fedtally.plan.request import Request
 from fedtally.plan.silos import Silos
 from fedtally.simulation.round_tally import Members, RoundTally, split_clients, tally_members
@@ -38,10 +41,20 @@ WORDS = [f"word{place}" for place in range(400)]
 
 
 def search(clients=20_000, *, rare=False, domain=DOMAIN, length=7, silos=None, **asked):
-    """Return a search, of names of few bytes and hashes of few bits."""
+    """Return design, law and wanted names, of few bytes and hashes of few bits."""
     spec = Request(domain=domain, **asked).resolve(silos=silos)
-    law = names.assumed(domain)
-    return Search(spec, domain, clients, law, bytes(32), length, allow_rare_names=rare)
+    design = for_fleet(spec, domain, clients, bytes(32))
+    return design, names.assumed(domain), Wanted(length, allow_rare=rare)
+
+
+def spared(asked, spare):
+    """Return the same with another spare width of the finder."""
+    design, law, wanted = asked
+    return design, law, replace(wanted, spare=spare)
+
+
+def propose(asked, **options):
+    return for_strings(*asked, **options)
 
 
 def told(capsys):
@@ -104,12 +117,12 @@ def test_the_prediction_of_a_plan_says_who_is_named():
 
 def test_the_smallest_size_keeps_the_target_and_no_smaller_one_does():
     asked = search(tau=0.01)
-    design = asked.smallest()
+    design = smallest(*asked)
     chosen, plan = design.chosen, design.plan()
-    found = asked.predicted(plan, design)
+    found = predicted(design, *asked[1:])
     assert found.least <= 0.02
     narrower = replace(chosen.spelling, width=int(0.9 * chosen.spelling.width))
-    assert asked.predicted(design.with_size(*chosen[:3], narrower).plan(), design).least > 0.02
+    assert predicted(design.with_size(*chosen[:3], narrower), *asked[1:]).least > 0.02
     # the finder is 1.1 times 1.6 times as wide as it must be, and its counters are whole
     few = design.with_size(chosen.schedule, chosen.rows, chosen.width // 2, chosen.spelling).plan()
     assert fedtally_linf(few) > 0.01 >= fedtally_linf(plan)
@@ -141,7 +154,7 @@ def test_tau_is_kept_on_tables_flatter_than_the_assumed_ones(asked):
     assumed, flat = words(200_000, **asked)
 
     def error(spare):
-        plan = propose(replace(assumed, spare=spare)).plan
+        plan = propose(spared(assumed, spare)).plan
         return predict_linf(plan, flat, "joint", 0.1) / plan.target.linf
 
     assert error(FINDER_SPARE) <= 1.0 < error(1.0)
@@ -155,7 +168,7 @@ def test_a_finder_of_a_known_law_has_no_spare_width(tmp_path):
         path = str(tmp_path / f"{number}.toml")
         assert run([*asked, *more, "--quiet", "-o", path]) == 0
         sizes.append(Plan.load(path).bytes_per_client)
-    known = propose(replace(words(200_000, tau=0.001, epsilon=1.0)[0], spare=1.0)).plan
+    known = propose(spared(words(200_000, tau=0.001, epsilon=1.0)[0], 1.0)).plan
     assert sizes[1] == known.bytes_per_client < 0.95 * sizes[0]
 
 
@@ -176,7 +189,7 @@ def test_rounds_save_bytes_and_never_show_single_clients():
 
 def test_a_sum_of_too_few_clients_is_planned_only_where_that_is_allowed():
     with pytest.raises(InvalidInputError, match="any of these would do: tau 0.0[0-9]+; [0-9,]+ cl"):
-        search(3000, tau=0.01, num_rounds=8).smallest()
+        smallest(*search(3000, tau=0.01, num_rounds=8))
     found = propose(search(3000, tau=0.01, num_rounds=8, rare=True))
     assert found.rare.is_refused and found.rare.counters == found.plan.spec.vector_length
 
@@ -185,24 +198,28 @@ def test_a_sum_of_too_few_clients_is_planned_only_where_that_is_allowed():
 def test_what_would_do_does(asked):
     tight = search(1500, tau=0.004, length=5, **asked)
     with pytest.raises(InvalidInputError, match="any of these would do") as error:
-        tight.smallest()
+        smallest(*tight)
     message = str(error.value)
     assert "names of strings that more than 0.008 of the clients hold" in message
     ways = dict(re.findall(r"(tau|epsilon|max_length) ([0-9.]+)", message.partition("do: ")[2]))
     clients = int(re.search(r"([0-9,]+) clients$", message)[1].replace(",", ""))
     assert clients > 1500 and float(ways["tau"]) > 0.004
     assert ("epsilon" in ways) == bool(asked)
-    found = [replace(tight, num_clients=clients)]
-    found += [tight._with(name, float(value)) for name, value in ways.items()]
-    assert all(each.smallest() for each in found)
+    changes = {"tau": with_tau, "epsilon": with_epsilon, "max_length": with_length}
+    changed = [with_clients(tight[0], clients)]
+    changed += [
+        changes[name](tight[0], float(value) if "." in value else int(value))
+        for name, value in ways.items()
+    ]
+    assert all(smallest(design, *tight[1:]) for design in changed)
 
 
 def test_bytes_that_would_do_are_named():
     asked = {"tau": 0.01, "num_rounds": 6}
     enough = propose(search(**asked)).plan.bytes_per_client
     with pytest.raises(InvalidInputError, match=f"within {enough - 9:,} bytes.* {enough:,} bytes"):
-        search(max_bytes=enough - 9, **asked).smallest()
-    assert search(max_bytes=enough, **asked).smallest()
+        smallest(*search(max_bytes=enough - 9, **asked))
+    assert smallest(*search(max_bytes=enough, **asked))
 
 
 def test_the_least_epsilon_for_tau_and_bytes():
@@ -211,7 +228,7 @@ def test_the_least_epsilon_for_tau_and_bytes():
     epsilon = found.plan.privacy.epsilon
     assert found.found == "epsilon" and found.plan.bytes_per_client <= 300
     assert found.names.least <= 0.06
-    assert search(**spec | {"epsilon": 0.6 * epsilon})._found() is None
+    assert open_domain._smallest(Guesses(*search(**spec | {"epsilon": 0.6 * epsilon}))) is None
     with pytest.raises(InvalidInputError, match="cannot be had within 9 bytes at any epsilon"):
         propose(search(**spec | {"max_bytes": 9}), find_epsilon=True)
 
@@ -240,14 +257,15 @@ def test_secure_sums_are_sized(method):
 @pytest.mark.parametrize("validity", ["proofs", "none"])
 def test_a_guess_has_the_bytes_of_its_plan(validity):
     """A proof grows with all rows, those that spell names too."""
-    for guess in search(200_000, tau=0.02, secure_sum="two-server", validity=validity)._guesses:
+    asked = search(200_000, tau=0.02, secure_sum="two-server", validity=validity)
+    for guess in Guesses(*asked).ranked:
         assert guess.size == guess.design.bytes_per_client
 
 
 def test_more_clients_than_a_cohort_has_are_offered_larger_cohorts():
     tight = {"tau": 0.03, "epsilon": 0.5, "secure_sum": "secagg", "num_rounds": 1}
     with pytest.raises(InvalidInputError, match=r"cohorts of up to [0-9,]+ \(max_cohort=\)"):
-        search(20_000, max_cohort=200, **tight).smallest()
+        smallest(*search(20_000, max_cohort=200, **tight))
 
 
 def test_cohorts_that_are_asked_for_fit_the_rounds():
@@ -275,9 +293,9 @@ def test_silos_are_sized_by_their_people():
 )
 def test_bytes_buy_the_tau_that_needs_them(asked):
     """The two searches are each other's inverse, up to the counters that cannot be halved."""
-    needed = propose(replace(search(**asked), spare=1.0)).plan
+    needed = propose(spared(search(**asked), 1.0)).plan
     for_bytes = search(max_bytes=needed.bytes_per_client, **asked | {"tau": None})
-    bought = propose(replace(for_bytes, spare=1.0))
+    bought = propose(spared(for_bytes, 1.0))
     assert 0.85 * needed.bytes_per_client < bought.plan.bytes_per_client
     assert bought.plan.bytes_per_client <= needed.bytes_per_client
     assert bought.linf <= bought.target.linf <= 1.25 * asked["tau"] and bought.found == "error"
@@ -319,15 +337,15 @@ def test_bytes_are_left_where_they_would_show_single_clients():
 
 def test_bytes_that_buy_nothing_are_refused_with_what_would_do():
     with pytest.raises(InvalidInputError, match="with 20 bytes no name of up to 7 bytes") as error:
-        search(max_bytes=20, num_rounds=1).for_bytes()
+        best(*search(max_bytes=20, num_rounds=1))
     enough = int(re.search(r"at least ([0-9,]+) bytes$", str(error.value))[1].replace(",", ""))
-    assert search(max_bytes=enough, num_rounds=1).for_bytes()
+    assert best(*search(max_bytes=enough, num_rounds=1))
     with pytest.raises(InvalidInputError, match="no name .* whatever the bytes.* a larger epsilon"):
-        search(100, max_bytes=3000, epsilon=0.01).for_bytes()
+        best(*search(100, max_bytes=3000, epsilon=0.01))
     with pytest.raises(InvalidInputError, match="10 clients in [0-9,]+ counters"):
-        search(10, num_rounds=1).for_bytes()
+        best(*search(10, num_rounds=1))
     with pytest.raises(InvalidInputError, match="cohorts of 3 clients"):
-        search(3, max_bytes=3000, secure_sum="secagg", rare=True).for_bytes()
+        best(*search(3, max_bytes=3000, secure_sum="secagg", rare=True))
 
 
 # ---- the command ----
@@ -667,4 +685,4 @@ def test_names_are_the_same_under_another_seed():
 
 def test_schedules_of_a_search_without_rounds():
     asked = search(tau=0.05, schedule=Schedule.parse("shared"))
-    assert asked.smallest().num_rounds == 1
+    assert smallest(*asked).num_rounds == 1

@@ -147,6 +147,10 @@ def test_results_of_two_plans_are_one(tmp_path, capsys):
         part.save(tmp_path / f"{number}.fed")
     assert run(["merge", str(tmp_path / "0.fed"), str(tmp_path / "1.fed"), "--query", "milk"]) == 0
     assert "in 2 results; all strings" in told(capsys)
+    nobody = "a"  # sorts before all others, and is held by nobody
+    parts[0].__dict__["names"] |= {int(parts[0].domain.encode([nobody])[0]): nobody}
+    assert [each.item for each in merged.top(4)] == [each.item for each in top]
+    assert merged.to_arrow().equals(table) and len(merged) == len(table)
     for part in parts:
         part.__dict__["names"] = {}
     assert merged.top(3) == []

@@ -56,6 +56,20 @@ def test_a_list_of_merged_results_names_no_item_that_nobody_holds(make: Any, nam
     assert told >= 60 * named
 
 
+def test_what_an_estimate_had_to_reach_is_known_for_one_result_alone() -> None:
+    """Several results choose a list by their sum: no limits of theirs rest on a threshold."""
+    held = np.minimum(np.random.default_rng(0).zipf(1.3, 900) - 1, HELD - 1)
+    asked: dict[str, Any] = {"domain": DOMAIN, "epsilon": 1.0, "not_private": True}
+    parts = [fedtally.estimate(held, **asked, seed=seed) for seed in (0, 1)]
+    for answer, is_known in ((Answer(parts), False), (parts[0], True)):
+        top = answer.top(40)
+        ids = [part.domain.encode([each.item for each in top]) for part in answer.parts]
+        pooled = answer.pooled_limits()
+        assert pooled is not None
+        lows = np.clip(pooled.listed(ids, None).low, 0.0, 1.0).tolist()
+        assert ([each.low for each in top] == lows) != is_known
+
+
 @pytest.mark.parametrize("recovery", ["joint", "mixed"])
 def test_merged_limits_of_all_candidates_hold_at_once(recovery: str) -> None:
     """They fail in at most 5 % of answers: 4 or more of 12 have a probability of 0.2 %."""

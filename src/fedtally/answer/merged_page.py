@@ -228,8 +228,7 @@ def _learned(merged: Answer, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _question(merged: Answer) -> str:
-    is_open = merged.parts[0].plan.is_open
-    among = "all strings" if is_open else amounts.counted(merged.domain.size, "candidate")
+    among = sections.counted.num_candidates(merged.parts[0].plan)
     return (
         f"Share of each item among {merged.num_contributions:,} {merged.unit} in"
         f" {len(merged.parts):,} results; {among}"

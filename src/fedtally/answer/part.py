@@ -199,12 +199,12 @@ class Part:
         kind, report = kind_of(self.recovery), self._progress
         if kind.fits_items:
             check_enumerable(self.domain)
-        told = None if report is None else lambda done, total: report("recover", done, total)
+        progress = None if report is None else lambda done, all_: report("recover", done, all_)
         terms = self.plan.privacy
-        found = kind.make(
-            self.sketches, self.domain, progress=told, terms=terms, found=self._known_fit
+        decoder = kind.make(
+            self.sketches, self.domain, progress=progress, terms=terms, found=self._known_fit
         )
-        return found.instead if self._asked.recovery == AUTO else found
+        return decoder.instead if self._asked.recovery == AUTO else decoder
 
     @property
     def known_fit(self) -> FoundFit | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,10 +74,7 @@ def save(result: SavedResult, path: str | os.PathLike[str]) -> None:
         "num_silos": [sketch.num_silos for sketch in result.sketches],
         "silos": num_silos,
         "noise": [sketch.noise for sketch in result.sketches],
-        "recovery": result.decoding.recovery,
-        "objective": result.decoding.objective,
-        "confidence": result.decoding.confidence,
-        "intervals": result.decoding.intervals,
+        **asdict(result.decoding),
         **account,
         "names": names,
         "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
@@ -135,7 +133,7 @@ def load(path: str | os.PathLike[str]) -> SavedResult:
             plan,
             domains.load(meta["domain"], parts),
             sketches,
-            Decoding(meta["recovery"], meta["objective"], meta["confidence"], meta["intervals"]),
+            Decoding(**{field.name: meta[field.name] for field in fields(Decoding)}),
             _read_fit(meta["fit"], arrays),
             evaluation,
             account,
@@ -184,29 +182,30 @@ def _fit_parts(result: SavedResult) -> tuple[dict[str, Any] | None, dict[str, np
     found = result.fit
     if found is None or result.domain.size < _SLOW:
         return None, {}
-    fields = {name: getattr(found, name) for name in _FIT_FIELDS}
-    return fields, {f"fit_{name}": getattr(found, name) for name in _FIT_ARRAYS}
+    return {name: getattr(found, name) for name in _FIT_FIELDS}, {
+        f"fit_{name}": getattr(found, name) for name in _FIT_ARRAYS
+    }
 
 
 def _read_fit(
-    fields: Mapping[str, Any] | None, arrays: Mapping[str, npt.NDArray[Any]]
+    fit: Mapping[str, Any] | None, arrays: Mapping[str, npt.NDArray[Any]]
 ) -> FoundFit | None:
     """Return what joint recovery found, as a file has it; None if the file has nothing of it."""
-    if fields is None:
+    if fit is None:
         return None
     parts = {name: arrays[f"fit_{name}"] for name in _FIT_ARRAYS}
     if any(values.dtype != _FIT_ARRAYS[name] for name, values in parts.items()):
         raise InvalidInputError("arrays of a fit must be integers and floating-point numbers")
-    kappa, largest = fields["kappa"], fields["largest_error"]
+    kappa, largest = fit["kappa"], fit["largest_error"]
     return FoundFit(
-        validate.integer(1, most=fields["most"]),
-        validate.real(selected=fields["selected"]),
-        validate.real(threshold=fields["threshold"]),
+        validate.integer(1, most=fit["most"]),
+        validate.real(selected=fit["selected"]),
+        validate.real(threshold=fit["threshold"]),
         parts["positions"],
         parts["values"],
         parts["shrinkage"],
         parts["residual"],
-        fields["draws"],
+        fit["draws"],
         None if kappa is None else (validate.real(kappa=kappa[0]), str(kappa[1])),
         None if largest is None else validate.real(largest_error=largest),
     )

@@ -215,26 +215,23 @@ def _propose(
 ) -> Proposal:
     """Return the plan that is asked for, and what is to be known of it."""
     from fedtally.domain import OpenStrings
-    from fedtally.plan import names, open_domain, proposal
+    from fedtally.plan import proposal
+    from fedtally.plan.open_guesses import Wanted
     from fedtally.simulation.randomness import campaign_seed
 
-    number, seed = options["clients"], campaign_seed(options["seed"])
+    wanted = proposal.NAMES
     if isinstance(domain, OpenStrings):
-        length = read_name_length(options, domain)
-        rare = options["allow_rare_names"]
-        law = distribution or names.assumed(domain, spec.max_items)
-        spare = open_domain.FINDER_SPARE if distribution is None else 1.0
-        search = open_domain.Search(spec, domain, number, law, seed, length, rare, spare)
-        return open_domain.propose(search, find_epsilon=find_epsilon, like=about)
+        wanted = Wanted(read_name_length(options, domain), options["allow_rare_names"])
     return proposal.propose(
         spec,
         domain,
-        number,
+        options["clients"],
         distribution,
-        seed=seed,
+        seed=campaign_seed(options["seed"]),
         is_drawn=options["seed"] is None,
         find_epsilon=find_epsilon,
         like=about,
+        wanted=wanted,
     )
 
 

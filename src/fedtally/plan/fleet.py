@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedtally.domain import Domain
+from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.plan import MAX_CLIENTS
 from fedtally.plan.design import Design
@@ -107,6 +107,20 @@ def with_clients(design: Design, num_clients: int) -> Design:
     """Return the design for another number of clients, or of silos of as many people each."""
     spec = design.spec.for_clients(num_clients, design.clients[0])
     return for_fleet(spec, design.domain, num_clients, design.seed)
+
+
+def with_rounds(design: Design, num_rounds: int) -> Design:
+    """Return the design with another number of rounds."""
+    spec = replace(design.spec, num_rounds=num_rounds)
+    return for_fleet(spec, design.domain, design.clients[0], design.seed)
+
+
+def with_length(design: Design, max_length: int) -> Design:
+    """Return the design of an open domain with another limit of the bytes of a string."""
+    domain = design.domain
+    assert isinstance(domain, OpenStrings)
+    shorter = OpenStrings(max_length, domain.bits, None, domain.normalise)
+    return replace(design, domain=shorter)
 
 
 def with_cohorts(design: Design, most: int) -> Design:

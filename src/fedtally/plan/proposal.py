@@ -10,14 +10,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedtally.base.encoding import Encoding
-from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan, Target
-from fedtally.plan.design import Design
+from fedtally.domain import Domain, OpenStrings
+from fedtally.errors import InvalidInputError, Note, opt
+from fedtally.kernels import MAX_WIDTH
+from fedtally.plan import Plan, Target, open_domain
+from fedtally.plan.design import DEFAULT_MAX_BYTES, Design
 from fedtally.plan.fleet import check_even_rounds, for_fleet
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
-from fedtally.plan.names import Names
+from fedtally.plan.names import Names, assumed, predict
+from fedtally.plan.open_guesses import Wanted, of_rounds
 from fedtally.plan.paper import Size, minimax
 from fedtally.plan.predictor import Predictor, predict_linf
 from fedtally.plan.rare_names import RareNames
@@ -25,11 +27,13 @@ from fedtally.plan.request import CampaignSpec
 from fedtally.plan.search import (
     Made,
     OutOfReachError,
+    check_learns,
     for_any,
     for_frequencies,
     hardest_for,
     is_made,
     least_epsilon,
+    make_target,
 )
 from fedtally.plan.seeds import with_even_seed
 from fedtally.plan.ways import smallest_or_ways, unreachable
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
 
 _NEIGHBOURS = (0.5, 2.0, 4.0)  # times the width
 _SKETCHES = (0.5, 1.0, 2.0)  # times the counters of a histogram, for comparison
+_USED = 0.9  # of the bytes; where less is used, why is said
+NAMES = Wanted()
 _FEW = 20  # campaigns that say what other small sketches would do
 
 
@@ -249,8 +255,9 @@ def propose(
     is_drawn: bool = False,
     find_epsilon: bool = False,
     like: str | None = None,
+    wanted: Wanted = NAMES,
 ) -> Proposal:
-    """Return a plan for a fleet; for an open domain `fedtally.plan.open_domain` does.
+    """Return a plan for a fleet.
 
     Of tau, max_bytes and epsilon the spec says what is given. tau: the fewest bytes are found;
     max_bytes: the smallest error; both, and `find_epsilon`: the least epsilon. Without tau and
@@ -262,18 +269,25 @@ def propose(
         num_clients: the clients of all rounds together, each in one of them, drawn at random; or
             the silos.
         frequencies: the known frequencies; None: nothing is known, so that the plan is for the
-            hardest ones, and its target holds for any.
+            hardest ones, and its target holds for any; of an open domain it is for assumed ones.
         seed: the 32 bytes that the hashes come from.
         is_drawn: whether nobody chose the seed: a small plan may then take a more even one.
         like: the few words on what is known that the plan keeps beside its target.
         find_epsilon: whether the least epsilon is looked for; tau, max_bytes and some epsilon must
             be given, which is not taken.
+        wanted: the names that are asked for, where the domain is open.
 
     Raises:
         InvalidInputError: what is asked for cannot be had; the smallest changes with which it can
             are named.
     """
     design = for_fleet(spec, domain, num_clients, seed)
+    if isinstance(domain, OpenStrings):
+        law, spare = frequencies, 1.0
+        if law is None:
+            law, spare = assumed(domain, spec.max_items), wanted.spare
+        wanted = replace(wanted, spare=spare)
+        return for_strings(design, law, wanted, find_epsilon=find_epsilon, like=like)
     try:
         return attempt(design, frequencies, is_drawn=is_drawn, find_epsilon=find_epsilon, like=like)
     except OutOfReachError as error:
@@ -320,6 +334,98 @@ def attempt(
         design.expected,
         design,
     )
+
+
+def for_strings(
+    design: Design,
+    law: Frequencies,
+    wanted: Wanted,
+    *,
+    find_epsilon: bool = False,
+    like: str | None = None,
+) -> Proposal:
+    """Return a plan for a fleet whose strings nobody has listed.
+
+    With a tau: that of the fewest bytes; with bytes and `find_epsilon` besides: that of the least
+    epsilon. Without: what the bytes buy.
+
+    Args:
+        design: the plan to be, of one round where the number of rounds is to be chosen.
+        law: the frequencies of the strings.
+        wanted: the names that are asked for.
+        find_epsilon: as for `propose`.
+        like: as for `propose`.
+
+    Raises:
+        InvalidInputError: what is asked for cannot be had; what would do is named. Or the sums
+            show what single clients hold.
+    """
+    spec, p = design.spec, design.spec.failure_probability
+    if find_epsilon:
+        design = open_domain.least_epsilon(design, law, wanted)
+    design, target, size, rare = _size_for_strings(design, law, wanted)
+    target = replace(target, frequencies=like)
+    plan, expected = replace(design.plan(), target=target), design.expected
+    return Proposal(
+        plan,
+        size,
+        predict_linf(plan, law, design.recovery, p, expected=expected),
+        law,
+        "error" if spec.tau is None else "epsilon" if find_epsilon else "bytes",
+        None,
+        expected,
+        design,
+        rare,
+        predict(plan, law, 2 * target.linf, wanted.length, expected),
+        _in_one_release(design, plan, law, wanted),
+    )
+
+
+def _size_for_strings(
+    design: Design, law: Frequencies, wanted: Wanted
+) -> tuple[Design, Target, Size, RareNames | None]:
+    """Return a design with a size, its target, how the size came about, and what sums show."""
+    p = design.spec.failure_probability
+    if design.spec.tau is not None:
+        design = open_domain.smallest(design, law, wanted)
+        rare, plan = open_domain.checked(design, allow_rare=wanted.allow_rare), design.plan()
+        assert plan.target is not None
+        return design, plan.target, Size("model", plan.rows, plan.width), rare
+    design, linf, names = open_domain.best(design, law, wanted)
+    rare, plan = open_domain.checked(design, allow_rare=wanted.allow_rare), design.plan()
+    check_learns(linf)
+    tau = max(linf, min(open_domain.LARGEST_TAU, names.least / 2))
+    size = Size("budget", plan.rows, plan.width, None, _left_over(design, plan, wanted))
+    return design, make_target(tau, p, design.recovery), size, rare
+
+
+def _left_over(design: Design, plan: Plan, wanted: Wanted) -> str:
+    """Say so where more bytes would show more of single clients, and so are not used."""
+    budget, used = design.spec.max_bytes or DEFAULT_MAX_BYTES, plan.bytes_per_client
+    if plan.privacy is not None or wanted.allow_rare or used >= _USED * budget:
+        return ""
+    return Note(
+        f"{used:,} of {budget:,} bytes are used: of more counters the sums would show more of what"
+        f" single clients hold (with {opt.allow_rare_names(True)} they may)"
+    )
+
+
+def _in_one_release(
+    design: Design, plan: Plan, law: Frequencies, wanted: Wanted
+) -> tuple[int, Names] | None:
+    """Return bytes and names of one release, where a private plan has several; else None."""
+    if plan.privacy is None or len(plan.releases) == 1:
+        return None
+    assert plan.target is not None
+    with suppress(InvalidInputError):  # no secure sum is as large as all rounds
+        alone = of_rounds(design, 1)
+        # collisions of hashes cancel over batches: a wider sketch has as few of them
+        width = min(MAX_WIDTH, plan.schedule.num_batches(plan.num_rounds) * plan.width)
+        shared = Schedule.parse("shared")
+        one = alone.with_size(shared, plan.rows, width, plan.spelling).plan()
+        names = predict(one, law, 2 * plan.target.linf, wanted.length, design.expected)
+        return one.bytes_per_client, names
+    return None
 
 
 def _make(design: Design, frequencies: Frequencies | None, *, find_epsilon: bool) -> Made:

@@ -299,7 +299,7 @@ def for_bytes(design: Design) -> Design:
 
     It is a histogram, or a sketch. Nothing is known of the frequencies: where a schedule, or the
     median's rows, are to be chosen, they are for `Frequencies.assumed`. Of an open domain
-    `fedtally.plan.open_domain.Search` says it.
+    `fedtally.plan.open_domain` says it.
     """
     return encodings.for_bytes(design, lambda: _sketch_for_bytes(design), lambda: _assumed(design))
 

@@ -139,7 +139,8 @@ class _Looked:
 
     def tau(self) -> Way | None:
         """Return the least tau that is met."""
-        spec, size = self.design.spec, self.design.domain.size
+        spec = self.design.spec
+        size = self.design.domain.size
         assert spec.tau is not None
 
         def known(tau: float) -> Frequencies:  # of another error, others are the hardest

@@ -147,9 +147,9 @@ def listed_lows(
         values: float64 [n], the estimates.
         least: float64 [n], limits that hold however the list was chosen.
         low: float64 [n], the limits of items named beforehand, which are at least those.
-        threshold: that an estimate had to reach.
-        given: the probability with which a limit may be too high, given that.
-        at_least: the probability that an error is at least so much.
+        threshold: the frequency that an estimate had to reach.
+        given: the probability that a limit is too high, where the estimates reached the threshold.
+        at_least: returns the probability that an error is at least as large as each number.
     """
     found = np.empty(len(values))
     for part in (slice(start, start + _AT_ONCE) for start in range(0, len(values), _AT_ONCE)):

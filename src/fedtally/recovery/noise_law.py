@@ -111,7 +111,7 @@ class NoiseLaw:
         return int(np.argmax(self.beyond <= probability))
 
     def at_least(self, size: F64) -> F64:
-        """Return the probability that the noise is at least so much; sizes may be negative."""
+        """Return the probability that the noise is at least each size, which may be negative."""
         above = 0.5 * self.exceeded(np.maximum(np.ceil(size) - 1.0, 0.0))
         below = 1.0 - 0.5 * self.exceeded(np.maximum(-size, 0.0))
         return np.where(size > 0, above, below)

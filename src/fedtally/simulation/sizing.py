@@ -21,11 +21,12 @@ import numpy.typing as npt
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, opt
-from fedtally.plan import Plan, Target, encodings
+from fedtally.plan import Plan, Target, encodings, open_domain
 from fedtally.plan import names as open_names
 from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design, fit_existing
+from fedtally.plan.fleet import for_fleet
 from fedtally.plan.names import Names
-from fedtally.plan.open_domain import Search
+from fedtally.plan.open_guesses import Wanted
 from fedtally.plan.paper import Size
 from fedtally.plan.predictor import predict_linf
 from fedtally.plan.search import for_bytes, usual_schedule
@@ -163,19 +164,22 @@ class SizeChoice:
             InvalidInputError: nothing meets the target, or the bytes buy nothing; what would do is
                 named.
         """
-        search = _search(self._simulation, census, self._seed)
+        design = _open_design(self._simulation, census, self._seed)
+        domain, asked = census.domain, self._simulation
+        assert isinstance(domain, OpenStrings)
+        law = open_names.assumed(domain, census.spec.max_items)
+        length = min(asked.name_length or open_names.NAME_LENGTH, domain.max_length)
+        wanted = Wanted(length, asked.allow_rare_names)
         if census.spec.tau is None:
-            design, linf, _ = search.for_bytes()
+            design, linf, _ = open_domain.best(design, law, wanted)
             size = Size("budget", design.chosen.rows, design.chosen.width, linf)
             names = None
         else:
-            design = search.smallest()
+            design = open_domain.smallest(design, law, wanted)
             plan, planned = design.plan(), census.spec.failure_probability * RISK
-            linf = predict_linf(
-                plan, search.law, design.recovery, planned, expected=design.expected
-            )
+            linf = predict_linf(plan, law, design.recovery, planned, expected=design.expected)
             size = Size("model", plan.rows, plan.width, linf)
-            names = search.predicted(plan, design)
+            names = open_domain.predicted(design, law, wanted)
         self.sized = Sized(design.chosen, size, None, [], names)
         if design.num_rounds == len(census.rounds):
             return census
@@ -307,11 +311,9 @@ def _draw_pilot(
     return merge_rounds(pilot), rest
 
 
-def _search(simulation: Simulation, census: Census, seed: bytes) -> Search:
-    """Return the search for the size of an open domain's sketches."""
+def _open_design(simulation: Simulation, census: Census, seed: bytes) -> Design:
+    """Return the design of an open domain, without a size: for a number of clients."""
     spec, asked = census.spec, simulation.spec
-    domain = census.domain
-    assert isinstance(domain, OpenStrings)
     number, silos = sum(census.sizes), spec.silos
     if silos is not None and not spec.is_private:  # how many people there are is known
         silos = replace(silos, expected=census.num_clients)
@@ -320,15 +322,8 @@ def _search(simulation: Simulation, census: Census, seed: bytes) -> Search:
     is_natural = census.tally.is_natural
     # its default delta is that of the clients, also of more of them
     num_rounds = len(census.rounds) if is_natural else asked.num_rounds
-    return Search(
-        replace(asked, silos=silos, num_rounds=num_rounds),
-        domain,
-        number,
-        open_names.assumed(domain, spec.max_items),
-        seed,
-        min(simulation.name_length or open_names.NAME_LENGTH, domain.max_length),
-        simulation.allow_rare_names,
-    )
+    asked = replace(asked, silos=silos, num_rounds=num_rounds)
+    return for_fleet(asked, census.domain, number, seed)
 
 
 def _frequencies(domain: Domain, rounds: Sequence[RoundTally]) -> F64:

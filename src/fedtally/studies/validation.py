@@ -41,12 +41,14 @@ from fedtally.domain import Domain, Names, OpenStrings
 from fedtally.domain import load as load_domain
 from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
-from fedtally.plan import Plan, Sums, open_domain
+from fedtally.plan import Plan, Sums
 from fedtally.plan import names as names_of
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.names import NAME_LENGTH, NAMED_SHARE
+from fedtally.plan.open_guesses import Wanted
 from fedtally.plan.predictor import Predictor
 from fedtally.plan.privacy import Random
+from fedtally.plan.proposal import propose
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding, kind_of, recovery_of
 from fedtally.simulation.census import read
@@ -437,9 +439,8 @@ def run_open(
     if not number:
         raise InvalidInputError(_NO_CLIENT)
     length = min(asked.name_length or NAME_LENGTH, domain.max_length)
-    law, rare = names_of.assumed(domain, asked.spec.max_items), asked.allow_rare_names
-    search = open_domain.Search(asked.spec, domain, number, law, seed, length, rare)
-    plan = open_domain.propose(search).plan
+    wanted = Wanted(length, asked.allow_rare_names)
+    plan = propose(asked.spec, domain, number, seed=seed, wanted=wanted).plan
     return _tried(source, Trial(plan, repeats, recovery, asked.seed), tally, encoder, seed, report)
 
 

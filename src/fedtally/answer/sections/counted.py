@@ -29,7 +29,7 @@ def contributions(part: Part) -> str:
     """
     by = part.columns.get("round")
     rounds = f" by {escaped(by[0])}" if by else ""
-    if part.plan.is_of_silos:
+    if part.num_silos:
         people = f"people in {amounts.counted(part.num_silos, 'silo')}"
         if part.unit == "people":
             return f"{part.num_clients:,} {people}"
@@ -125,8 +125,12 @@ def plan_title(plan: Plan) -> str:
     ...                 max_items=1, seed=bytes(32)))
     'Plan for 50 clients and 900 candidates'
     """
-    what = "all strings" if plan.is_open else amounts.counted(plan.domain_size, "candidate")
-    return f"Plan for {amounts.counted(plan.num_clients, who(plan))} and {what}"
+    return f"Plan for {amounts.counted(plan.num_clients, who(plan))} and {num_candidates(plan)}"
+
+
+def num_candidates(plan: Plan) -> str:
+    """Return how many candidates there are, in words."""
+    return "all strings" if plan.is_open else amounts.counted(plan.domain_size, "candidate")
 
 
 def candidates(domain: Domain) -> str:
@@ -186,7 +190,7 @@ def candidates_row(domain: Domain) -> tuple[str, str]:
 
 def part_of_sum(result: Result) -> str:
     """Return the noun for a part of a result's sums: a client, a contribution or a silo."""
-    if not result.plan.is_of_silos:
+    if not result.num_silos:
         return result.unit.removesuffix("s")
     parts = sum(sketch.num_silos for sketch in result.sketches)
     return "silo" if parts == result.num_silos else "contribution"
@@ -220,7 +224,7 @@ def fields(result: Result) -> dict[str, Any]:
     """Return the fields of what was counted, and of what the bound on items left out."""
     return {
         "num_contributions": result.num_contributions,
-        "num_silos": result.num_silos if result.plan.is_of_silos else None,
+        "num_silos": result.num_silos or None,
         "columns": result.columns,
         "draw": result.draw,
     }
@@ -236,7 +240,7 @@ def _attended(result: Result) -> str:
     """Return how many took part, in which rounds, and with how many items each."""
     most = in_number(result.plan.max_items, "one item each", "at most {} items each")
     rounds = amounts.counted(result.plan.num_rounds, "round")
-    if result.plan.is_of_silos:
+    if result.num_silos:
         silos = f"{amounts.counted(result.num_silos, 'silo')} of at most {result.plan.people:,}"
         return f"{result.num_clients:,} in {silos}{_each(result)}, {rounds}, {most}"
     if result.unit == "clients":

@@ -232,15 +232,15 @@ class Messages:
             messages start; all others start from 0.
         prior: the distribution of counts from which learning starts, which is changed in place
             unless its counts are `known`; None: one that knows nothing.
-        smooth: smoothness of that prior.
+        smooth: the smoothness of the prior.
 
     Attributes:
         residual: float64 like `Landed.frequencies`, in clients: sums less all messages.
-        variance: of a cell's residual; float64 [rows, width, batches] under schedule "fresh", else
-            [rows, width, 1], of the sum over batches.
+        variance: the variance of each cell's residual, in squared clients: float64 [rows, width,
+            batches] under schedule "fresh"; else [rows, width, 1], for the sum over batches.
         inflation: the factor on all variances that makes phantoms' errors as large as expected.
         prior: the distribution of counts.
-        iterations: how many were done.
+        iterations: the number of iterations that were done.
         settled: whether messages stopped moving.
         moved: how far messages moved in the last iteration, in their standard deviations.
         fits: the mean of rows' squared errors, each divided by its prediction: one for each kind of

@@ -45,8 +45,8 @@ class _Channel:
 
     Args:
         counts: float64 [k], rising.
-        number: float64 [k], how many items have each.
-        stddev: of the noise, in clients.
+        number: float64 [k], the number of items that have each count.
+        stddev: the standard deviation of the noise, in clients.
 
     Attributes:
         near: bool [k], the counts whose items the prior may tell something of.

@@ -30,10 +30,10 @@ class BeliefIntervals(UsualIntervals):
     may lie outside for rare items.
 
     Args:
-        decoder: one that did not fall back.
-        confidence: level of each interval, above 0 and below 1.
-        size: number of candidates.
-        kind: as for `make_intervals`.
+        decoder: a decoder that did not fall back.
+        confidence: the level of each interval, above 0 and below 1.
+        size: the number of candidates.
+        kind: the kind of intervals, one of `make_intervals`.
 
     Attributes:
         predicted_range: where the largest error mostly is, as a frequency, in a sketch of few

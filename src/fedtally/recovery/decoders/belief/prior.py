@@ -88,9 +88,9 @@ class Prior:
 
         Args:
             values: float64 [n], counts with normal noise.
-            stddevs: float64 [n], above 0, of the noise.
-            steps: of expectation-maximization; with 0 only the tables are made anew, for other
-                scales.
+            stddevs: float64 [n], above 0, the standard deviations of the noise.
+            steps: the number of steps of expectation-maximization; 0 makes only the tables anew,
+                for other scales.
             scales: the least and the largest standard deviation that `posterior` will be asked for;
                 those of the values if absent.
             further: more values and their standard deviations, block by block.
@@ -172,9 +172,9 @@ class Prior:
         a size with probability 1/2 where ln 2 errors are expected to.
 
         Args:
-            values: those of `learn`; further ones need not be here unless they exceed FAR standard
-                deviations.
-            stddevs: of the values.
+            values: the values that `learn` was given. Of its further ones only those beyond FAR
+                standard deviations are needed.
+            stddevs: the standard deviations of the values.
         """
         seen = self._seen
         there = np.flatnonzero(seen)

@@ -142,8 +142,8 @@ class LeaveOneOut(NamedTuple):
         fitted: bool [n], whether the item is on the support.
         estimate: the estimate that users get: the fitted value plus the mean residual. Off the
             support the fitted value is 0, and the mean residual is b * e. If the b of ids that
-            no client holds average less than _SHRUNK_FROM, the fit absorbs so much that every
-            estimate off the support is e instead.
+            no client holds average less than _SHRUNK_FROM, the fit absorbs most of their mass:
+            every estimate off the support is then e.
     """
 
     values: F64

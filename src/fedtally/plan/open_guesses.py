@@ -1,0 +1,261 @@
+"""Sizes for an open domain that may meet its target, guessed in closed form.
+
+They are of many numbers of rounds, rows of the finder and rows of the spelling.
+`fedtally.plan.open_domain` computes the widths of those that look best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from fedtally.domain import OpenStrings
+from fedtally.errors import InvalidInputError
+from fedtally.kernels import MAX_WIDTH
+from fedtally.plan.design import Design
+from fedtally.plan.fleet import check_even_rounds, with_rounds
+from fedtally.plan.frequencies.distribution import Frequencies
+from fedtally.plan.names import NAME_LENGTH, SPARE, Speller
+from fedtally.plan.rare_names import WARNED
+from fedtally.plan.request import CampaignSpec
+from fedtally.plan.rounds import numbers_of_batches
+from fedtally.plan.sizes import UnreachableError
+from fedtally.recovery.decoders import OPEN
+from fedtally.sketch import Schedule, Spelling
+from fedtally.sketch.schedule import AUTO
+
+# Times the finder's width that a law asks which is only assumed. Words and names have about twice
+# the energy below tau that i^-1.1 has, which no other exponent over a million strings has. It is a
+# margin and no theorem: `python -m experiments open-tau` measures it.
+FINDER_SPARE = 1.6
+_FINDER_ROWS = (4, 5, 6, 8, 10, 12, 16, 20)
+_SPELLING_ROWS = (3, 4, 5)
+_LINF = 6.2  # standard errors of the largest error of all hashes, about; then it is computed
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of the names of an open domain, beside the target.
+
+    Attributes:
+        length: bytes that 9 of 10 frequent names do not exceed.
+        allow_rare: plan even if whoever opens a sum can read what single clients hold.
+        spare: times the finder's width that the law asks; 1 where the law is known.
+    """
+
+    length: int = NAME_LENGTH
+    allow_rare: bool = False
+    spare: float = FINDER_SPARE
+
+
+class Guess(NamedTuple):
+    """A size, about: its widths are not computed yet.
+
+    Attributes:
+        risk: 0 where single clients hardly show, 1 where they do, 2 where that must be allowed.
+        size: bytes of a client.
+        design: the plan to be, with its number of rounds and its size.
+    """
+
+    risk: int
+    size: int
+    design: Design
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """The sizes that may do for a design, and what they are guessed from.
+
+    Args:
+        design: the plan to be: its request has a tau, or bytes, or both. Without a number of
+            rounds in its request, the number is chosen.
+        law: the frequencies of the strings.
+        wanted: the names that are asked for.
+    """
+
+    design: Design
+    law: Frequencies
+    wanted: Wanted
+
+    def of(self, design: Design) -> Guesses:
+        """Return the guesses for another design."""
+        return replace(self, design=design)
+
+    @property
+    def spec(self) -> CampaignSpec:
+        """What is asked."""
+        return self.design.spec
+
+    @property
+    def domain(self) -> OpenStrings:
+        """The open domain."""
+        assert isinstance(self.design.domain, OpenStrings)
+        return self.design.domain
+
+    @property
+    def length(self) -> int:
+        """The bytes of a name that is to be read."""
+        return min(self.wanted.length, self.domain.max_length)
+
+    @property
+    def tau(self) -> float:
+        """The target, which there must be."""
+        assert self.spec.tau is not None
+        return self.spec.tau
+
+    @property
+    def budget(self) -> float:
+        """The bytes of a client."""
+        return self.spec.max_bytes or math.inf
+
+    @property
+    def most_risk(self) -> int:
+        """The most risk that is allowed, as `Guess` has it."""
+        return 2 if self.wanted.allow_rare else 1
+
+    @cached_property
+    def ranked(self) -> list[Guess]:
+        """Sizes that may meet the target, the best first: with little risk, and few bytes."""
+        found = [guess for design in self.designs for guess in self._guesses_of(design)]
+        # a size is tried with one number of rows of the spelling: that of the fewest bytes
+        best: dict[tuple[int, str, int], Guess] = {}
+        for guess in sorted(found, key=lambda guess: (guess.risk, guess.size)):
+            size = guess.design.chosen
+            key = (guess.design.num_rounds, str(size.schedule), size.rows)
+            best.setdefault(key, guess)
+        return list(best.values())
+
+    def affordable(self, risk: int) -> list[Guess]:
+        """Return the guesses that fit into the bytes, of at most that risk."""
+        with suppress(InvalidInputError):  # fewer clients than a secure sum needs
+            return [
+                guess for guess in self.ranked if guess.risk <= risk and guess.size <= self.budget
+            ]
+        return []
+
+    def reaches(self) -> bool:
+        """Whether a guess says that some size meets the target, within the bytes if there are."""
+        return bool(self.affordable(self.most_risk))
+
+    @cached_property
+    def designs(self) -> list[Design]:
+        """The designs of all numbers of rounds that may be chosen, without a size.
+
+        Raises:
+            InvalidInputError: cohorts that were asked for do not fit the rounds.
+        """
+        designs, refused = [], None
+        for number in self._numbers_of_rounds():
+            try:
+                designs.append(of_rounds(self.design, number))
+            except InvalidInputError as error:  # so many rounds are not summed safely
+                refused = refused or error
+        if refused is not None and not designs:
+            raise refused
+        return designs
+
+    def _numbers_of_rounds(self) -> list[int]:
+        """Return the numbers of rounds to choose from: for each number of blocks the least."""
+        if self.spec.num_rounds is not None:
+            return [self.spec.num_rounds]
+        if self.spec.schedule != AUTO:
+            return [1]
+        positions = self.domain.max_length + 1
+        blocks = {-(-positions // rounds) for rounds in range(1, positions + 1)}
+        return sorted({-(-positions // number) for number in blocks if number} | {1})
+
+    def _guesses_of(self, design: Design) -> Iterator[Guess]:
+        try:
+            tau = design.tau_of_sketch(self.law)
+        except UnreachableError:
+            return
+        _ = design.honest_clients  # that no noise is sure says its own error
+        for schedule in self._schedules(design):
+            with suppress(InvalidInputError):  # too many positions for the code of long names
+                shape = Spelling(1, 1, self.domain.max_length)
+                shape.check_batches(schedule.num_batches(design.num_rounds))
+                # in proportion to the rows
+                noise = design.noise(1, schedule) ** 2 * design.num_rounds
+                for rows in _FINDER_ROWS if self.spec.rows is None else (self.spec.rows,):
+                    for spelled in _SPELLING_ROWS:
+                        guess = self._guess(design, schedule, (rows, spelled), noise, tau)
+                        if guess is not None:
+                            yield guess
+
+    def _guess(
+        self, design: Design, schedule: Schedule, rows: tuple[int, int], noise: float, tau: float
+    ) -> Guess | None:
+        """Return about the narrowest size that may do; None: no width does.
+
+        Args:
+            design: the plan to be, with its number of rounds.
+            schedule: the hashes of each round.
+            rows: the rows of the finder, and of the spelling.
+            noise: the variance in all rounds together, for each row.
+            tau: the largest error of the finder.
+        """
+        batches, longest = schedule.num_batches(design.num_rounds), self.domain.max_length
+        shape = Spelling(1, 1, longest)
+        blocks, positions = shape.blocks(batches), shape.positions(batches)
+        touched, clients = rows[0] + blocks * rows[1], design.expected
+        total = noise * touched
+        width = self._finder_width(clients, batches, total, rows[0], tau)
+        speller = Speller(self.law, rows[1], positions, clients / batches, total / batches)
+        columns = speller.width(2 * self.tau, self.length)
+        if width is None or columns is None:
+            return None
+        counters = rows[0] * width + blocks * rows[1] * columns
+        return Guess(
+            self._risk(design, counters),
+            design.bytes_of_counters(touched, counters, schedule),
+            design.with_size(schedule, rows[0], width, Spelling(rows[1], columns, longest)),
+        )
+
+    def _schedules(self, design: Design) -> list[Schedule]:
+        name, rounds = design.spec.schedule, design.num_rounds
+        if name != AUTO:
+            return [Schedule.parse(name)]
+        if rounds == 1:
+            return [Schedule.parse("shared")]
+        if self.spec.num_rounds is None or not design.is_noised_once:
+            return [Schedule.parse("hybrid")]
+        few = sorted(numbers_of_batches(rounds) - {1, rounds})
+        names = ("shared", *(f"batched:{number}" for number in few), "hybrid")
+        return [Schedule.parse(one) for one in names]
+
+    def _finder_width(
+        self, clients: int, batches: int, noise: float, rows: int, tau: float
+    ) -> int | None:
+        """Return about the width with which the errors of all hashes are at most tau, and spare."""
+        f, number = self.law.frequencies, self.law.numbers
+        rare = f < tau
+        spread = float(number[rare] @ (f[rare] ** 2 / batches + f[rare] / clients))
+        left = rows * (tau / _LINF) ** 2 - noise / clients**2
+        if left <= 0:
+            return None
+        most = OPEN.kind.largest_support[batches > 1] / SPARE
+        frequent = float(number[f >= 2 * tau].sum())
+        found = max(self.wanted.spare * max(spread / left, 2.0), frequent / (most * rows))
+        return math.ceil(found) if found < MAX_WIDTH else None
+
+    def _risk(self, design: Design, counters: int) -> int:
+        """Return about how much the sums show of single clients, as in `Guess`."""
+        if self.spec.is_private:
+            return 0
+        clients = self.spec.summation.clients_of_sum(float(min(design.people)))
+        return 0 if counters * WARNED <= clients else 1 if counters <= clients else 2
+
+
+def of_rounds(design: Design, num_rounds: int) -> Design:
+    """Return a design of a number of rounds.
+
+    Raises:
+        InvalidInputError: cohorts that were asked for do not fit the rounds.
+    """
+    made = with_rounds(design, num_rounds)
+    check_even_rounds(made)
+    return made
