@@ -31,7 +31,8 @@ from scipy.special import bdtr, bdtri, stdtrit
 from fedtally.answer.evaluation import NameEvaluation
 from fedtally.answer.exports import check_export_path, write_table
 from fedtally.answer.notes import RARE_ITEMS
-from fedtally.answer.result import Progress, Result
+from fedtally.answer.part import Progress
+from fedtally.answer.result import Result
 from fedtally.base import validate
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.server import FrequencyServer

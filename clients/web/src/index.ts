@@ -1,0 +1,7 @@
+/** Reports to two servers from a browser: see docs/web.md. */
+export { checkAlgorithms, MissingAlgorithmError } from "./algorithms.js";
+export { type Bytes, InputError } from "./bytes.js";
+export type { Frames } from "./frames.js";
+export { type Identity, makeIdentity, register } from "./identity.js";
+export { type Plan, type Policy, readPlan } from "./plan.js";
+export { type Item, type Options, report } from "./report.js";

@@ -1,0 +1,189 @@
+// The known answers of the specifications, byte for byte.
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { test } from "node:test";
+
+import { type Bytes, toHex } from "../src/bytes.js";
+import { makeFrames, oneHot, type Vector } from "../src/frames.js";
+import { sealFrom } from "../src/hpke.js";
+import { sign } from "../src/identity.js";
+import { canonical, Float, floatText, parse, quote } from "../src/json.js";
+import { circuitOf, contextOf, type Parameters } from "../src/parameters.js";
+import { readEntries } from "../src/plan.js";
+import { batchOf, cellsOf, fingerprint, type Schedule } from "../src/sketch.js";
+import { anyVector } from "./cheats.js";
+import { exchangeKey, hex, identityOf, open, publicOf, vectors } from "./given.js";
+
+const VALIDITY = vectors("validity");
+const REPORTS = [...VALIDITY.proofs, ...VALIDITY.batches.flatMap((batch: any) => batch.reports)];
+
+function parametersOf(given: any): Parameters {
+  const { bits, n_max, min_batch, corrupt, noise } = given.parameters;
+  const { leader_key, helper_key, allow_list, fingerprint } = given.parameters;
+  return {
+    widths: given.widths,
+    bits,
+    n_max,
+    min_batch,
+    corrupt,
+    noise,
+    leader_key: hex(leader_key),
+    helper_key: hex(helper_key),
+    allow_list: hex(allow_list),
+    fingerprint: hex(fingerprint),
+    abstain: given.abstain,
+    signed: given.signed,
+    central: false,
+  };
+}
+
+/** The cells of an honest vector, null of an empty one. */
+function cellsIn(given: any): [number, number][] | null {
+  let start = 0;
+  const cells = given.widths.map((width: number) => {
+    const row: number[] = given.vector.slice(start, (start += width));
+    const cell = row.findIndex((each) => each !== 0);
+    return [cell, row[cell]];
+  });
+  return cells.some(([cell]: number[]) => cell === -1) ? null : cells;
+}
+
+/** Frames of the vector's secrets, with its seals, of which each must hold what is sealed now. */
+async function replay(given: any, vector: Vector) {
+  const parameters = parametersOf(given);
+  const circuit = circuitOf(parameters);
+  const context = await contextOf(parameters, circuit);
+  assert.equal(toHex(context), given.context);
+  const identity = await identityOf(hex(given.identity));
+  const sealFor = async (server: "leader" | "helper", info: Bytes, plaintext: Bytes) => {
+    const sealed = hex(server === "leader" ? given.sealed_leader_part : given.sealed);
+    const opened = await open(hex(given[`${server}_secret`]), info, sealed);
+    assert.deepEqual(plaintext, opened, `what is sealed to the ${server}`);
+    return sealed;
+  };
+  const { round, time } = given;
+  const making = { circuit, context, round, time, identity: identity.publicKey, sealFor };
+  const secrets = {
+    nonce: hex(given.nonce),
+    seed: hex(given.seed),
+    salt: hex(given.salt),
+    proveSeed: hex(given.prove_seed),
+  };
+  return makeFrames({ ...making, sign: (text) => sign(identity, text) }, vector, secrets);
+}
+
+function same(frame: Bytes, given: any, what: string): void {
+  assert.equal(toHex(frame.slice(0, 48)), given.header, what);
+  assert.equal(createHash("sha256").update(frame).digest("hex"), given.sha256, what);
+}
+
+for (const [number, given] of REPORTS.entries()) {
+  const circuit = circuitOf(parametersOf(given));
+  const title = `${number}: ${given.case}, ${given.widths} mod ${given.p}`;
+  if (given.verdict === "valid") {
+    test(`a client makes ${title}`, async () => {
+      const frames = await replay(given, oneHot(circuit, cellsIn(given)));
+      same(frames.helper, given.frames.helper, "the helper's frame");
+      same(frames.leader, given.frames.leader, "the leader's frame");
+    });
+  } else if (given.case !== "proof changed" && given.case !== "another digest") {
+    test(`a client that lies makes ${title}`, async () => {
+      const frames = await replay(given, anyVector(circuit, given.vector, given.e));
+      same(frames.leader, given.frames.leader, "the leader's frame");
+    });
+  }
+}
+
+test("vectors have reports of all fields, and of sketches and histograms with nothing", () => {
+  const seen = (test: (given: any) => boolean) =>
+    new Set(REPORTS.filter((each) => each.verdict === "valid" && test(each)).map((each) => each.p));
+  assert.equal(seen(() => true).size, 3);
+  assert.equal(seen((each) => !each.abstain).size >= 1, true);
+  assert.equal(seen((each) => !each.signed && each.e === 0).size, 1);
+});
+
+test("seals are those of the vectors", async () => {
+  for (const each of vectors("two_server").hpke) {
+    if (!each.success) continue;
+    const recipient = await publicOf(await exchangeKey(hex(each.secret)));
+    const ephemeral = await exchangeKey(hex(each.ephemeral));
+    const sealed = await sealFrom(ephemeral, recipient, hex(each.info), hex(each.plaintext));
+    assert.equal(toHex(sealed), each.sealed);
+  }
+});
+
+test("keys of servers are refused as in the vectors", () => {
+  const given = VALIDITY.proofs[0];
+  const seen = { yes: 0, no: 0 };
+  for (const { changes, success } of vectors("two_server").parameters) {
+    for (const name of ["leader_key", "helper_key"] as const) {
+      if (changes[name] === undefined) continue;
+      const parameters = { ...parametersOf(given), [name]: hex(changes[name]) };
+      if (success) circuitOf(parameters);
+      else assert.throws(() => circuitOf(parameters), /key/);
+      seen[success ? "yes" : "no"]++;
+    }
+  }
+  assert.ok(seen.no >= 14, JSON.stringify(seen));
+});
+
+function scheduleOf(text: string): Schedule {
+  const [kind, batches] = text.split(":");
+  return kind === "batched" ? { kind, batches: Number(batches) } : { kind: kind as "shared" };
+}
+
+test("sketches are those of the vectors", () => {
+  const seen = new Set<string>();
+  for (const each of vectors("sketch").sketches) {
+    // the largest take as long as all others, and are replayed in Python
+    if (!each.success || each.items.flat().length * each.rows > 30) continue;
+    seen.add(each.schedule);
+    const { rows, width, num_rounds } = each;
+    const sketch = { seed: hex(each.seed), rows, width, num_rounds };
+    const schedule = scheduleOf(each.batches === null ? each.schedule : `batched:${each.batches}`);
+    each.items.forEach((items: [number, number][] | null, round: number) => {
+      if (items === null) return;
+      const counters = Array.from({ length: rows }, () => new Array<bigint>(width).fill(0n));
+      for (const [id, weight] of items) {
+        cellsOf({ ...sketch, schedule }, BigInt(id), round).forEach(([cell, sign], row) => {
+          counters[row]![cell]! += BigInt(sign) * BigInt(weight);
+        });
+      }
+      assert.deepEqual(counters.map((row) => row.map(Number)), each.counters[round], each.name);
+    });
+  }
+  assert.equal(seen.size, 4);
+});
+
+test("rounds are in the batches of the vectors, and strings have their ids", () => {
+  for (const { num_rounds, batches, rounds } of vectors("plan").batches) {
+    rounds.forEach((batch: number[], number: number) => {
+      for (const round of batch) assert.equal(batchOf(round, num_rounds, batches), number);
+    });
+  }
+  for (const { seed, strings } of vectors("sketch").fingerprints) {
+    for (const { text, id } of strings) {
+      assert.equal(fingerprint(hex(seed), text), BigInt(id), text);
+    }
+  }
+});
+
+test("plans have the canonical forms and the fingerprints of the vectors", async () => {
+  const { plans, numbers, texts } = vectors("plan");
+  for (const { value, canonical } of numbers) {
+    assert.equal(floatText(Number(value)), canonical);
+  }
+  for (const { value, canonical } of texts) assert.equal(quote(value), canonical);
+  let seen = 0;
+  for (const { canonical: line, fingerprint } of plans) {
+    assert.equal(canonical(parse(line)), line);
+    if (JSON.parse(line).secure_sum?.method !== "two-server") continue;
+    const [entries, digest] = await readEntries(line);
+    assert.equal(canonical(entries), line);
+    assert.equal(toHex(digest), fingerprint);
+    seen++;
+  }
+  assert.ok(seen >= 5, `${seen} plans`);
+  assert.equal(canonical(new Float(25)), "25.0");
+});
