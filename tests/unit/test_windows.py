@@ -14,6 +14,7 @@ from fedtally.kernels.messages import OWN_SHARE
 from fedtally.recovery import windows
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoders.belief import BeliefDecoder
+from fedtally.recovery.decoders.joint import joint
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoders.kind import FittedDecoder
 from fedtally.recovery.intervals import make_intervals
@@ -131,16 +132,31 @@ def test_errors_of_windows_are_those_that_are_stated(
     With 24,000 errors of which hundreds are independent in each window, .93 to .97 is within four
     standard deviations.
     """
-    held: list[npt.NDArray[np.bool_]] = []
+    held: dict[bool, list[npt.NDArray[np.bool_]]] = {True: [], False: []}
     for seed in range(4):
         counts = quiet(10 + seed)
         decoder: Any = kind(land(counts, 20 + seed, noise=noise), DOMAIN)  # type: ignore[call-arg]
         assert decoder.has_fit
         for rounds in ([11], [0, 5], range(8)):
             chosen = np.isin(np.arange(ROUNDS), rounds)
-            value, stddev = decoder.window(chosen).measured(range(1, SIZE + 1))
-            held.append(np.abs(value - counts[chosen].sum(axis=0)) <= Z * stddev)
-    assert 0.93 < np.mean(held) < 0.97
+            for learned, found in held.items():
+                value, stddev = decoder.window(chosen, learned).measured(range(1, SIZE + 1))
+                found.append(np.abs(value - counts[chosen].sum(axis=0)) <= Z * stddev)
+    assert 0.93 < np.mean(held[True]) < 0.97
+    assert 0.93 < np.mean(held[False]) < 0.97
+
+
+def test_a_window_of_a_joint_fit_that_is_only_measured_fits_nothing_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes the shares of its cells from the probes of the fit, as a window of all does."""
+    decoder = JointDecoder(land(quiet(2), 3), DOMAIN)
+    ids = range(1, SIZE + 1)
+    monkeypatch.setattr(joint.kernels, "refit", lambda *_, **__: pytest.fail("a fit"))
+    one = decoder.window(np.arange(ROUNDS) == 11, learned=False).measured(ids)
+    assert 0 < np.median(one.stddev) < np.median(decoder.measured(ids).stddev)
+    whole = decoder.window(np.ones(ROUNDS, bool), learned=False).measured(ids)
+    assert all(map(np.array_equal, whole, decoder.measured(ids)))
 
 
 @pytest.mark.parametrize("recovery", [Recovery.BELIEF, Recovery.JOINT])
