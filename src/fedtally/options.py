@@ -490,7 +490,7 @@ class Answer:
     )
     window: str = (
         option(
-            "Answer for these landed rounds: all, auto, last:K or A..B",
+            "Take these landed rounds alone: all, auto, last:K or A..B",
             Check("read", "W", read_window),
             default="all",
         )
