@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally.answer import documents, page, sections
+from fedtally.answer import documents, page, sections, trending
 from fedtally.answer.result import Result
 from fedtally.answer.trending import Change, Trends
 from fedtally.cli.app import run
@@ -122,6 +122,7 @@ def test_lines_hold_the_shares_of_each_round(campaign: Result) -> None:
         for one, other in zip(whole.of(5), points[0], strict=True)
     ]
     assert all(wider)
+    assert whole.of(5)[0].high - whole.of(5)[0].low > points[0][0].high - points[0][0].low
     table = series.to_arrow()
     assert table.num_rows == 2 * ROUNDS and set(table["item"].to_pylist()) == {1, 5}
     with pytest.raises(OutsideDomainError):
@@ -209,7 +210,7 @@ def test_rounds_of_one_set_of_hashes_are_one_point() -> None:
     assert result.trends("last:2", against=2).against.rounds == (4, 5)
 
 
-def test_the_noise_on_how_many_took_part_is_in_the_limits() -> None:
+def test_the_noise_on_how_many_took_part_is_in_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silos whose people are hidden: shares of each round are as uncertain as their number."""
     items, days = drawn()
     count = 3000
@@ -223,8 +224,17 @@ def test_the_noise_on_how_many_took_part_is_in_the_limits() -> None:
         domain=IntegerRange(1, 6), seed=1, epsilon=2.0, population="p", people=600,
         neighbours="add-remove", not_private=True, secure_sum="ideal", trust="distributed",
     )  # fmt: skip
-    column = result.series([6]).of(6)
-    assert len(column) == 6 and all(point.high > point.low for point in column)
+    column = trending._column
+    assert column(result._by_round, [0]).noise > 0
+
+    def widths() -> list[float]:
+        points = [*result.series([6]).points, *result.trends(alpha=0.999).changed]
+        return [point.high - point.low for point in points]
+
+    noised = widths()
+    monkeypatch.setattr(trending, "_column", lambda *given: column(*given)._replace(noise=0.0))
+    exact = widths()
+    assert len(noised) >= 6 and all(np.array(noised[:6]) > np.array(exact[:6]))
 
 
 # ---- every form ----
