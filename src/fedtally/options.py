@@ -111,6 +111,34 @@ def read_list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(","))
 
 
+def read_window(text: str) -> str:
+    """Return a window of rounds as it is asked for: all, auto, last:K or A..B.
+
+    >>> read_window("last:7"), read_window("2026-12-01..2026-12-07")
+    ('last:7', '2026-12-01..2026-12-07')
+    """
+    window = text.strip()
+    if window in ("all", "auto") or re.fullmatch("last:[1-9][0-9]{0,17}", window):
+        return window
+    first, dots, last = window.partition("..")
+    if not (first and dots and last):
+        raise ValueError(f"{text!r} is no window: write all, auto, last:7 or 3..9")
+    return window
+
+
+def read_against(text: str) -> int | None:
+    """Return the number of rounds before a window that it is compared with; None: all of them.
+
+    >>> read_against("7"), read_against("before")
+    (7, None)
+    """
+    if text.strip() == "before":
+        return None
+    if not re.fullmatch("[1-9][0-9]{0,17}", text.strip()):
+        raise ValueError(f"{text!r} is no number of rounds: write before, or 7")
+    return int(text)
+
+
 def _text(metavar: str, *, is_many: bool = False) -> Check:
     return Check("text", metavar, is_many=is_many)
 
@@ -251,16 +279,25 @@ _TALLIES = ("partial_tally", "tally_dask", "tally_spark")
 class Data:
     """What is counted, and where it is read."""
 
-    item: str | tuple[str, str] | None = option(
-        "Count the items in this column; LAT,LON for a grid",
-        _text("COL"),
-        usual="the only one, or `item`",
-        more="the table's column of the items, or for a grid a pair (latitude, longitude), also"
-        ' written "latitude,longitude"; by default the only column that plays no other part, or'
-        ' the one called "item"',
-        door=Door.SOURCE,
-        is_often=True,
-    ).on(*_READERS, *_TALLIES)
+    item: str | tuple[str, str] | None = (
+        option(
+            "Count the items in this column; LAT,LON for a grid",
+            _text("COL"),
+            usual="the only one, or `item`",
+            more="the table's column of the items, or for a grid a pair (latitude, longitude), also"
+            ' written "latitude,longitude"; by default the only column that plays no other part, or'
+            ' the one called "item"',
+            door=Door.SOURCE,
+            is_often=True,
+        )
+        .on(*_READERS, *_TALLIES)
+        .on(
+            "trends",
+            help="Show the line of this item over the rounds; may be repeated",
+            check=_text("ITEM", is_many=True),
+            usual="",
+        )
+    )
     client: str | None = (
         option(
             "Take the rows of one name in this column as one client",
@@ -424,6 +461,7 @@ class Answer:
         )
         .on("estimate", "demo", "merge")
         .on("report", help="List this many items")
+        .on("trends", help="Show this many items that changed")
         .on("campaign result", "aggregate leader result", check=_between("N", 0))
     )
     query: tuple[str, ...] = (
@@ -450,6 +488,25 @@ class Answer:
         .on("demo", is_often=True)
         .on("plan", help="Print the whole account: privacy, sums, stages, sizes", is_often=True)
     )
+    window: str = (
+        option(
+            "Take these landed rounds alone: all, auto, last:K or A..B",
+            Check("read", "W", read_window),
+            default="all",
+        )
+        .on("estimate", "query", "report", "campaign result", "aggregate leader result")
+        .on(
+            "trends",
+            help="Compare these landed rounds: last:K, A..B or auto",
+            default="last:1",
+            is_often=True,
+        )
+    )
+    history: int = option(
+        "Use this many landed rounds to read a window; 0: its own",
+        _between("N", 0),
+        default=64,
+    ).on("estimate", "query", "report", "campaign result", "aggregate leader result", "trends")
     recovery: str = (
         option(
             "Decode the sums in this way",
@@ -473,7 +530,13 @@ class Answer:
             section="Study",
             is_often=True,
         )
-        .on("query", help="Decode the sums anew, in this way", default=None, usual="as saved")
+        .on(
+            "query",
+            "trends",
+            help="Decode the sums anew, in this way",
+            default=None,
+            usual="as saved",
+        )
     )
     objective: str = option(
         "Make small the largest error, or the sum of squares",
@@ -494,6 +557,7 @@ class Answer:
         .on("estimate")
         .on("demo", is_often=True)
         .on("query", default=None, usual="as saved")
+        .on("trends", help="Set the confidence of the limits", default=None, usual="as saved")
     )
     intervals: str = (
         option(
@@ -533,6 +597,11 @@ class Files:
         option("Draw the top items, as .png, .svg or .pdf (extra `plot`)", _path())
         .on("estimate", "demo")
         .on("plan", "simulate", help="Draw error against bytes (extra `plot`)")
+        .on(
+            "trends",
+            help="Draw up to seven lines with bands (extra `plot`)",
+            is_often=True,
+        )
     )
     title: str | None = option(
         "Give the report this title",

@@ -21,7 +21,14 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 @pytest.mark.parametrize(
     ("page", "least"),
-    [("library", 80), ("plan", 7), ("privacy", 3), ("paper-notes", 3), ("silos", 8)],
+    [
+        ("library", 80),
+        ("plan", 7),
+        ("privacy", 3),
+        ("paper-notes", 3),
+        ("silos", 8),
+        ("windows", 9),
+    ],
 )
 def test_examples_of_a_page_run(page, least):
     outcome = doctest.testfile(str(ROOT / "docs" / f"{page}.md"), module_relative=False)
@@ -112,7 +119,10 @@ def test_the_reference_has_the_fields_of_every_section():
     assert set(table_of("### Privacy")) == set(private)
     named = fedtally.estimate(items, domain="open", seed=1, allow_rare_names=True)
     top = result.top(2)
+    week = fedtally.estimate(items, rounds=[1, 2, 3] * 300, seed=1).window("last:1").span
+    assert week is not None
     for field, parts in (
+        ("window", week.fields()),
         ("error", sections.error.fields(top)),
         ("intervals", sections.error.intervals_fields(result)),
         ("estimates", sections.listed.fields(result, top)[0]),
@@ -125,6 +135,22 @@ def test_the_reference_has_the_fields_of_a_proposal(capsys):
     assert run(["plan", "--clients", "50", "--domain-size", "9", "--tau", "0.1", "--json"]) == 0
     proposal = json.loads(capsys.readouterr().out)
     assert set(table_of("## A plan and its bill")) == set(proposal) - {"schema"}
+
+
+def test_the_reference_has_the_fields_of_what_changed():
+    days = [day for day in range(8) for _ in range(100)]
+    drinks = ["tea"] * 400 + ["tea", "tea", "tea", "milk"] * 100
+    result = fedtally.estimate(drinks, rounds=days, seed=1)
+    shared = {"schema", "fingerprint", "recovery", "privacy", "warnings"}
+    trends, series = result.trends(), result.series(["tea"])
+    for heading, parts in (
+        ("### What changed", documents.of_trends(result, trends)),
+        ("An item of `changed` has:\n", documents.of_trends(result, trends)["changed"][0]),
+        ("and the same four fields.\n", documents.of_series(result, series)),
+        ("A row of `points` has:\n", documents.of_series(result, series)["points"][0]),
+    ):
+        told = table_of(heading)
+        assert set(told) == set(parts) - shared, heading
 
 
 # A full stop, a question mark or an exclamation mark with another word after it. A dot after a dot

@@ -119,6 +119,14 @@ def test_from_the_folder_to_the_result(
     assert document["secure_sum"]["engine"] == "agents"
     assert document["secure_sum"]["survivors"] == 2 * N
     assert run(["inspect", str(saved)]) == 0
+    asked = ["campaign", "result", str(place), "--window"]
+    capsys.readouterr()
+    assert run([*asked, "last:1", "--json"]) == 0
+    window = json.loads(capsys.readouterr().out)["window"]
+    assert (window["rounds"], window["clients"]) == ([1], N)
+    assert run([*asked, "1..7", "-o", str(world.folder / "window.fed")]) == 2
+    assert "--window must be of rounds 0..1" in capsys.readouterr().err
+    assert not (world.folder / "window.fed").exists()
 
 
 def test_a_run_that_nobody_answers_says_what_owners_should_run(

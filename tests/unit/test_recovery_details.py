@@ -381,7 +381,7 @@ def test_a_prepared_result_has_nothing_left_to_fit(tmp_path):
     fresh.prepare(lambda stage, done, total: seen.append((stage, done, total)))
     assert seen[-1] == ("recover", seen[-1][2], seen[-1][2])
     assert {"decoder", "intervals"} <= vars(fresh).keys()
-    assert fresh._progress is None
+    assert fresh.progress is None
 
 
 def test_columns_of_a_table_belong_together(monkeypatch):

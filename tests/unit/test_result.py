@@ -236,7 +236,7 @@ def test_damaged_files(tmp_path, result):
         Result.load(tmp_path / "bad.fed")
     result.sketches[0].save(tmp_path / "sketch.npz")
     with pytest.raises(
-        UnreadableFileError, match="holds fedtally-sketch/1, expected fedtally-result/1"
+        UnreadableFileError, match="holds fedtally-sketch/1, expected fedtally-result/2"
     ):
         Result.load(tmp_path / "sketch.npz")
 

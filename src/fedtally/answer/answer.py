@@ -276,7 +276,8 @@ class Answer(Tabular):
 
         Its columns are the fields of `Estimate`. The limits are those of an item named beforehand,
         not of a list, which the schema's metadata say in `intervals`. If the run is marked not
-        private, a further column `note` says so.
+        private, a further column `note` says so. Of a window of rounds a further column `window`
+        names it.
 
         Of an open domain the rows are the strings that stand out. For a result, a further column
         `hash` has their hashes, in hexadecimal digits, and `item` is null where the name could not
@@ -303,6 +304,8 @@ class Answer(Tabular):
             **{name: nothing if n is None else n[order] for name, n in numbers.items()},
             **items,
         }
+        if span := self.parts[0].span:
+            columns["window"] = pa.array([str(span)] * len(order))
         if self.not_private:
             columns["note"] = pa.array([self.not_private] * len(order))
         kind = None if limits is None else named_kind(self.interval_kind)
@@ -372,6 +375,8 @@ class Answer(Tabular):
         """
         rows = self.rows
         where = f" in {len(self.parts)} results" if len(self.parts) > 1 else ""
+        span = self.parts[0].span
+        where += f" in {html.escape(span.told)}" if span else ""
         candidates = f"{rows.size or 'no list of'} candidates"
         head = f"{self.num_contributions:,} {self.unit}{where}, {candidates}"
         head += f", <strong>{html.escape(self.not_private)}</strong>" * bool(self.not_private)

@@ -15,6 +15,7 @@ import re
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -71,6 +72,19 @@ class Bar(Protocol):
     def population_low(self) -> float | None: ...  # noqa: D102
     @property
     def population_high(self) -> float | None: ...  # noqa: D102
+
+
+class RoundPoint(Protocol):
+    """A point of `lines_by_round`: a share in some rounds, and its limits."""
+
+    @property
+    def round(self) -> int: ...  # noqa: D102
+    @property
+    def frequency(self) -> float: ...  # noqa: D102
+    @property
+    def low(self) -> float: ...  # noqa: D102
+    @property
+    def high(self) -> float: ...  # noqa: D102
 
 
 class Point(NamedTuple):
@@ -477,6 +491,111 @@ def rank_frequency(
     axes.set_ylabel(f"share of {unit}, in %")
     axes.grid(color="0.9")
     return figure
+
+
+def lines_by_round(
+    series: Mapping[str | int, Sequence[RoundPoint]],
+    labels: Mapping[int, str],
+    *,
+    since: Mapping[str | int, int] | None = None,
+    confidence: float = 0.95,
+    title: str = "Shares by round",
+    narrow: bool = False,
+    note: str = "",
+    path: str | os.PathLike[str] | None = None,
+) -> Figure:
+    """Draw the shares of items by round, each a line with the band of its limits.
+
+    Where rounds are missing a line is dotted. A mark shows where an item's level is likely new.
+
+    Args:
+        series: the points of each item, at most seven items.
+        labels: the labels of rounds; rounds without one have their number.
+        since: the rounds from which levels are new, of items that changed.
+        confidence: of the limits, for the line below the title.
+        title: what the lines show.
+        narrow: for a phone.
+        note: a text above the lines.
+        path: where to write the figure, too.
+
+    >>> class Share(NamedTuple):
+    ...     round: int
+    ...     frequency: float
+    ...     low: float
+    ...     high: float
+    >>> points = [Share(0, 0.2, 0.19, 0.21), Share(1, 0.3, 0.29, 0.31)]
+    >>> lines_by_round({"tea": points}, {}).axes[0].get_xlabel()
+    'round'
+    """
+    figure, axes = _new_figure(*((_NARROW, 4.2) if narrow else (7.0, 4.0)))
+    families, drawn = _fonts("".join(escaped(str(item)) for item in series))
+    for place, (item, points) in enumerate(series.items()):
+        label = _label(place + 1, item, drawn, narrow)
+        _draw_line(axes, place, points, label, (since or {}).get(item))
+    _label_rounds(axes, sorted({point.round for line in series.values() for point in line}), labels)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("share, in %")
+    axes.grid(axis="y", color="0.9")
+    circled = "; circles: first rounds of new levels" if since else ""
+    bands = f"bands: {100 * confidence:.12g} % limits in each round{circled}"
+    width = _NARROW_TITLE_LINE + 16 if narrow else _TITLE_LINE
+    lines = (textwrap.fill(text, width) for text in (title, bands))
+    axes.set_title("\n".join(lines), loc="left", fontsize="medium")
+    legend = figure.legend(
+        frameon=False, loc="outside lower center", ncols=2 if narrow else 4, prop={"size": "medium"}
+    )
+    for text in legend.get_texts():
+        text.set_fontfamily(families)
+    if note:
+        figure.suptitle(note, x=0.99, ha="right", fontsize="small", color=_ORANGE)
+    return _written(figure, path)
+
+
+def _draw_line(
+    axes: Axes, place: int, points: Sequence[RoundPoint], label: str, since: int | None
+) -> None:
+    """Draw a line with its band, its colour and marker by its place, and a circle at a round."""
+    color, marker = _CYCLE[place], _MARKERS[place]
+    xs = [point.round for point in points]
+    low, high = ([100 * value for value in ends] for ends in _ends(points))
+    shares = [100 * max(0.0, point.frequency) for point in points]
+    axes.fill_between(xs, low, high, color=color, alpha=0.18, linewidth=0)
+    axes.plot(xs, shares, linestyle=(0, (1, 2)), linewidth=1.2, color=color, zorder=3)
+    look: dict[str, Any] = {"color": color, "marker": marker, "zorder": 3}
+    for run in _runs(xs):
+        # not clipped: a share of 0 lies on the axis
+        axes.plot(xs[run], shares[run], markersize=4, linewidth=1.8, clip_on=False, **look)
+    axes.plot([], [], label=label, markersize=5, **look)
+    if since is not None:
+        ring: dict[str, Any] = {"markeredgecolor": color, "markeredgewidth": 1.6, "zorder": 4}
+        ring["color"] = "none"
+        axes.plot([since], [shares[xs.index(since)]], "o", markersize=12, **ring)
+
+
+def _ends(points: Sequence[RoundPoint]) -> tuple[list[float], list[float]]:
+    return [point.low for point in points], [point.high for point in points]
+
+
+def _runs(rounds: Sequence[int]) -> list[slice]:
+    """Return the stretches of rounds that follow each other.
+
+    >>> _runs([0, 1, 4, 5, 6, 9])
+    [slice(0, 2, None), slice(2, 5, None), slice(5, 6, None)]
+    """
+    breaks = [n for n in range(1, len(rounds)) if rounds[n] != rounds[n - 1] + 1]
+    return [slice(*ends) for ends in pairwise([0, *breaks, len(rounds)])]
+
+
+def _label_rounds(axes: Axes, rounds: Sequence[int], labels: Mapping[int, str]) -> None:
+    """Label about six of the rounds, the last one among them."""
+    step = max(1, -(-len(rounds) // 6))
+    shown = list(rounds[::-1][::step])[::-1]
+    texts = [shortened(escaped(labels.get(number, str(number))), 12) for number in shown]
+    is_long = max(map(len, texts)) > 5
+    axes.set_xticks(
+        shown, texts, rotation=30 if is_long else 0, ha="right" if is_long else "center"
+    )
+    axes.set_xlabel("" if labels else "round")
 
 
 def _spread_ranks(number: int) -> list[int]:

@@ -14,6 +14,7 @@ from fedtally.answer.answer import Answer
 from fedtally.answer.estimates import Estimate
 from fedtally.answer.noise_floor import doubted
 from fedtally.answer.result import Result
+from fedtally.answer.trending import Series, Trends
 from fedtally.plan import Target
 
 SCHEMA = "fedtally-result/2"
@@ -58,6 +59,42 @@ def of_result(
         if queried
         else {}
     )
+
+
+def of_trends(result: Result, trends: Trends) -> dict[str, Any]:
+    """Return the JSON document of what changed over the rounds of a result.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea"] * 80, rounds=[1, 2] * 40, seed=1)
+    >>> of_trends(result, result.trends())["changed"]
+    []
+    """
+    return {"schema": "fedtally-trends/1", **_of_rounds(result), **sections.changed.fields(trends)}
+
+
+def of_series(result: Result, series: Series) -> dict[str, Any]:
+    """Return the JSON document of the shares of items over the rounds of a result.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea"] * 80, rounds=[1, 2] * 40, seed=1)
+    >>> [one["frequency"] for one in of_series(result, result.series(["tea"]))["points"]]
+    [1.0, 1.0]
+    """
+    return {
+        "schema": "fedtally-series/1",
+        **_of_rounds(result),
+        **sections.changed.series_fields(series),
+    }
+
+
+def _of_rounds(result: Result) -> dict[str, Any]:
+    """Return what documents on several rounds say of their result."""
+    return {
+        "fingerprint": result.plan.fingerprint,
+        "recovery": result.recovery,
+        "privacy": sections.privacy.fields(result.plan, result.secure_sum),
+        "warnings": list(result.warnings),
+    }
 
 
 def of_merged(

@@ -19,7 +19,73 @@ _ROWS = 1 << 12  # rows that become Python objects at once
 _LONGEST_SHOWN = 60  # columns of an item in a notebook's table
 
 
-class Tabular(ABC):
+class Table(ABC):
+    """What is a table, in every form that a program takes."""
+
+    @abstractmethod
+    def to_arrow(self, memory: int | None = None) -> Any:
+        """Return a `pyarrow.Table` of all rows.
+
+        Args:
+            memory: the bytes that it may take; None: half of the machine's memory.
+        """
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Export the table of `to_arrow` as an Arrow C stream, which Polars and others read.
+
+        Args:
+            requested_schema: a capsule of the schema that the reader wants, or None.
+        """
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_frame(self, memory: int | None = None) -> Any:
+        """Return a pandas data frame of the rows of `to_arrow`.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        try:
+            import pandas  # noqa: F401
+        except ImportError:
+            raise MissingExtraError(
+                "data frames need pandas: pip install 'fedtally[pandas]'"
+            ) from None
+        return self.to_arrow(memory).to_pandas()
+
+    def to_pandas(self, memory: int | None = None) -> Any:
+        """Return the data frame of `to_frame`, by the name that other libraries use."""
+        return self.to_frame(memory)
+
+    def to_polars(self, memory: int | None = None) -> Any:
+        """Return a Polars data frame of the rows of `to_arrow`.
+
+        Raises:
+            MissingExtraError: Polars is not installed.
+        """
+        try:
+            import polars
+        except ImportError:
+            raise MissingExtraError("Polars is not installed: pip install polars") from None
+        return polars.from_arrow(self.to_arrow(memory))
+
+    def export(self, path: str | os.PathLike[str], memory: int | None = None) -> int:
+        """Write the rows of `to_arrow` to a .csv or .parquet file.
+
+        The file is written whole or not at all. In a .csv file an item that a spreadsheet would run
+        begins with an apostrophe; a .parquet file has all items as they are.
+
+        Returns:
+            How many cells of a .csv file are written otherwise for that reason.
+
+        Raises:
+            InvalidInputError: another suffix, or a folder that cannot be written.
+            MemoryLimitError: the table would not fit.
+        """
+        check_export_path(path)
+        return write_table(self.to_arrow(memory), path)
+
+
+class Tabular(Table):
     """An answer that is a table: its rows are estimates, largest first."""
 
     @abstractmethod
@@ -71,60 +137,6 @@ class Tabular(ABC):
     def __bool__(self) -> bool:
         """Return that there is an answer; without this, Python would ask for the length."""
         return True
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Export the table of `to_arrow` as an Arrow C stream, which Polars and others read.
-
-        Args:
-            requested_schema: a capsule of the schema that the reader wants, or None.
-        """
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
-
-    def to_frame(self, memory: int | None = None) -> Any:
-        """Return a pandas data frame of every candidate, largest estimate first.
-
-        Raises:
-            MissingExtraError: pandas is not installed.
-        """
-        try:
-            import pandas  # noqa: F401
-        except ImportError:
-            raise MissingExtraError(
-                "data frames need pandas: pip install 'fedtally[pandas]'"
-            ) from None
-        return self.to_arrow(memory).to_pandas()
-
-    def to_pandas(self, memory: int | None = None) -> Any:
-        """Return the data frame of `to_frame`, by the name that other libraries use."""
-        return self.to_frame(memory)
-
-    def to_polars(self, memory: int | None = None) -> Any:
-        """Return a Polars data frame of every candidate, largest estimate first.
-
-        Raises:
-            MissingExtraError: Polars is not installed.
-        """
-        try:
-            import polars
-        except ImportError:
-            raise MissingExtraError("Polars is not installed: pip install polars") from None
-        return polars.from_arrow(self.to_arrow(memory))
-
-    def export(self, path: str | os.PathLike[str], memory: int | None = None) -> int:
-        """Write all candidates' estimates to a .csv or .parquet file, largest first.
-
-        The file is written whole or not at all. In a .csv file an item that a spreadsheet would run
-        begins with an apostrophe; a .parquet file has all items as they are.
-
-        Returns:
-            How many cells of a .csv file are written otherwise for that reason.
-
-        Raises:
-            InvalidInputError: another suffix, or a folder that cannot be written.
-            MemoryLimitError: the table would not fit.
-        """
-        check_export_path(path)
-        return write_table(self.to_arrow(memory), path)
 
 
 def notebook_table(

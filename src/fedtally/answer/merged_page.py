@@ -116,6 +116,7 @@ def write_merged_page(
             is_exact=merged.is_exact,
         ),
         privacy=_privacy(merged, names),
+        changes=None,
         tables=page.tables(of, estimates, queried),
         figures=page.figures(of, estimates),
         sections=_sections(merged, names, estimates, queried, command),

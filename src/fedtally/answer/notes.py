@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedtally.answer.window import Window
 from fedtally.base.text import in_number, shortened
 from fedtally.domain import Domain
 from fedtally.errors import Note, opt
@@ -45,9 +46,11 @@ def warnings(part: Part) -> Iterator[str]:
     yield from on_names(part)
     yield from on_draw(plan, part.draw, "round" in part.columns)
     yield from on_candidates(domain)
+    yield from on_window(part.span, has_left_out=part.draw is not None)
     if part.unit == "contributions":
-        clients = None if part.repeats_are_private else part.num_clients
-        yield on_repeats(plan, part.num_contributions, clients)
+        clients = None if part.repeats_are_unknown else part.num_clients
+        private = part.repeats_are_private
+        yield on_repeats(plan, part.num_contributions, clients, is_private=private)
     yield from on_sketch(plan)
     yield from on_decoder(plan, domain.size, part.recovery, part.fitted)
 
@@ -183,21 +186,49 @@ def on_draw(plan: Plan, draw: Mapping[str, Any] | None, has_rounds: bool) -> Ite
     )
 
 
-def on_repeats(plan: Plan, num_contributions: int, num_clients: int | None) -> str:
+def on_repeats(
+    plan: Plan, num_contributions: int, num_clients: int | None, *, is_private: bool = True
+) -> str:
     """Return the note on those who count several times.
 
     Args:
         plan: the plan of the campaign.
         num_contributions: the number of sketches in the sums.
-        num_clients: the number of those who made them; None: it is private, and the noised number
-            is not said either: no note depends on the data.
+        num_clients: the number of those who made them; None: nobody can say it.
+        is_private: whether nobody may say it. Then the noised number is not said either: no note
+            depends on the data.
     """
     one, many = plan.nouns
     who = f"{one} of several rounds{' or silos' * plan.is_of_silos}"
     shares = f"a {who} counts in each: frequencies are shares of"
+    if num_clients is None and not is_private:
+        return f"{shares} {num_contributions:,} contributions; of how many {many}, no sum shows"
     if num_clients is None:
         return f"{shares} contributions, of how many {many} is private"
     return f"{shares} {num_contributions:,} contributions of {num_clients:,} {many}"
+
+
+def on_window(window: Window | None, has_left_out: bool) -> Iterator[str]:
+    """Yield the notes on the rounds that an answer is about.
+
+    Args:
+        window: the window; None: all that landed.
+        has_left_out: whether the answer says how many rows or items were left out.
+    """
+    if window is None:
+        return
+    if window.missing:
+        number = len(window.missing)
+        rounds = in_number(number, "one round", "{} rounds")
+        yield f"{rounds} of the window did not land, and {in_number(number, 'is', 'are')} not in it"
+    if window.prior:
+        others = in_number(window.prior, "one other round", "{} other rounds")
+        yield (
+            f"estimates also rest on {others}, and may lie outside their limits, which rest on the"
+            " window alone"
+        )
+    if has_left_out:
+        yield "rows and items that were left out are counted over all rounds"
 
 
 def on_spaces(domain: Domain) -> Iterator[str]:

@@ -24,12 +24,14 @@ from fedtally.answer.estimates import Estimate, is_told_from_zero
 from fedtally.answer.noise_floor import Standing, doubted, standing
 from fedtally.answer.result import Result
 from fedtally.answer.tables import printable
+from fedtally.answer.trending import MOST_LINES, Change, Trends
 from fedtally.base.text import escaped, in_number
 from fedtally.domain import Domain, Grid, Unread
 from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
 
-LIST, ASKED = "Most frequent items", "Items asked for"
+LIST, ASKED, CHANGED = "Most frequent items", "Items asked for", "Items that changed"
+_MOST_CHANGES = 20  # that a page lists
 _FEWEST_OF_CURVE = 10  # items above noise that a curve has more to say of than a list
 _BOUNDS = ("epsilon", "delta", "rho")  # how the names of upper bounds begin
 
@@ -165,6 +167,7 @@ class Content:
         sections: each of `section`.
         experts: the sections that are folded, each of `section`.
         drawn: what the bound on a client's items left out; "": nothing.
+        changes: what changed over the rounds, as `changed` has it; None: nobody can say so.
     """
 
     title: str
@@ -178,6 +181,7 @@ class Content:
     sections: Sequence[Mapping[str, Any]]
     experts: Sequence[Mapping[str, Any]]
     drawn: str = ""
+    changes: Mapping[str, Any] | None = None
 
 
 def write(content: Content, path: str | os.PathLike[str]) -> None:
@@ -257,7 +261,82 @@ def _content(
         figures=figures(of, shown),
         sections=_sections(result, estimates, queried, command, charged),
         experts=_experts(result),
+        changes=changed(result),
     )
+
+
+def changed(result: Result) -> dict[str, Any] | None:
+    """Return what changed over the rounds of a result: sentences, a list and its lines.
+
+    Rounds that rows do not name are drawn at random, so that nothing changes over them.
+    """
+    if result.columns and "round" not in result.columns:
+        return None
+    try:
+        found = result.whole.trends()
+    except InvalidInputError:  # one round, no fit, an open domain: nobody asked for it by name
+        return None
+    said = [f"{sections.changed.line(found)}."]
+    if not found.changed:
+        return {"lines": said, "table": None, "figure": None}
+    said.append(f"{_capital(sections.changed.rate(found))}.")
+    listed = found.changed[:_MOST_CHANGES]
+    if len(listed) < len(found):
+        more = len(found) - len(listed)
+        said.append(f"{amounts.counted(more, 'earlier change')}: fedtally trends lists all.")
+    names = ", ".join(printable(change.item).plain for change in listed[:MOST_LINES])
+    lines = Figure(lambda narrow: found.plot(narrow=narrow), "", f"Shares by round of {names}")
+    return {"lines": said, "table": _changes_table(found, listed), "figure": drawn_twice(lines)}
+
+
+def _changes_table(found: Trends, listed: Sequence[Change]) -> dict[str, Any]:
+    digits = sections.changed.digits_of(listed)
+
+    def share(value: float) -> str:
+        return sections.changed.share(value, digits)
+
+    def points(value: float) -> str:
+        return amounts.points(value, digits, signed=True).removesuffix(" points")
+
+    level = amounts.level(found.confidence)
+    ends = f"limits of the change, in points ({level})"
+    columns = [
+        Numbers("before", [one.before for one in listed], share),
+        Numbers("now", [one.frequency for one in listed], share),
+        Numbers("change", [one.change for one in listed], points),
+        Numbers("lowest", [one.change_low for one in listed], points, ends, "change: lowest"),
+        Numbers("highest", [one.change_high for one in listed], points, ends, "change: highest"),
+    ]
+    rows = []
+    for place, one in enumerate(listed):
+        name, since = printable(one.item).plain, sections.changed.since(one)
+        cells = [{"text": name, "key": name}]
+        cells += [{"text": one.kind, "key": one.kind}, {"text": since, "key": since}]
+        rows.append(
+            {
+                "cells": [*cells, *(_cell(column, place) for column in columns)],
+                "is_doubtful": False,
+            }
+        )
+    words = [Numbers("kind", [], str), Numbers("since", [], str)]
+    return _tabled(CHANGED, [*words, *columns], rows)
+
+
+def _tabled(
+    caption: str, columns: Sequence[Numbers], rows: Sequence[Mapping[str, Any]], doubts: str = ""
+) -> dict[str, Any]:
+    """Return a table of a page, whose first column has the items."""
+    return {
+        "caption": caption,
+        "columns": [Numbers("item", [], str), *columns],
+        "groups": [
+            (group, list(members)) for group, members in groupby(columns, lambda one: one.group)
+        ],
+        "is_ranked": caption == LIST,
+        "is_even": True,
+        "rows": rows,
+        "doubts": doubts,
+    }
 
 
 def titled(head: Head, items: str) -> dict[str, str]:
@@ -330,17 +409,7 @@ def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, 
         doubts += " An item's margin depends on the items in its counters."
     if caption == LIST and of.left_out:
         doubts += f" {of.left_out}."
-    return {
-        "caption": caption,
-        "columns": [Numbers("item", [], str), *columns],
-        "groups": [
-            (group, list(members)) for group, members in groupby(columns, lambda one: one.group)
-        ],
-        "is_ranked": caption == LIST,
-        "is_even": truth is None,
-        "rows": rows,
-        "doubts": doubts.strip(),
-    }
+    return _tabled(caption, columns, rows, doubts.strip()) | {"is_even": truth is None}
 
 
 def _columns(
@@ -404,18 +473,19 @@ def figures(of: Listed, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
     if not estimates:
         return []
     bars = Figure(of.draw, "", summary.bars_said(estimates))  # its title says the rest
-    drawn = [*_map(of, estimates), bars, *_curve(of)]
+    return [drawn_twice(figure) for figure in (*_map(of, estimates), bars, *_curve(of))]
+
+
+def drawn_twice(figure: Figure) -> dict[str, str]:
+    """Return a figure for a screen and for a phone, with its caption and its text."""
     from fedtally.answer import charts
 
-    return [
-        {
-            "wide": base64.b64encode(charts.as_svg(figure.draw(False))).decode(),
-            "narrow": base64.b64encode(charts.as_svg(figure.draw(True))).decode(),
-            "caption": figure.caption,
-            "alt": figure.alt,
-        }
-        for figure in drawn
-    ]
+    return {
+        "wide": base64.b64encode(charts.as_svg(figure.draw(False))).decode(),
+        "narrow": base64.b64encode(charts.as_svg(figure.draw(True))).decode(),
+        "caption": figure.caption,
+        "alt": figure.alt,
+    }
 
 
 class Figure(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from fedtally.answer import provenance
 from fedtally.answer.exports import check_table_fits
+from fedtally.answer.window import Window
 from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import IncompatibleError, InvalidInputError, arg
@@ -45,6 +47,36 @@ AS_USUAL = Decoding()
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]
+
+
+@contextmanager
+def reporting(part: Part, progress: Progress | None) -> Iterator[None]:
+    """Report the fits of a part that are made meanwhile, as `Part.prepare` says."""
+    part.progress = progress
+    try:
+        yield
+    finally:
+        part.progress = None
+
+
+def fit(
+    part: Part, sketches: Sequence[CountSketch], recovery: str, known: FoundFit | None = None
+) -> CampaignDecoder:
+    """Return the decoder of some sums of a part, or the one that answers in its place.
+
+    Args:
+        part: the part.
+        sketches: the sums.
+        recovery: the name of the decoder.
+        known: the fit that was found in these sums before; None: it is looked for.
+    """
+    kind, report = kind_of(recovery), part.progress
+    if kind.fits_items:
+        check_enumerable(part.domain)
+    told = None if report is None else lambda done, total: report("recover", done, total)
+    terms = part.plan.privacy
+    found = kind.make(sketches, part.domain, progress=told, terms=terms, found=known)
+    return found.instead if part.asked.recovery == AUTO else found
 
 
 class Part:
@@ -106,7 +138,7 @@ class Part:
         self.columns = {part: [str(n) for n in names] for part, names in (columns or {}).items()}
         self.words, self._known_fit = tuple(words), known_fit
         self._known_names = None if known_names is None else tuple(known_names)
-        self._asked = decoding
+        self.asked = decoding
         self.decoding = decoding.resolved(
             domain.size,
             plan.rows,
@@ -158,15 +190,18 @@ class Part:
             MemoryLimitError: joint recovery must enumerate the domain, and it is too large.
             InvalidInputError: too few rows for the kind of interval.
         """
-        self._progress = progress
-        _ = self.decoder, self.intervals
-        if names:
-            _ = self.names
-        self._progress = None
+        with reporting(self, progress):
+            _ = self.decoder, self.intervals
+            if names:
+                _ = self.names
 
-    # Reported to while `_recovered` fits. A cached property takes no arguments, so `prepare` leaves
+    span: Window | None = None  # the rounds that the answer is about; None: all that landed
+    # Of a window: the decoder whose estimates rest on the rounds about it, too. Limits do not.
+    expected: CampaignDecoder | None = None
+
+    # Reported to while `recovered` fits. A cached property takes no arguments, so `prepare` leaves
     # it here.
-    _progress: Progress | None = None
+    progress: Progress | None = None
 
     def ready(self, name: str) -> Any:
         """Return what a cached property holds; None before anybody asked: no fit starts.
@@ -190,21 +225,13 @@ class Part:
     @property
     def fitted(self) -> CampaignDecoder | None:
         """The decoder before shrinkage; None before anybody asked for it: this starts no fit."""
-        decoder: CampaignDecoder | None = self.ready("_recovered")
+        decoder: CampaignDecoder | None = self.ready("recovered")
         return decoder
 
     @cached_property
-    def _recovered(self) -> CampaignDecoder:
+    def recovered(self) -> CampaignDecoder:
         """The decoder before shrinkage. Intervals are built on it: shrinkage would bias them."""
-        kind, report = kind_of(self.recovery), self._progress
-        if kind.fits_items:
-            check_enumerable(self.domain)
-        progress = None if report is None else lambda done, all_: report("recover", done, all_)
-        terms = self.plan.privacy
-        decoder = kind.make(
-            self.sketches, self.domain, progress=progress, terms=terms, found=self._known_fit
-        )
-        return decoder.instead if self._asked.recovery == AUTO else decoder
+        return fit(self, self.sketches, self.recovery, self._known_fit)
 
     @property
     def known_fit(self) -> FoundFit | None:
@@ -217,7 +244,7 @@ class Part:
         """The frequencies of the hashes that stand out, where the domain is open."""
         if not self.plan.is_open:
             return {}
-        ids = self._recovered.heavy_ids
+        ids = self.recovered.heavy_ids
         counts = self.decoder.at(ids)
         listed = counts >= LEAST  # a fit may have items of negative counts, which nobody holds
         found = (counts[listed] / self.num_contributions).tolist()
@@ -251,7 +278,7 @@ class Part:
             hashes = self.domain.encode(self._known_names).tolist()
             known = zip(hashes, self._known_names, strict=True)
             return {hash: name for hash, name in known if hash in self._found}
-        report = self._progress
+        report = self.progress
         words: dict[int, list[str]] = {}
         for word, found in zip(self.words, self.domain.encode(self.words).tolist(), strict=True):
             words.setdefault(found, []).append(word)
@@ -276,10 +303,11 @@ class Part:
         Raises `MemoryLimitError` where the domain is too large for joint recovery or shrinkage,
         which must enumerate it.
         """
+        base = self.recovered if self.expected is None else self.expected
         if self.objective == "linf":
-            return self._recovered
+            return base
         check_enumerable(self.domain)
-        return ShrunkDecoder(self._recovered, self.domain)
+        return ShrunkDecoder(base, self.domain)
 
     @cached_property
     def intervals(self) -> Intervals | None:
@@ -295,7 +323,7 @@ class Part:
         """
         level = self.confidence if confidence is None else confidence
         if (kind, level) not in self._made:
-            self._made[kind, level] = _intervals(self, self._recovered, kind, level)
+            self._made[kind, level] = _intervals(self, self.recovered, kind, level)
         return self._made[kind, level]
 
     def check_table_fits(self, memory: int | None) -> None:
@@ -314,6 +342,8 @@ class Part:
         if self.repeats_are_private:  # at worst everybody comes as often as may be
             assert self.plan.privacy is not None
             squares *= self.plan.privacy.event.contributions
+        elif self.span is not None:
+            squares *= self.span.repeats
         return sampling_error(
             frequencies, max(1, self.num_contributions**2 // squares), self.confidence
         )
@@ -325,13 +355,18 @@ class Part:
         return self.plan.is_of_silos and terms is not None and terms.event.contributions > 1
 
     @property
+    def repeats_are_unknown(self) -> bool:
+        """Whether nobody can say how many clients made the contributions, or nobody may."""
+        return self.repeats_are_private or (self.span is not None and self.span.repeats > 1)
+
+    @property
     def unit(self) -> str:
         """The noun for the things that are counted: "clients", "people" or "contributions".
 
         They are people where clients are silos, and contributions where a client, or a person of
         silos, may be in several rounds, or a person in several silos.
         """
-        if self.num_clients != self.num_contributions or self.repeats_are_private:
+        if self.num_clients != self.num_contributions or self.repeats_are_unknown:
             return "contributions"
         return self.plan.nouns[1]
 

@@ -9,7 +9,7 @@ from typing import Any
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 
-SCHEMA = "fedtally-result/1"
+SCHEMA = "fedtally-result/2"
 
 _PLANNED = {  # of `Plan.secure_sum.summary`
     "method": str,

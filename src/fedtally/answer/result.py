@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from fedtally.answer import saving
+from fedtally.answer import window as windows
 from fedtally.answer.answer import Answer
+from fedtally.answer.by_round import ByRound
 from fedtally.answer.estimates import Estimate, is_told_from_zero, with_doubts
 from fedtally.answer.evaluation import (
     Evaluation,
@@ -19,13 +22,16 @@ from fedtally.answer.evaluation import (
     evaluate,
     evaluate_names,
 )
-from fedtally.answer.part import AS_USUAL, Part
+from fedtally.answer.part import AS_USUAL, Part, Progress, reporting
+from fedtally.answer.trending import USUAL_ALPHA, Series, Trends, series_of, trends_of
+from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings
 from fedtally.domain.columns import as_text
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
 from fedtally.recovery.decoding import Decoding
 from fedtally.recovery.found import FoundFit
+from fedtally.recovery.windows import LONGEST
 from fedtally.sketch import CountSketch
 
 
@@ -61,8 +67,13 @@ class Result(Part, Answer):
         known_fit: the fit that joint recovery found in these sums before; None: it looks for one.
         known_names: the names of an open domain that were read from these sums before; None: they
             are read when somebody asks for them.
+        round_labels: the label of each round of the plan, where the rows name their rounds; None:
+            rounds have numbers alone.
+        command: the command that made the answer; "" if none did.
+        true_of: returns the true counts in some rounds, where a simulation knows them.
 
     Attributes:
+        span: the window of rounds that the answer is about (`window`); None: all that landed.
         decoding: how the sums are decoded, with the name of the decoder in place of "auto".
         num_clients: the number of clients that took part, each counted once; where the repeats of
             people in silos are private, the number of contributions.
@@ -106,7 +117,9 @@ class Result(Part, Answer):
         words: Sequence[str] = (),
         known_fit: FoundFit | None = None,
         known_names: Sequence[str] | None = None,
+        round_labels: Sequence[str] | None = None,
         command: str = "",
+        true_of: Callable[[Sequence[int]], Truth] | None = None,
     ) -> None:
         Part.__init__(
             self,
@@ -124,7 +137,8 @@ class Result(Part, Answer):
             known_fit=known_fit,
             known_names=known_names,
         )
-        self.truth = truth
+        self.truth, self.true_of = truth, true_of
+        self.round_labels = None if round_labels is None else tuple(round_labels)
         self.missing, self.command = missing, command
         self.sizing = None if sizing is None else dict(sizing)
         self.timings = dict(timings or {})
@@ -137,8 +151,8 @@ class Result(Part, Answer):
 
     def __repr__(self) -> str:
         candidates, plan = self.rows.size or "none", self.plan.fingerprint[:12]
-        who = self.plan.nouns[1]
-        return f"Result({who}={self.num_clients:,}, candidates={candidates}, plan={plan})"
+        who, where = self.plan.nouns[1], f" in {self.span.told}" if self.span else ""
+        return f"Result({who}={self.num_clients:,}{where}, candidates={candidates}, plan={plan})"
 
     def recognise(self, columns: Iterable[Any]) -> None:
         """Let the words of a public list be the names of hashes that stand out.
@@ -180,26 +194,164 @@ class Result(Part, Answer):
         >>> result.decoded(recovery="median", confidence=0).top(1)[0].low is None
         True
         """
-        asked = {
+        asked: dict[str, Any] = {
             "recovery": recovery,
             "objective": objective,
             "confidence": confidence,
             "intervals": intervals,
         }
-        changed: dict[str, Any] = {
-            name: value for name, value in asked.items() if value is not None
-        }
+        if self._taken_from is not None:
+            whole, history = self._taken_from
+            assert self.span is not None
+            return whole.decoded(**asked).window(self.span.asked, history)
+        changed = {name: value for name, value in asked.items() if value is not None}
         # shrinkage moves the least of them above or below what is listed
         names = self.known_names if objective in (None, self.objective) else None
         return Result(
             self.plan,
             self.domain,
             self.sketches,
-            decoding=replace(self._asked, **changed),
+            decoding=replace(self.asked, **changed),
             truth=self.truth,
+            true_of=self.true_of,
             known_fit=self.known_fit,
             **self._account() | {"timings": None, "known_names": names},
         )
+
+    @cached_property
+    def _by_round(self) -> ByRound:
+        return ByRound(self, self.round_labels)
+
+    _taken_from: tuple[Result, int] | None = None  # the answer of all rounds, and the history
+
+    @property
+    def whole(self) -> Result:
+        """The answer of all rounds, of which this one may be a window."""
+        return self if self._taken_from is None else self._taken_from[0]
+
+    def window(
+        self, asked: str, history: int = LONGEST, progress: Progress | None = None
+    ) -> Result:
+        """Return the answer for a window of rounds, from the sums that are there.
+
+        Estimates are shares of the contributions in the window. Its values are read from a fit of
+        more rounds, where that has smaller errors, and the rounds about it are a prior where the
+        sums bear that out. Limits rest on the window's own rounds. What is kept of fits takes up to
+        12 bytes for each candidate, row and round, for six fits at most.
+
+        Args:
+            asked: "all"; "last:K", the last K rounds that landed; "A..B", the rounds from A to B,
+                both by their numbers in the plan or both by their labels; or "auto", as many of the
+                last rounds as tell most of the frequencies now.
+            history: the most landed rounds to read the window from, up to 64; 0: its own alone.
+            progress: called as `prepare` says.
+
+        Raises:
+            InvalidInputError: no such window, or none of this result; the message says why.
+
+        >>> import fedtally
+        >>> days = ["Mon"] * 40 + ["Tue"] * 40
+        >>> result = fedtally.estimate(["tea"] * 40 + ["milk"] * 40, rounds=days, seed=1)
+        >>> tuesday = result.window("last:1")
+        >>> print(tuesday.span)
+        Tue (round 1)
+        >>> [(e.item, e.frequency) for e in tuesday.top()]
+        [('milk', 1.0)]
+        """
+        asked, history = windows.read(asked), validate.integer(0, history=history)
+        if self.span is not None:
+            raise InvalidInputError(
+                "a window is of the result of all rounds, and this is one already: ask that result"
+            )
+        if asked == windows.ALL:
+            return self
+        with reporting(self, progress):
+            chosen = self._by_round.chosen(asked)
+            part = self._of(chosen)
+            found = self._by_round.decoded(chosen, part.recovery, history)
+        numbers = len(found.history), len(found.prior), len(self.attendance)
+        part.span = self._by_round.landed.window(asked, chosen, *numbers)
+        part.recovered = found.limits  # in place of what the cached property would make
+        part.expected = None if found.decoder is found.limits else found.decoder
+        part._taken_from = self, history
+        return part
+
+    def _of(self, rounds: Sequence[int]) -> Result:
+        """Return the answer of some of the sums, which is decoded by nothing yet."""
+        # how many of a window's contributions are of one client, the sums do not say
+        account = self._account() | {"timings": None, "attendance": None, "num_silos": None}
+        if self.plan.is_open:  # a window alone has too few clients to read names
+            account["known_names"] = tuple(self.names.values())
+        part = Result(
+            self.plan,
+            self.domain,
+            self._by_round.sums(rounds),
+            decoding=self.asked,
+            truth=None if self.true_of is None else self.true_of(rounds),
+            **account,
+        )
+        part.num_silos = min(part.num_silos, self.num_silos)
+        return part
+
+    def trends(
+        self,
+        window: str = "last:1",
+        against: int | None = None,
+        *,
+        alpha: float = USUAL_ALPHA,
+        history: int = LONGEST,
+        progress: Progress | None = None,
+    ) -> Trends:
+        """Return the items whose frequencies changed over the last landed rounds, and by how much.
+
+        An item is listed by its e-value, so that on average at most a share `alpha` of the list did
+        not change, on whatever day one looks. How much it changed is the difference of two windows.
+
+        Args:
+            window: the rounds of the shares now, as for `window`.
+            against: the number of landed rounds before these that they are compared with; None: all
+                that were looked at.
+            alpha: the share, above 0 and below 1.
+            history: the most rounds that are looked at, from 2 to 64.
+            progress: called as `prepare` says.
+
+        Raises:
+            InvalidInputError: no such window, no round before it, or no values by round; the
+                message says why.
+
+        >>> import fedtally
+        >>> days = [day for day in range(8) for _ in range(100)]
+        >>> drinks = ["tea"] * 400 + ["tea", "tea", "tea", "milk"] * 100
+        >>> result = fedtally.estimate(drinks, rounds=days, seed=1)
+        >>> [(c.item, c.kind, c.frequency, c.since) for c in result.trends().changed]
+        [('milk', 'new', 0.25, '4')]
+        """
+        with reporting(self, progress):
+            return trends_of(self._by_round, window, against, alpha, history)
+
+    def series(
+        self,
+        items: Sequence[str | int],
+        *,
+        whole: bool = False,
+        history: int = LONGEST,
+        progress: Progress | None = None,
+    ) -> Series:
+        """Return the shares of items in each of the last landed rounds, with limits.
+
+        Args:
+            items: the items.
+            whole: whether the limits of an item hold in all rounds at once, and not in each.
+            history: the most rounds, from 2 to 64.
+            progress: called as `prepare` says.
+
+        Raises:
+            OutsideDomainError: an item is not in the domain.
+            InvalidInputError: there are no values by round; the message says why.
+        """
+        with reporting(self, progress):
+            named = [each.item for each in self.estimates(list(dict.fromkeys(items)))]
+            return series_of(self._by_round, named, whole, history)
 
     def _account(self) -> dict[str, Any]:
         """Return what this answer says of how it was made, as keywords of `Result`."""
@@ -215,6 +367,7 @@ class Result(Part, Answer):
             "columns": self.columns,
             "words": list(self.words),
             "num_silos": self.num_silos,
+            "round_labels": None if self.round_labels is None else list(self.round_labels),
             "known_names": None if self.known_names is None else list(self.known_names),
         }
 
@@ -275,6 +428,7 @@ class Result(Part, Answer):
         """
         from fedtally.answer import charts
 
+        where = "" if self.span is None else self.span.told
         drawn = self.top(k) if estimates is None else estimates
         drawn = with_doubts(drawn, self.above_noise(drawn))
         return charts.top_items(
@@ -283,7 +437,7 @@ class Result(Part, Answer):
             truth=self.true_frequencies([estimate.item for estimate in drawn]),
             doubtful=[not is_told_from_zero(estimate) for estimate in drawn],
             confidence=self.confidence,
-            note=self.not_private,
+            note=" · ".join(filter(None, [self.not_private, where])),
             unit=self.unit,
             narrow=narrow,
             path=path,
@@ -294,7 +448,15 @@ class Result(Part, Answer):
 
         True counts are not written. Candidates are: in a domain `input` they are the clients' own
         items.
+
+        Raises:
+            InvalidInputError: the answer is of a window, whose values rest on other rounds, too.
         """
+        if self.span is not None:
+            raise InvalidInputError(
+                "a window is not saved, since it rests on other rounds, too: save the result of all"
+                " rounds, of which fedtally query takes windows"
+            )
         saved = saving.SavedResult(
             self.plan,
             self.domain,

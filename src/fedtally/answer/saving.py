@@ -160,7 +160,20 @@ def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
         "columns": meta["columns"],
         "words": meta["words"],
         "known_names": names,
+        "round_labels": _round_labels(meta["round_labels"], plan),
     }
+
+
+def _round_labels(labels: Any, plan: Plan) -> list[str] | None:
+    """Return the labels of the plan's rounds, as a file has them: a different one for each."""
+    if labels is None:
+        return None
+    told = provenance.texts("labels of rounds", labels)
+    if len(told) != plan.num_rounds or len(set(told)) != len(told):
+        raise InvalidInputError(
+            f"labels of rounds must be {plan.num_rounds} different ones, got {len(told)}"
+        )
+    return told
 
 
 def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int | None]:

@@ -426,7 +426,15 @@ def close(name: Path, at: str | None, release: int | None, as_json: bool) -> Non
 )
 @shared("aggregate leader result")
 @json_option
-def result(name: Path, output: str | None, top: int, details: bool, as_json: bool) -> None:
+def result(
+    name: Path,
+    output: str | None,
+    top: int,
+    details: bool,
+    window: str,
+    history: int,
+    as_json: bool,
+) -> None:
     """Show the most frequent items of NAME, of all releases that have landed."""
     from fedtally.answer.result import Result
     from fedtally.campaign.aggregate import RESULT
@@ -439,10 +447,11 @@ def result(name: Path, output: str | None, top: int, details: bool, as_json: boo
             f"{name} has no answer yet: fedtally aggregate leader status {name} says why"
         )
     found = Result.load(name / RESULT)
+    shown = campaign_view.windowed(found, window, history)
     if output:
         found.save(output)
         console.note(f"wrote {output}: try fedtally query {output} ITEM", as_json)
-    campaign_view.show_result(found, top, as_json, details)
+    campaign_view.show_result(shown, top, as_json, details)
 
 
 # ---- of both ----

@@ -33,6 +33,7 @@ from fedtally.cli.sample import sample
 from fedtally.cli.saved import inspect, query, report
 from fedtally.cli.show import show
 from fedtally.cli.study import simulate
+from fedtally.cli.trends import trends
 from fedtally.errors import FedtallyError, MissingExtraError
 
 _EPILOG = """\
@@ -78,7 +79,7 @@ def cli(ctx: click.Context) -> None:
 cli.add_section("Estimate", estimate, demo, sample, show)
 cli.add_section("Plan", plan, simulate, keys)
 cli.add_section("Real clients", campaign, aggregate, agent, dap, flower)
-cli.add_section("Files", query, report, merge, inspect)
+cli.add_section("Files", query, trends, report, merge, inspect)
 cli.add_section("Privacy", ledger, audit)
 cli.add_section("Help", completion)
 

@@ -322,7 +322,14 @@ def cancel(name: Path, as_json: bool) -> None:
 )
 @json_option
 def result(
-    name: Path, output: str | None, top: int, details: bool, ends: bool, as_json: bool
+    name: Path,
+    output: str | None,
+    top: int,
+    details: bool,
+    window: str,
+    history: int,
+    ends: bool,
+    as_json: bool,
 ) -> None:
     """Show the most frequent items of the campaign NAME, once it is over."""
     from fedtally.answer.result import Result
@@ -339,10 +346,11 @@ def result(
             )
         _end(folder)
     found = Result.load(name / RESULT)
+    shown = view.windowed(found, window, history)
     if output:
         found.save(output)
         console.note(f"wrote {output}: try fedtally query {output} ITEM", as_json)
-    view.show_result(found, top, as_json, details)
+    view.show_result(shown, top, as_json, details)
 
 
 @click.command(cls=Command, short_help="Show how far a campaign is.")

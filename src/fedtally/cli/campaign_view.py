@@ -98,6 +98,12 @@ def show_given_up(ended: int, as_json: bool, then: str) -> None:
         console.show_json({"schema": "fedtally-given-up/1", "sessions": ended})
 
 
+def windowed(found: Result, window: str, history: int) -> Result:
+    """Return the answer of a campaign for a window of its rounds."""
+    with console.Progress() as progress:
+        return found.window(window, history, progress)
+
+
 def show_result(
     found: Result, top: int, as_json: bool, details: bool = False, how: str = "--details"
 ) -> None:

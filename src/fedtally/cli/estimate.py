@@ -20,7 +20,7 @@ from fedtally.cli.shared import (
     shared,
     use_threads,
 )
-from fedtally.errors import FedtallyError
+from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.options import Door
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ def estimate(source: str, **options: Any) -> None:
     _check_answerable(data, simulation, options)
     result = _run(data, simulation, options)
     charged = _spent(result, options) if options["ledger"] else ""
+    result = _windowed(result, options, charged)
     _answer(result, {**options, "source": source}, _hints(result, options), charged)
     if charged:
         console.note(charged, options["quiet"] or options["as_json"])
@@ -246,6 +247,24 @@ def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Res
         return run(source, simulation, progress)
 
 
+def _windowed(result: Result, options: dict[str, Any], charged: str) -> Result:
+    """Return the answer for the window that was asked for.
+
+    An answer that was paid for is not lost over a window that it has not: it is of all rounds then.
+    """
+    try:
+        with console.Progress(options["quiet"]) as progress:
+            part = result.window(options["window"], options["history"], progress)
+    except InvalidInputError as error:
+        if not charged:
+            raise
+        console.note(f"the answer is of all rounds: {error.in_shell}", quiet=False)
+        return result
+    if part is not result and options["evaluate"]:
+        part.evaluate(options["top"])
+    return part
+
+
 def _hints(result: Result, options: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the options that lead on from an answer."""
     from fedtally.answer import amounts
@@ -337,8 +356,8 @@ def _write_files(result: Result, options: dict[str, Any], charged: str = "") -> 
         console.note(f"wrote {options['output']}: {rows}", quiet)
         console.note_of_cells(changed, quiet)
     if options["save"]:
-        result.command = console.command_line(names_items=False)
-        result.save(options["save"])
+        result.whole.command = console.command_line(names_items=False)
+        result.whole.save(options["save"])  # of all rounds: other windows can be taken of it
         console.note(f"wrote {options['save']}: try fedtally query {options['save']} ITEM", quiet)
     if options["plot"]:
         estimates = _top(result, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,8 @@ def query(
     result: str,
     items: tuple[str, ...],
     file: str | None,
+    window: str,
+    history: int,
     recovery: str | None,
     confidence: float | None,
     intervals: str | None,
@@ -63,21 +65,20 @@ def query(
     from fedtally.answer.result import Result
 
     saved = Result.load(result)
-    loaded = saved.decoded(recovery=recovery, confidence=confidence, intervals=intervals)
-    named = [*items, *(_lines(file) if file else ())]
-    if not named:
-        raise InvalidInputError("no item is named; write items after the result, or --items FILE")
+    whole = saved.decoded(recovery=recovery, confidence=confidence, intervals=intervals)
+    named = _named(items, file)
     with console.Progress() as progress:
+        loaded = whole.window(window, history, progress)
         loaded.prepare(progress, names=False)  # the items are named
     if recovery == "auto":  # which decoder that is shows when the sums are decoded
-        before = "" if loaded.recovery == saved.recovery else f", not by {saved.recovery} as before"
-        console.note(f"auto: decoded by {loaded.recovery} recovery{before}", quiet=as_json)
+        _note_decoder(saved.recovery, loaded.recovery, as_json)
     estimates = loaded.estimates(as_named(loaded.domain, named))
     if as_json:
         answer = {
             "fingerprint": loaded.plan.fingerprint,
             "num_clients": loaded.num_clients,
             "num_contributions": loaded.num_contributions,
+            "window": None if loaded.span is None else loaded.span.fields(),
             "recovery": loaded.recovery,
             "objective": loaded.objective,
             "intervals": sections.error.intervals_fields(loaded),
@@ -94,6 +95,20 @@ def query(
         )
     else:
         console.show(screen.answer(loaded, (), estimates, details=details))
+
+
+def _named(items: Sequence[str], file: str | None) -> list[str]:
+    """Return the items that are asked for, those in a file last."""
+    named = [*items, *(_lines(file) if file else ())]
+    if not named:
+        raise InvalidInputError("no item is named; write items after the result, or --items FILE")
+    return named
+
+
+def _note_decoder(before: str, now: str, quiet: bool) -> None:
+    """Say which decoder answered, and which one did before."""
+    other = "" if now == before else f", not by {before} as before"
+    console.note(f"auto: decoded by {now} recovery{other}", quiet=quiet)
 
 
 @click.command(
@@ -114,7 +129,9 @@ def query(
     help="Write to this file, .html [the result's name with .html]",
 )
 @shared("report")
-def report(result: str, output: str | None, title: str | None, top: int) -> None:
+def report(
+    result: str, output: str | None, title: str | None, top: int, window: str, history: int
+) -> None:
     """Write the report of a saved result: one HTML file that loads nothing (extra `report`).
 
     `fedtally merge --report` writes that of several results together.
@@ -126,13 +143,14 @@ def report(result: str, output: str | None, title: str | None, top: int) -> None
     console.check_files([path], [result])
     check_report_path(path)
     validate.integer(0, top=top)
-    loaded = Result.load(result)
+    saved = Result.load(result)
     with console.Progress() as progress:
+        loaded = saved.window(window, history, progress)
         loaded.prepare(progress)
         estimates = loaded.top(top, progress=progress)
         progress("draw")
         # The file of an answer from Python has none; that of a stranger may have any characters.
-        command = escaped(loaded.command) or console.command_line()
+        command = escaped(saved.command) or console.command_line()
         head = Head(title or "", [result], date.today())
         write_page(loaded, estimates, command=command, path=path, head=head)
     console.note(f"wrote {path}")

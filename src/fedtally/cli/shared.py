@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedtally.sources import Source
 
 
-def _reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
+def reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return a reader of a text whose error says what is wrong: click shows the text alone."""
 
     def convert(text: str) -> Any:
@@ -33,7 +33,7 @@ def _reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
     return convert
 
 
-positive = _reader(read_positive)
+positive = reader(read_positive)
 
 
 # A path, or a word in its place, such as `-` or zipf: shells complete it as a file. Whether it can
@@ -66,7 +66,7 @@ _SETTINGS: dict[str, Callable[[Check], dict[str, Any]]] = {
     "int": lambda check: {"type": click.INT},
     "range": lambda check: {"type": click.IntRange(*check.bounds)},
     "float": lambda check: {"type": click.FLOAT},
-    "read": lambda check: {"type": _reader(check.read)},
+    "read": lambda check: {"type": reader(check.read)},
 }
 
 

@@ -11,7 +11,7 @@ raises the likelihood of the window's values. Limits rest on the values, and nev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ from fedtally.recovery.shrinkage import EXACT, NORMAL, Noisy
 from fedtally.sketch import CountSketch
 
 LONGEST = 64  # rounds of a history
+Make = Callable[[list[int]], CampaignDecoder]  # makes the decoder of some landed rounds
 # The product of candidates, rows and rounds of a history: beyond it messages do not fit.
 _ROOM = 1 << 24
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 48)  # windows for the frequencies now that are compared
@@ -127,12 +128,38 @@ def last(sketches: Sequence[CountSketch], number: int) -> list[int]:
     return sorted(sketch.round for sketch in sketches)[-number:]
 
 
+def longest(sketches: Sequence[CountSketch], domain: Domain, most: int = LONGEST) -> list[int]:
+    """Return the last landed rounds that one fit may hold, rising; whole batches, at least one.
+
+    >>> from fedtally.domain import IntegerRange
+    >>> from fedtally.sketch import SketchSpec
+    >>> spec = SketchSpec(rows=1, width=2, schedule="hybrid", num_rounds=99, seed=bytes(32))
+    >>> landed = [CountSketch(spec, m) for m in range(99)]
+    >>> [len(longest(landed, IntegerRange(1, size))) for size in (10, 1 << 20, 1 << 30)]
+    [64, 16, 1]
+    """
+    spec = check_landed(sketches)
+    least = last(sketches, max(1, min(most, LONGEST, _room(domain, spec.rows))))
+    batches = {spec.schedule.batch_of(number, spec.num_rounds) for number in least}
+    return sorted(
+        sketch.round
+        for sketch in sketches
+        if spec.schedule.batch_of(sketch.round, spec.num_rounds) in batches
+    )
+
+
+def _room(domain: Domain, rows: int) -> int:
+    """Return the rounds of a history whose messages fit."""
+    return _ROOM // max(1, domain.size * rows)
+
+
 def decode(
     sketches: Sequence[CountSketch],
     domain: Domain,
     rounds: Sequence[int],
     recovery: Recovery,
     history: int = LONGEST,
+    make: Make | None = None,
 ) -> Decoded:
     """Return the decoder of the counts in a window of landed rounds.
 
@@ -146,6 +173,7 @@ def decode(
             all rounds of the plan have the same signs, any of them; they are decoded alone.
         recovery: the decoder.
         history: the most landed rounds to rest on; 0: those of the window alone.
+        make: makes the decoder of some rounds, such as one that keeps them; None: the usual way.
 
     Raises:
         InvalidInputError: a round that did not land; a window that cuts through a batch of rounds
@@ -155,7 +183,7 @@ def decode(
     by_round = {sketch.round: sketch for sketch in sketches}
     chosen = sorted(set(rounds))
     _check_rounds(chosen, by_round)
-    fits = _Fits(by_round, domain, recovery, chosen)
+    fits = _Fits(by_round, domain, recovery, chosen, make)
     lengths = fits.lengths(min(validate.integer(0, history=history), len(by_round)))
     if not lengths:
         alone = fits.of(chosen)
@@ -256,8 +284,10 @@ class _Fits:
         domain: Domain,
         recovery: Recovery,
         chosen: list[int],
+        make: Make | None,
     ) -> None:
         self._landed, self._domain, self._recovery = landed, domain, recovery
+        self._make = make
         self._chosen = chosen
         self._made: dict[int, CampaignDecoder] = {}
         # What is nearest in time is the most like the window; of equals, the earlier round.
@@ -269,12 +299,11 @@ class _Fits:
     def lengths(self, most: int) -> list[int]:
         """Return the lengths of histories to try, in rounds, rising; none: no history helps."""
         own, spec = len(self._chosen), self._landed[self._chosen[0]].spec
-        room = _ROOM // max(1, self._domain.size * spec.rows)
-        longest = min(most, LONGEST, room)
+        number = min(most, LONGEST, _room(self._domain, spec.rows))
         # Rounds of one set of signs are no help to each other.
-        if longest <= own or spec.num_batches == 1 or not self._recovery.kind.fits_items:
+        if number <= own or spec.num_batches == 1 or not self._recovery.kind.fits_items:
             return []
-        return sorted({min(own * times, longest) for times in _TIMES} | {longest})
+        return sorted({min(own * times, number) for times in _TIMES} | {number})
 
     def nearest(self, length: int) -> list[int]:
         """Return the rounds of a history, rising: the window's and those nearest to it."""
@@ -290,6 +319,8 @@ class _Fits:
 
     def of(self, rounds: list[int]) -> CampaignDecoder:
         """Return the decoder of these rounds."""
+        if self._make is not None:
+            return self._make(rounds)
         return self._recovery.kind.make([self._landed[number] for number in rounds], self._domain)
 
     def fit(self, length: int) -> CampaignDecoder:

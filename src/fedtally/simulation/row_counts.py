@@ -174,7 +174,7 @@ class Tally:
         self._silos_per_person = silos_per_person
         # keys the fingerprints of clients' names: nobody can choose names that collide
         self._client_key = rng.spawn(1)[0].integers(0, 2**64, 4, np.uint64).tobytes()
-        self._labels: dict[Any, int] = {}
+        self.labels: dict[Any, int] = {}
         self._silos: dict[Any, int] = {}
         self._histograms: dict[int, Histogram] = {}
         self._itemless: Counter[int] = Counter()  # clients by round
@@ -322,13 +322,13 @@ class Tally:
         Args:
             by_client: whether the rows name their clients. Without rows nothing else tells it.
         """
-        natural = in_order(self._labels)
+        natural = in_order(self.labels)
         self._sample = np.empty(0, np.uint64)
         if by_client:
             assert self._num_rounds is not None
             rounds = self._from_clients(self._num_rounds, self._places(natural), individuals=False)
         elif self.is_natural:
-            rounds = [self._counted(self._labels[label]) for label in natural]
+            rounds = [self._counted(self.labels[label]) for label in natural]
         else:
             rounds = [self._counted(0)]
         return Part(
@@ -348,7 +348,7 @@ class Tally:
         self._by_client, self.has_counts = part.by_client, part.has_counts
         self.rows, self.dropped = part.rows, part.dropped
         self._count_clients(part.most_clients)
-        self._labels = {label: number for number, label in enumerate(part.labels)}
+        self.labels = {label: number for number, label in enumerate(part.labels)}
         if part.by_client:
             self._final = part.rounds
             return
@@ -366,7 +366,7 @@ class Tally:
             InvalidInputError: more rounds than clients; or members are asked for of rounds that a
                 `Part` brought.
         """
-        natural = in_order(self._labels)
+        natural = in_order(self.labels)
         num_rounds = len(natural) if self._num_rounds is None else self._num_rounds
         if self._silos:
             return self._from_silos(num_rounds, natural, individuals)
@@ -377,7 +377,7 @@ class Tally:
         if self._by_client:
             return self._from_clients(num_rounds, self._places(natural), individuals)
         if self._num_rounds is None:
-            rounds = [self._counted(self._labels[label]) for label in natural]
+            rounds = [self._counted(self.labels[label]) for label in natural]
         else:
             rounds = split(self._counted(0), num_rounds, self._rng)
         return [part._replace(members=one_each(part)) for part in rounds] if individuals else rounds
@@ -398,7 +398,7 @@ class Tally:
     def _places(self, natural: Sequence[Any]) -> U64:
         """Return the place in order of each round, which are numbered as they were met."""
         places = np.zeros(max(1, len(natural)), np.uint64)
-        places[[self._labels[label] for label in natural]] = np.arange(len(natural))
+        places[[self.labels[label] for label in natural]] = np.arange(len(natural))
         return places
 
     def _from_silos(
@@ -500,7 +500,7 @@ class Tally:
         """Return the number of each row's round, and of its silo; None where rows name neither."""
         numbers = None
         if named.rounds is not None:
-            numbers = _numbered(named.rounds, self._labels, "round", MAX_NATURAL_ROUNDS)
+            numbers = _numbered(named.rounds, self.labels, "round", MAX_NATURAL_ROUNDS)
         if named.silos is not None:
             of_silos = _numbered(named.silos, self._silos, "silo", MAX_SILOS) << _SILO_BITS
             numbers = of_silos if numbers is None else of_silos | numbers
@@ -538,3 +538,8 @@ def _numbered(column: Any, known: dict[Any, int], what: str, most: int) -> U64:
     check_few(known, what, most)
     labels: U64 = np.array(numbers, np.uint64)[encoded.indices.to_numpy()]
     return labels
+
+
+def round_labels(tally: Tally) -> list[str] | None:
+    """Return the labels of the rounds, in their order; None: rows name none."""
+    return [str(label) for label in in_order(tally.labels)] if tally.is_natural else None

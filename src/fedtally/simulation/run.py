@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fedtally.answer.evaluation import Truth
 from fedtally.answer.exports import physical_memory
 from fedtally.answer.part import Progress
 from fedtally.answer.result import Result
@@ -31,6 +32,7 @@ from fedtally.simulation.census import Census, declared, take_census
 from fedtally.simulation.randomness import campaign_seed
 from fedtally.simulation.round_sums import Landed, Site, timed
 from fedtally.simulation.round_tally import attendance, bound_silos, largest_silo, number_of_silos
+from fedtally.simulation.row_counts import round_labels
 from fedtally.simulation.simulation import Simulation
 from fedtally.simulation.sizing import SizeChoice
 from fedtally.simulation.truth import true_counts
@@ -152,11 +154,16 @@ def _result(
     attended = None if spec.silos is not None and spec.is_private else attendance(rounds)
     sized = None if size.sized is None or plan.target is None else size.sized.document(plan.target)
     drops = simulation.outside == "drop"
+
+    def true_of(numbers: Sequence[int]) -> Truth:
+        return true_counts(census.domain, [rounds[number] for number in numbers])
+
     return Result(
         plan,
         census.domain,
         landed.sketches,
         truth=true_counts(census.domain, rounds) if simulation.evaluate else None,
+        true_of=true_of if simulation.evaluate else None,
         warnings=[
             *counted_unit.notes(source, tally, plan, has_ledger=simulation.ledger is not None),
             *run_notes.warnings(source, tally, dropped, plan, attended, drops),
@@ -169,6 +176,8 @@ def _result(
         num_silos=number_of_silos(rounds),
         draw=dropped.document(plan.max_items),
         columns=tally.columns.parts(),
+        # rows name their rounds, and under privacy no row's own text is shown
+        round_labels=None if spec.is_private else round_labels(tally),
         secure_sum=landed.traffic,
         sizing=sized,
     )

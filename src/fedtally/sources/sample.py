@@ -48,6 +48,7 @@ _CITIES = (
 )
 _CODES = (0, 17, 104, 230, 404, 418, 503, 599)
 _DIAGNOSES = ("I10", "J06", "M54", "E11", "K21", "F32", "N39", "R51")
+_RISING, _GONE, _BORN = 5, 9, 600  # ranks of words whose searches change
 _HOSPITALS = {
     "north": 0.3,
     "west": 0.25,
@@ -99,6 +100,22 @@ def _visits(rng: np.random.Generator) -> bytes:
     pages = _ranks(rng, len(WORDS), len(users))
     rows = [f"u{user},/{WORDS[page]}" for user, page in zip(users, pages, strict=True)]
     return _lines(["user,url", *rows])
+
+
+def _searches(rng: np.random.Generator) -> bytes:
+    law = np.arange(1, 4001) ** -1.1
+    law[_BORN] = 0.0
+    rows = []
+    for day in range(1, 25):
+        if day == 13:
+            law[_GONE] = 0.0
+        if day == 17:
+            law[_RISING] *= 3.0
+        if day == 20:
+            law[_BORN] = 0.01 * law.sum()
+        ranks = rng.choice(len(law), 1000, p=law / law.sum())
+        rows += [f"2026-11-{day:02d},{WORDS[rank]}" for rank in ranks]
+    return _lines(["day,word", *rows])
 
 
 def _devices(rng: np.random.Generator) -> bytes:
@@ -158,6 +175,7 @@ def _diagnoses(_: np.random.Generator) -> bytes:
 
 SAMPLES = (
     Sample("visits.csv", "pages that 20,000 users opened: user, url", _visits),
+    Sample("searches.csv", "1,000 searches on each of 24 days: day, word", _searches),
     Sample("words.txt", "20,000 words, one a line", _words),
     Sample("words.txt.gz", "20,000 more words", _words_zipped),
     Sample("dictionary.txt", "40,000 words that may occur: candidates", _dictionary),

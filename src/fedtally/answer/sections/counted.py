@@ -21,12 +21,20 @@ _MOST_LOOKED = 1 << 16  # candidates that are decoded again to say how many a li
 
 
 def contributions(part: Part) -> str:
-    """Return what the frequencies of a part are shares of, in words.
+    """Return what the frequencies of a part are shares of, in words, and in which rounds.
 
     >>> import fedtally
-    >>> contributions(fedtally.estimate(["tea", "milk"], seed=1))
-    '2 clients'
+    >>> result = fedtally.estimate(["tea", "milk"], rounds=["Mon", "Tue"], seed=1)
+    >>> contributions(result), contributions(result.window("last:1"))
+    ('2 clients', '1 client in Tue (round 1)')
     """
+    where = "" if part.span is None else f" in {part.span.told}"
+    return f"{_contributions(part)}{where}"
+
+
+def _contributions(part: Part) -> str:
+    if part.span is not None and part.repeats_are_unknown:
+        return amounts.counted(part.num_contributions, "contribution")
     by = part.columns.get("round")
     rounds = f" by {escaped(by[0])}" if by else ""
     if part.num_silos:
@@ -225,6 +233,7 @@ def fields(result: Result) -> dict[str, Any]:
     return {
         "num_contributions": result.num_contributions,
         "num_silos": result.num_silos or None,
+        "window": None if result.span is None else result.span.fields(),
         "columns": result.columns,
         "draw": result.draw,
     }
@@ -240,6 +249,8 @@ def _attended(result: Result) -> str:
     """Return how many took part, in which rounds, and with how many items each."""
     most = in_number(result.plan.max_items, "one item each", "at most {} items each")
     rounds = amounts.counted(result.plan.num_rounds, "round")
+    if result.span is not None:
+        return f"{contributions(result)}, {most}"
     if result.num_silos:
         silos = f"{amounts.counted(result.num_silos, 'silo')} of at most {result.plan.people:,}"
         return f"{result.num_clients:,} in {silos}{_each(result)}, {rounds}, {most}"

@@ -1,0 +1,172 @@
+"""What changed over the rounds: its fields, its sentence, and its tables on a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedtally.answer import amounts
+from fedtally.answer.tables import Column, FittedTable, printable
+from fedtally.base.text import escaped, in_number, shortened
+
+if TYPE_CHECKING:
+    from fedtally.answer.trending import Change, Point, Series, Trends
+
+_LONGEST = 16  # columns of a label of a round in a table
+
+
+def fields(trends: Trends) -> dict[str, Any]:
+    """Return the fields of what changed, and of how that was found."""
+    from fedtally.answer.trending import fields_of
+
+    windows = {name: getattr(trends, name).fields() for name in ("window", "against", "rounds")}
+    for told in windows.values():
+        del told["history"], told["prior"]  # each is of all rounds that were looked at
+    return {
+        **windows,
+        "tested": trends.tested,
+        "alpha": trends.alpha,
+        "confidence": trends.confidence,
+        "changed": [fields_of(change) for change in trends.changed],
+    }
+
+
+def series_fields(series: Series) -> dict[str, Any]:
+    """Return the fields of lines of items."""
+    from fedtally.answer.trending import fields_of
+
+    return {
+        "confidence": series.confidence,
+        "whole": series.whole,
+        "points": [fields_of(point) for point in series.points],
+    }
+
+
+def line(trends: Trends) -> str:
+    """Return how many items changed, and in which ways.
+
+    >>> import fedtally
+    >>> days = [day for day in range(8) for _ in range(100)]
+    >>> drinks = ["tea"] * 400 + ["tea", "tea", "tea", "milk"] * 100
+    >>> line(fedtally.estimate(drinks, rounds=days, seed=1).trends())
+    '1 of 2 items changed in 0..7 (rounds 0..7): 1 new'
+    """
+    number = len(trends)
+    found = in_number(number, "1", "{}") if number else "None"
+    ways = trends.ways
+    tested = amounts.counted(trends.tested, "item")
+    where = escaped(str(trends.rounds))
+    return f"{found} of {tested} changed in {where}" + (f": {ways}" if ways else "")
+
+
+def rate(trends: Trends) -> str:
+    """Return what the list promises.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea"] * 80, rounds=[1, 2] * 40, seed=1)
+    >>> rate(result.trends())
+    'on average at most 5 % of the items of such a list did not change, on whatever day you look'
+    """
+    return (
+        f"on average at most {amounts.level(trends.alpha)} of the items of such a list did not"
+        " change, on whatever day you look"
+    )
+
+
+def stricter(trends: Trends) -> str:
+    """Return how many items of a list the stricter rule lists, too, and what it promises."""
+    number = sum(change.flagged for change in trends.changed)
+    meet = in_number(number, "one of these meets", "{} of these meet")
+    return (
+        f"{meet} a stricter rule: with {amounts.level(1 - trends.alpha)} no unchanged item ever"
+        " does, at any look"
+    )
+
+
+def rows(trends: Trends) -> list[tuple[str, str]]:
+    """Return the rows on what was compared, and on what the list promises."""
+    compared = [("Now", escaped(str(trends.window))), ("Before", escaped(str(trends.against)))]
+    if not trends.changed:
+        return [*compared, ("Rate", rate(trends))]
+    return [
+        *compared,
+        ("Change", "now less before; since says in which of all rounds the level changed"),
+        ("Limits", f"{amounts.level(trends.confidence)}, for an item named beforehand"),
+        ("Rate", f"{rate(trends)}; {stricter(trends)}"),
+    ]
+
+
+def digits_of(listed: Sequence[Change]) -> int:
+    """Return the decimals that all shares, and changes, of a list have."""
+    halves = [(change.change_high - change.change_low) / 2 for change in listed]
+    return amounts.decimals([*(change.change for change in listed), *halves])
+
+
+def share(value: float, digits: int) -> str:
+    """Return a share in percent: of nobody where its value is below 0."""
+    return amounts.percent(max(0.0, value), digits)
+
+
+def since(change: Change) -> str:
+    """Return the round of a change, as a table has it."""
+    return shortened(escaped(str(change.since)), _LONGEST)
+
+
+def table(listed: Sequence[Change]) -> FittedTable:
+    """Return the table of items that changed."""
+    digits = digits_of(listed)
+    halves = [(change.change_high - change.change_low) / 2 for change in listed]
+    return FittedTable(
+        heading="item",
+        names=[printable(change.item) for change in listed],
+        after=[
+            Column("", [change.kind for change in listed], justify="left"),
+            Column("before", [share(change.before, digits) for change in listed], rank=2),
+            Column("now", [share(change.frequency, digits) for change in listed]),
+            Column("change", [_points(change.change, digits, signed=True) for change in listed]),
+            Column("±", [_points(half, digits) for half in halves], rank=3),
+            Column("since", [since(change) for change in listed], justify="left"),
+        ],
+    )
+
+
+def _points(value: float, digits: int, signed: bool = False) -> str:
+    return amounts.points(value, digits, signed=signed).removesuffix(" points")
+
+
+def series_table(series: Series) -> FittedTable:
+    """Return the table of lines: a row for each round, and a column for each item."""
+    lines = [series.of(item) for item in series.items]
+    halves = [_half(point) for point in series.points]
+    digits = amounts.decimals([max(halves, default=0.0)])
+    return FittedTable(
+        heading="round",
+        names=[printable(_round(point)) for point in lines[0]],
+        after=[
+            Column(
+                shortened(printable(item).plain, _LONGEST),
+                [_share(point, digits) for point in line],
+                rank=len(lines) - place if place else 0,
+            )
+            for place, (item, line) in enumerate(zip(series.items, lines, strict=True))
+        ],
+        noun="rounds",
+    )
+
+
+def _round(point: Point) -> str:
+    numbers = str(point.round) + (
+        f"..{point.last_round}" if point.last_round != point.round else ""
+    )
+    return numbers if point.label is None else str(point.label)
+
+
+def _half(point: Point) -> float:
+    """Return the distance of what is shown to the further limit."""
+    shown = max(0.0, point.frequency)
+    return max(point.high - shown, shown - point.low)
+
+
+def _share(point: Point, digits: int) -> str:
+    half = _points(_half(point), digits)
+    return f"{share(point.frequency, digits)} ± {half}"

@@ -1,0 +1,641 @@
+"""Which items changed over the rounds of a campaign, and the line of an item over its rounds.
+
+An item is listed if its e-value is large enough (`recovery.changes`): then a change of its level
+explains its rounds much better than no change does. That stands however often one looks. How much
+it changed is said by two windows, whose limits rest on their own rounds.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from fedtally.answer.by_round import ByRound
+from fedtally.answer.frames import Table
+from fedtally.answer.part import Part
+from fedtally.answer.window import ALL, LandedRounds, Window, read
+from fedtally.base import validate
+from fedtally.errors import InvalidInputError, arg, opt
+from fedtally.recovery import changes
+from fedtally.recovery.changes import Changes, Kind, RoundValues
+from fedtally.recovery.decoders.kind import FittedDecoder, Measured
+from fedtally.recovery.decoding import kind_of
+from fedtally.recovery.limits import Limits, check_confidence
+from fedtally.recovery.linear_system import F64, I64, U64, Bools, Candidates
+from fedtally.recovery.windows import LONGEST, last
+
+MOST_LINES = 7  # of a chart, whose colours are told apart
+USUAL_ALPHA = 0.05
+_LAST = "last:1"
+_WITHOUT = "ask for the answer of all rounds (fedtally query)"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An item whose frequency changed.
+
+    Attributes:
+        item: the label of the item.
+        kind: "rising", "falling", "new" or "gone": its levels before and since the change. A new
+            item did not show before, and one that is gone does not show since.
+        frequency: its share in the window, before any prior; it may be below 0.
+        low, high: limits of that share, 0 to 1.
+        before: its share in the rounds that the window is compared with.
+        before_low, before_high: limits of that share.
+        change: the first share less the second.
+        change_low, change_high: limits of the change.
+        since: the likeliest first round of the new level: its label, or else its number.
+        since_low, since_high: the first and the last round that are likely, too.
+        log_e: the natural logarithm of the e-value.
+        flagged: whether the stricter rule lists it, too: no item that did not change ever meets
+            that rule, at any look, but with a probability of at most alpha for all items together.
+    """
+
+    item: str | int
+    kind: str
+    frequency: float
+    low: float
+    high: float
+    before: float
+    before_low: float
+    before_high: float
+    change: float
+    change_low: float
+    change_high: float
+    since: str | int
+    since_low: str | int
+    since_high: str | int
+    log_e: float
+    flagged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The share of an item in one round, or in rounds that have one set of hashes.
+
+    Attributes:
+        item: the label of the item.
+        round: the first of the rounds, by its number in the plan.
+        last_round: the last of them.
+        label: the label of the first; None: rounds have numbers alone.
+        clients: the contributions in them.
+        frequency: the share, before any prior; it may be below 0.
+        low, high: limits of that share, 0 to 1.
+    """
+
+    item: str | int
+    round: int
+    last_round: int
+    label: str | None
+    clients: int
+    frequency: float
+    low: float
+    high: float
+
+
+class Series(Table):
+    """The shares of items in each landed round: a table of `Point`, item by item.
+
+    Attributes:
+        points: the rows.
+        confidence: of the limits; of a whole line where `whole`, else of each point.
+        whole: whether the limits of an item hold in all rounds at once.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea", "milk", "tea"] * 40, rounds=[1, 2, 3] * 40, seed=1)
+    >>> [(p.label, p.frequency) for p in result.series(["milk"]).points]
+    [('1', 0.0), ('2', 1.0), ('3', 0.0)]
+    """
+
+    def __init__(self, points: Sequence[Point], confidence: float, whole: bool) -> None:
+        self.points, self.confidence, self.whole = list(points), confidence, whole
+
+    def __len__(self) -> int:
+        """Return the number of points."""
+        return len(self.points)
+
+    @property
+    def items(self) -> list[str | int]:
+        """The items, in their order, each once."""
+        return list(dict.fromkeys(point.item for point in self.points))
+
+    def of(self, item: str | int) -> list[Point]:
+        """Return the points of an item, in the order of the rounds."""
+        return [point for point in self.points if point.item == item]
+
+    def to_arrow(self, memory: int | None = None) -> Any:
+        """Return a `pyarrow.Table` with a row for each item and round."""
+        return _table(Point, self.points)
+
+    def plot(
+        self, path: str | os.PathLike[str] | None = None, *, narrow: bool = False, note: str = ""
+    ) -> Any:
+        """Return a matplotlib figure of the lines with their bands; write it to `path` if given.
+
+        Args:
+            path: ends in .png, .svg or .pdf.
+            narrow: for a phone.
+            note: a text above the lines.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+            InvalidInputError: more than seven items, another suffix, or a folder that cannot be
+                written.
+        """
+        return self._drawn({}, "Shares by round", path, narrow, note)
+
+    def _drawn(
+        self,
+        since: dict[str | int, int],
+        title: str,
+        path: str | os.PathLike[str] | None,
+        narrow: bool,
+        note: str,
+    ) -> Any:
+        from fedtally.answer import charts
+
+        if len(self.items) > MOST_LINES:
+            raise InvalidInputError(
+                f"a plot has at most {MOST_LINES} lines, got {len(self.items)} items: name fewer"
+            )
+        labels = {point.round: point.label for point in self.points if point.label is not None}
+        return charts.lines_by_round(
+            {item: self.of(item) for item in self.items},
+            labels,
+            since=since,
+            confidence=self.confidence,
+            title=title,
+            narrow=narrow,
+            note=note,
+            path=path,
+        )
+
+
+class Trends(Table):
+    """The items that changed, the latest change first: a table of `Change`.
+
+    On average at most a share `alpha` of such a list did not change, on whatever day one looks.
+
+    Attributes:
+        changed: the rows.
+        window: the rounds of the shares now.
+        against: the rounds that they are compared with.
+        rounds: all rounds that were looked at.
+        tested: the number of items that were looked at.
+        alpha: the share.
+        confidence: of the limits, each of an item that was named beforehand.
+        not_private: the mark of a run that guarantees nothing; "" for others.
+    """
+
+    def __init__(
+        self,
+        changed: Sequence[Change],
+        window: Window,
+        against: Window,
+        rounds: Window,
+        *,
+        tested: int,
+        alpha: float,
+        confidence: float,
+        lines: Callable[[Sequence[str | int]], Series],
+        since: dict[str | int, int],
+        not_private: str = "",
+    ) -> None:
+        self.changed = list(changed)
+        self.window, self.against, self.rounds = window, against, rounds
+        self.tested, self.alpha, self.confidence = tested, alpha, confidence
+        self.not_private = not_private
+        self._lines, self._since = lines, since
+
+    def __len__(self) -> int:
+        """Return the number of items that changed."""
+        return len(self.changed)
+
+    def __bool__(self) -> bool:
+        """Return that there is an answer, be it that nothing changed."""
+        return True
+
+    def of(self, kind: str) -> list[Change]:
+        """Return the items that changed in one way: "rising", "falling", "new" or "gone"."""
+        chosen = Kind(kind)
+        return [change for change in self.changed if change.kind == chosen]
+
+    @property
+    def rising(self) -> list[Change]:
+        """Items whose share is larger since a round."""
+        return self.of(Kind.RISING)
+
+    @property
+    def falling(self) -> list[Change]:
+        """Items whose share is smaller since a round."""
+        return self.of(Kind.FALLING)
+
+    @property
+    def new(self) -> list[Change]:
+        """Items that did not show before a round."""
+        return self.of(Kind.NEW)
+
+    @property
+    def gone(self) -> list[Change]:
+        """Items that do not show since a round."""
+        return self.of(Kind.GONE)
+
+    @property
+    def ways(self) -> str:
+        """How many items changed in each way, in words; "" for none."""
+        return ", ".join(f"{len(self.of(kind)):,} {kind}" for kind in Kind if self.of(kind))
+
+    def to_arrow(self, memory: int | None = None) -> Any:
+        """Return a `pyarrow.Table` with a row for each item that changed."""
+        return _table(Change, self.changed)
+
+    @property
+    def series(self) -> Series:
+        """The lines of the first items of the list, as many as a chart has."""
+        return self._lines([change.item for change in self.changed[:MOST_LINES]])
+
+    def plot(
+        self, path: str | os.PathLike[str] | None = None, *, narrow: bool = False, note: str = ""
+    ) -> Any:
+        """Return a figure of `series`, as `Series.plot`; a mark shows where each changed.
+
+        Raises:
+            InvalidInputError: nothing changed, or as `Series.plot` says.
+        """
+        if not self.changed:
+            raise InvalidInputError(
+                "no item changed, so there is no line to draw: name items"
+                " (fedtally trends RESULT --item ITEM --plot FILE)"
+            )
+        number, shown = len(self.changed), min(len(self.changed), MOST_LINES)
+        first = f"; the latest {shown}" if shown < number else ""
+        title = f"{number:,} of {self.tested:,} items changed: {self.ways}{first}"
+        return self.series._drawn(self._since, title, path, narrow, note)
+
+
+def _table(kind: type[Any], rows: Sequence[Any]) -> Any:
+    import pyarrow as pa
+
+    names = [field.name for field in fields(kind)]
+    return pa.table({name: [getattr(row, name) for row in rows] for name in names})
+
+
+# ---- from a result ----
+
+_NUMBERS = [field.name for field in fields(Change)][2:11]  # from `frequency` to `change_high`
+
+
+def trends_of(
+    sums: ByRound,
+    window: str,
+    against: int | None,
+    alpha: float,
+    history: int,
+) -> Trends:
+    """Return which items changed; `Result.trends` says more."""
+    read_rounds, part, landed = _Rounds.of(sums, history), sums.part, sums.landed
+    now = read_rounds.places(_asked(sums, window))
+    before = read_rounds.before(now, against)
+    candidates = Candidates(part.domain)
+    ids = candidates.ids(np.arange(part.domain.size))
+    found = changes.find_changes(read_rounds.by_round(ids))
+    chosen = np.flatnonzero(changes.listed(found, alpha))
+    chosen = chosen[np.lexsort((-found.log_e[chosen], -found.since[chosen]))]
+    return Trends(
+        _changes(part, read_rounds, found, chosen, ids, (now, before), alpha),
+        read_rounds.window(landed, window, now),
+        read_rounds.window(landed, "before" if against is None else str(against), before),
+        read_rounds.window(landed, "all", np.ones(len(now), bool)),
+        tested=part.domain.size,
+        alpha=alpha,
+        confidence=_confidence(part),
+        lines=lambda items: _series(part, read_rounds, items, whole=False),
+        since=_since(part, read_rounds, found, chosen),
+        not_private=part.not_private,
+    )
+
+
+def series_of(sums: ByRound, items: Sequence[str | int], whole: bool, history: int) -> Series:
+    """Return the lines of items, which the domain has; `Result.series` says more."""
+    return _series(sums.part, _Rounds.of(sums, history), items, whole)
+
+
+def _asked(sums: ByRound, window: str) -> list[int]:
+    asked = read(window)
+    if asked == ALL:
+        raise InvalidInputError(
+            f"{arg.window} must leave rounds to compare with, got all: write {opt.window('last:7')}"
+        )
+    return sums.chosen(asked)
+
+
+def _confidence(part: Part) -> float:
+    return part.confidence or 0.95
+
+
+def _changes(
+    part: Part,
+    read_rounds: _Rounds,
+    found: Changes,
+    chosen: I64,
+    ids: U64,
+    windows: tuple[Bools, Bools],
+    alpha: float,
+) -> list[Change]:
+    """Return the rows of chosen candidates."""
+    confidence = _confidence(part)
+    (now, clients), (before, others) = (read_rounds.together(ids[chosen], one) for one in windows)
+    differ = changes.difference(now, clients, before, others, confidence)
+    columns = (
+        now.value / clients,
+        *_limits(now, clients, confidence),
+        before.value / others,
+        *_limits(before, others, confidence),
+        *differ,
+    )
+    numbers: list[dict[str, Any]] = [
+        dict(zip(_NUMBERS, row, strict=True)) for row in np.stack(columns, axis=1).tolist()
+    ]
+    kinds, flagged = changes.kinds(_of(found, chosen)), changes.flagged(found, alpha)[chosen]
+    return [
+        Change(
+            item=item,
+            kind=str(kinds[row]),
+            since=read_rounds.named(int(found.since[place])),
+            since_low=read_rounds.named(int(found.since_low[place])),
+            since_high=read_rounds.named(int(found.since_high[place])),
+            log_e=float(found.log_e[place]),
+            flagged=bool(flagged[row]),
+            **numbers[row],
+        )
+        for row, (item, place) in enumerate(zip(part.domain.labels(chosen), chosen, strict=True))
+    ]
+
+
+def _of(found: Changes, chosen: I64) -> Changes:
+    return found._replace(
+        before=changes.Level(*(part[chosen] for part in found.before)),
+        after=changes.Level(*(part[chosen] for part in found.after)),
+    )
+
+
+def _since(part: Part, read_rounds: _Rounds, found: Changes, chosen: I64) -> dict[str | int, int]:
+    """Return the number of the round from which each item's level is new."""
+    labels = part.domain.labels(chosen)
+    return {
+        item: read_rounds.columns[int(found.since[place])].rounds[0]
+        for item, place in zip(labels, chosen, strict=True)
+    }
+
+
+def _series(part: Part, read_rounds: _Rounds, items: Sequence[str | int], whole: bool) -> Series:
+    if not items:
+        raise InvalidInputError("no item is named: a line is of an item")
+    values = read_rounds.by_round(part.domain.encode(list(items)))
+    confidence = _confidence(part)
+    each = 1.0 - (1.0 - confidence) / len(values.clients) if whole else confidence
+    measured = Measured(values.value, values.stddev)
+    limits = _limits(measured, values.clients, each)
+    points = [
+        Point(
+            label,
+            column.rounds[0],
+            column.rounds[-1],
+            read_rounds.label(place),
+            int(values.clients[place]),
+            float(values.value[row, place] / values.clients[place]),
+            float(limits.low[row, place]),
+            float(limits.high[row, place]),
+        )
+        for row, label in enumerate(items)
+        for place, column in enumerate(read_rounds.columns)
+    ]
+    return Series(points, confidence, whole)
+
+
+def _limits(measured: Measured, clients: float | F64, confidence: float) -> Limits:
+    """Return limits of shares, within 0 and 1; none is closer than one client."""
+    z = float(-ndtri((1.0 - check_confidence(confidence)) / 2))
+    half = np.maximum(z * measured.stddev, 1.0)
+    return Limits(
+        np.clip((measured.value - half) / clients, 0.0, 1.0),
+        np.clip((measured.value + half) / clients, 0.0, 1.0),
+    )
+
+
+# ---- values by round ----
+
+
+class _Column(NamedTuple):
+    """Rounds that have one value of an item: one round, or those of one set of hashes.
+
+    Attributes:
+        sums: the numbers of their sums.
+        rounds: the rounds that the sums are of, rising.
+        noise: the standard deviation of the noise on the number of clients; 0 without.
+    """
+
+    sums: list[int]
+    rounds: list[int]
+    noise: float
+
+
+class _Rounds(ABC):
+    """Values of items in the last landed rounds, each column independent of the others."""
+
+    def __init__(self, sums: ByRound, columns: Sequence[_Column]) -> None:
+        self.columns, self._labels = list(columns), sums.labels
+
+    @staticmethod
+    def of(sums: ByRound, history: int) -> _Rounds:
+        """Return the values of the last rounds.
+
+        Raises:
+            InvalidInputError: there are no values by round; the message says why.
+        """
+        part = sums.part
+        if part.span is not None:
+            raise InvalidInputError("trends are of the result of all rounds: ask that result")
+        if part.plan.is_open:
+            raise InvalidInputError(
+                "trends look at every candidate, and of an open domain nobody has the list:"
+                " declare candidates"
+            )
+        sums.landed.check(_WITHOUT)
+        if validate.integer(0, history=history) < 2:
+            raise InvalidInputError(
+                f"{arg.history} must be at least 2 rounds for a trend, got {history}"
+            )
+        found = _read(sums, history)
+        if len(found.columns) < 2:
+            raise InvalidInputError(
+                "trends compare rounds of different hashes, and there is one set of them here:"
+                f" {_WITHOUT}"
+            )
+        return found
+
+    @abstractmethod
+    def _measured(self, ids: U64, places: Bools) -> tuple[Measured, float]:
+        """Return values in some columns together, and the clients of these."""
+
+    @abstractmethod
+    def _values(self, ids: U64) -> RoundValues:
+        """Return values in each column."""
+
+    def together(self, ids: U64, places: Bools) -> tuple[Measured, float]:
+        """Return values in some columns together, and the clients of these."""
+        found, clients = self._measured(ids, places)
+        noise = [self.columns[place].noise for place in np.flatnonzero(places)]
+        # a share is as uncertain as the number of clients that it is of
+        relative = float(np.hypot.reduce(noise)) / clients
+        return found._replace(stddev=np.hypot(found.stddev, relative * found.value)), clients
+
+    def by_round(self, ids: U64) -> RoundValues:
+        """Return values in each column."""
+        found = self._values(ids)
+        noise = np.array([column.noise for column in self.columns])
+        if not noise.any():
+            return found
+        mean = np.maximum(found.value.sum(axis=1, keepdims=True) / found.clients.sum(), 0.0)
+        return found._replace(stddev=np.hypot(found.stddev, noise * mean))
+
+    def places(self, sums: Sequence[int]) -> Bools:
+        """Return the columns of a window: bool [columns].
+
+        Raises:
+            InvalidInputError: it cuts through a column, or begins before the first.
+        """
+        wanted = set(sums)
+        for column in self.columns:
+            wanted_here = wanted.intersection(column.sums)
+            if wanted_here and len(wanted_here) < len(column.sums):
+                raise InvalidInputError(
+                    f"rounds {column.rounds[0]} to {column.rounds[-1]} have one set of hashes, and"
+                    " a window holds all of them or none"
+                )
+        early = wanted.difference(*(column.sums for column in self.columns))
+        if early:
+            raise InvalidInputError(
+                f"trends look at the last {len(self.columns)} rounds here, from round"
+                f" {self.columns[0].rounds[0]} on, got round {min(early)}"
+            )
+        return np.array([bool(wanted.intersection(one.sums)) for one in self.columns])
+
+    def before(self, now: Bools, number: int | None) -> Bools:
+        """Return the columns of the landed rounds before a window: a number of them, or all.
+
+        Raises:
+            InvalidInputError: none is before it.
+        """
+        first = int(np.flatnonzero(now)[0])
+        if number is not None:
+            validate.integer(1, against=number)
+        before, held = np.zeros(len(now), bool), 0
+        for place in range(first - 1, -1, -1):
+            if number is not None and held >= number:
+                break
+            before[place] = True
+            held += len(self.columns[place].sums)
+        if not held:
+            raise InvalidInputError(
+                "no round before the window landed, so there is nothing to compare it with: take"
+                f" later rounds, such as {opt.window(_LAST)}"
+            )
+        return before
+
+    def window(self, landed: LandedRounds, asked: str, places: Bools) -> Window:
+        """Return the window of some columns."""
+        sums = sorted(
+            number for place in np.flatnonzero(places) for number in self.columns[place].sums
+        )
+        return landed.window(asked, sums, len(self.columns), 0, 1)
+
+    def label(self, place: int) -> str | None:
+        """Return the label of the first round of a column."""
+        return None if self._labels is None else self._labels[self.columns[place].rounds[0]]
+
+    def named(self, place: int) -> str | int:
+        """Return the label of a column, or else the number of its first round."""
+        label = self.label(place)
+        return self.columns[place].rounds[0] if label is None else label
+
+
+class _Fitted(_Rounds):
+    """Values that a fit of sketches has of its batches."""
+
+    def __init__(self, sums: ByRound, fit: FittedDecoder) -> None:
+        self._fit = fit
+        self._there = np.flatnonzero(fit.clients)
+        batches = [fit.batches[place] for place in self._there]
+        by_batch: dict[int, list[int]] = {batch: [] for batch in batches}
+        for number in sorted(sketch.round for sketch in sums.part.sketches):
+            if sums.batch(number) in by_batch:
+                by_batch[sums.batch(number)].append(number)
+        super().__init__(sums, [_column(sums, by_batch[batch]) for batch in batches])
+
+    def _measured(self, ids: U64, places: Bools) -> tuple[Measured, float]:
+        chosen = np.zeros(len(self._fit.clients), bool)
+        chosen[self._there[places]] = True
+        window = self._fit.window(chosen, learned=False)
+        return window.measured(ids), float(window.num_clients)
+
+    def _values(self, ids: U64) -> RoundValues:
+        return changes.round_values(self._fit, ids)
+
+
+class _Counted(_Rounds):
+    """Counts in the histograms of rounds."""
+
+    def __init__(self, sums: ByRound, history: int) -> None:
+        chosen = last(sums.part.sketches, min(history, LONGEST))
+        super().__init__(sums, [_column(sums, [number]) for number in chosen])
+        self._decoders = [sums.alone(number) for number in chosen]
+        candidates = Candidates(sums.part.domain)
+        self._noise = np.array([one.noisy(candidates).stddev for one in self._decoders])
+        self._clients = np.array([float(one.num_clients) for one in self._decoders])
+
+    def _values(self, ids: U64) -> RoundValues:
+        counts = np.stack([decoder.at(ids) for decoder in self._decoders], axis=1)
+        noise = np.broadcast_to(self._noise, counts.shape)
+        return RoundValues(counts, noise, self._clients, list(range(len(self.columns))))
+
+    def _measured(self, ids: U64, places: Bools) -> tuple[Measured, float]:
+        found = self._values(ids)
+        stddev = np.full(len(ids), float(np.hypot.reduce(self._noise[places])))
+        total = found.value[:, places].sum(axis=1)
+        return Measured(total, stddev), float(self._clients[places].sum())
+
+
+def _read(sums: ByRound, history: int) -> _Rounds:
+    if not kind_of(sums.part.recovery).has_collisions:
+        return _Counted(sums, history)
+    fit = sums.history(history)
+    if fit is None:
+        raise InvalidInputError(
+            f"trends need a fit of several rounds, and there is none by {sums.part.recovery}"
+            f" recovery: decode by {opt.recovery('joint')}, or take more bytes"
+        )
+    return _Fitted(sums, fit)
+
+
+def _column(sums: ByRound, numbers: list[int]) -> _Column:
+    """Return the column of some sums."""
+    plan = sums.part.plan
+    release = {rounds.start: rounds for rounds in plan.releases}
+    rounds = [each for one in numbers for each in release.get(one, range(one, one + 1))]
+    noise, terms = 0.0, plan.privacy
+    if terms is not None and terms.event.relation == "add-remove":
+        silos = sum(sketch.num_silos for sketch in sums.sums(numbers))
+        noise = plan.protection.stddev(silos, len(numbers))
+    return _Column(numbers, rounds, noise)
+
+
+def fields_of(row: Change | Point) -> dict[str, Any]:
+    """Return the fields of a row of documents."""
+    return asdict(row)

@@ -1,0 +1,247 @@
+"""Windows of an answer: which landed rounds it is about, as asked for and as it says so.
+
+A window is asked for by what lasts (`last:7`), by the rounds at its ends (`3..9`, or their labels),
+or left to the sums (`auto`). A plan may add up several rounds before anything is opened: such a sum
+is of all of them, and a window holds the whole of it or nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedtally.base import validate
+from fedtally.base.text import escaped, in_number, shortened
+from fedtally.errors import InvalidInputError, arg, opt
+from fedtally.options import read_window
+from fedtally.plan import Plan
+from fedtally.sketch import CountSketch
+
+ALL, AUTO = "all", "auto"
+_FEW = 3  # missing rounds that are named one by one
+
+
+@dataclass(frozen=True)
+class Window:
+    """The landed rounds that an answer is about.
+
+    Attributes:
+        asked: the window as it was asked for, such as "last:7".
+        rounds: the landed rounds, rising, by their numbers in the plan, from 0.
+        missing: the rounds between its first and its last one that have no sum.
+        clients: the contributions in its sums.
+        labels: the labels of its first and its last round; None: rounds have numbers alone.
+        history: the rounds of the fit that its values are read from, with its own.
+        prior: the rounds outside of it that its estimates rest on, too.
+        repeats: the most of its rounds that one client may be in.
+    """
+
+    asked: str
+    rounds: tuple[int, ...]
+    missing: tuple[int, ...]
+    clients: int
+    labels: tuple[str, str] | None = None
+    history: int = 0
+    prior: int = 0
+    repeats: int = 1
+
+    def __str__(self) -> str:
+        """Return the rounds in words.
+
+        >>> print(Window("last:3", (4, 6, 7), (5,), 900, ("Mon", "Thu")))
+        Mon..Thu (rounds 4..7 without 5)
+        >>> print(Window("last:1", (7,), (), 300))
+        round 7
+        """
+        without = ", ".join(map(str, self.missing))
+        if len(self.missing) > _FEW:
+            without = f"{len(self.missing)} that did not land"
+        numbers = _ends(str(self.rounds[0]), str(self.rounds[-1]))
+        one = in_number(len(self.rounds), "round", "rounds")
+        told = f"{one} {numbers}" + (f" without {without}" if without else "")
+        return told if self.labels is None else f"{_ends(*self.labels)} ({told})"
+
+    @property
+    def told(self) -> str:
+        """The rounds in words that any terminal may show: labels are data of strangers."""
+        return escaped(str(self))
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of documents."""
+        return {
+            "asked": self.asked,
+            "rounds": list(self.rounds),
+            "labels": None if self.labels is None else list(self.labels),
+            "missing": list(self.missing),
+            "clients": self.clients,
+            "history": self.history,
+            "prior": self.prior,
+        }
+
+
+def _ends(first: str, last: str) -> str:
+    return first if first == last else f"{first}..{last}"
+
+
+class LandedRounds:
+    """The rounds of a campaign that have sums, and the windows that they allow.
+
+    Args:
+        plan: the plan of the campaign.
+        sketches: its landed sums.
+        labels: the label of each round of the plan; None: rounds have numbers alone.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea"] * 60, num_rounds=6, seed=1)
+    >>> landed = LandedRounds(result.plan, result.sketches, None)
+    >>> landed.chosen("last:2"), landed.chosen("1..3")
+    ([4, 5], [1, 2, 3])
+    """
+
+    def __init__(
+        self, plan: Plan, sketches: Sequence[CountSketch], labels: Sequence[str] | None
+    ) -> None:
+        self._plan, self._labels = plan, labels
+        release = {number: rounds for rounds in plan.releases for number in rounds}
+        landed = sorted(sketches, key=lambda sketch: sketch.round)
+        self._clients = {sketch.round: sketch.num_clients for sketch in landed}
+        # the rounds that each sum is of
+        self._sums: dict[int, range] = {each.round: release[each.round] for each in landed}
+
+    def chosen(self, asked: str) -> list[int]:
+        """Return the sums of a window that is asked for by its length or its ends, rising.
+
+        Args:
+            asked: "last:K" or "A..B".
+
+        Raises:
+            InvalidInputError: no such window; the message says why.
+        """
+        self.check()
+        length = re.fullmatch(r"last:([0-9]+)", asked)
+        return self.last(int(length[1])) if length else self._between(*asked.split("..", 1))
+
+    def check(self, without: str = f"leave {opt.window} out, for all rounds") -> None:
+        """Raise InvalidInputError where there are no windows.
+
+        Args:
+            without: the way out.
+        """
+        plan = self._plan
+        if plan.num_rounds == 1:
+            raise InvalidInputError(f"the plan has one round, so there is no window: {without}")
+        if len(plan.releases) == 1:
+            raise InvalidInputError(
+                f"the {plan.num_rounds} rounds of the plan were added up before they were opened,"
+                f" so that there are no sums by round: {without}"
+            )
+        terms = plan.privacy
+        if terms is not None and plan.clients.hides_number(terms.event.relation):
+            raise InvalidInputError(
+                f"under {terms.event.relation} nobody knows how many clients a round has, and"
+                f" shares in a window are of that number: {without}"
+            )
+
+    def last(self, number: int) -> list[int]:
+        """Return the sums of a number of the last landed rounds, or all that there are."""
+        found: list[int] = []
+        held = 0
+        for sum_ in reversed(self._sums):
+            if held >= number:
+                break
+            found.append(sum_)
+            held += len(self._sums[sum_])
+            if held > number:
+                self._refuse_cut(self._sums[sum_])
+        return found[::-1]
+
+    def _between(self, first: str, last: str) -> list[int]:
+        low, high = self._number(first, (first, last)), self._number(last, (first, last))
+        if low > high:
+            raise InvalidInputError(
+                f"{arg.window} must end after it begins, got {first}..{last}: write {last}..{first}"
+            )
+        found = []
+        for sum_, rounds in self._sums.items():
+            if low <= rounds[0] and rounds[-1] <= high:
+                found.append(sum_)
+            elif rounds[0] <= high and low <= rounds[-1]:
+                self._refuse_cut(rounds)
+        if not found:
+            landed = self._shown(next(iter(self._sums))), self._shown(next(reversed(self._sums)))
+            raise InvalidInputError(
+                f"no round of {first}..{last} landed: take rounds of {_ends(*landed)}, which are"
+                " the first and the last that did"
+            )
+        return found
+
+    def _refuse_cut(self, rounds: range) -> None:
+        raise InvalidInputError(
+            f"rounds {rounds[0]} to {rounds[-1]} were added up before they were opened, and a"
+            " window holds all of them or none: take them in, or leave them out"
+        )
+
+    def _number(self, text: str, both: Sequence[str]) -> int:
+        """Return the number of the round that a text names, by its label or its number."""
+        labels, most = self._labels, self._plan.num_rounds - 1
+        if labels is not None and all(each in labels for each in both):
+            return list(labels).index(text)
+        if re.fullmatch("[0-9]{1,18}", text) and int(text) <= most:
+            return int(text)
+        if labels is None:
+            raise InvalidInputError(
+                f"{arg.window} must be of rounds 0..{most}, which have no labels here, got"
+                f" {shortened(text, 40)!r}"
+            )
+        wrong = next(each for each in both if each not in labels)
+        raise InvalidInputError(
+            f"{shortened(wrong, 40)!r} is no round of 0..{most}, and the label of none; labels go"
+            f" from {shortened(labels[0], 40)} to {shortened(labels[-1], 40)}"
+            f"{validate.did_you_mean(wrong, labels)}"
+        )
+
+    def _shown(self, number: int) -> str:
+        return str(number) if self._labels is None else self._labels[number]
+
+    def window(
+        self, asked: str, sums: Sequence[int], history: int, prior: int, most: int
+    ) -> Window:
+        """Return the window of some sums.
+
+        Args:
+            asked: the window as it was asked for.
+            sums: the sums, rising.
+            history: the rounds of the fit.
+            prior: the rounds outside of it that the estimates rest on.
+            most: the most rounds that any client took part in.
+        """
+        rounds = [number for each in sums for number in self._sums[each]]
+        there = set(rounds)
+        labels = self._labels
+        return Window(
+            asked,
+            tuple(rounds),
+            tuple(n for n in range(rounds[0], rounds[-1] + 1) if n not in there),
+            sum(self._clients[each] for each in sums),
+            None if labels is None else (labels[rounds[0]], labels[rounds[-1]]),
+            history,
+            prior,
+            min(most, len(rounds)),
+        )
+
+
+def read(asked: str) -> str:
+    """Return a window as it is asked for, without the spaces around it.
+
+    Raises:
+        InvalidInputError: it has none of the forms.
+
+    >>> read(" last:7 ")
+    'last:7'
+    """
+    try:
+        return read_window(str(asked))
+    except ValueError as error:
+        raise InvalidInputError(f"{arg.window}: {error}") from None
