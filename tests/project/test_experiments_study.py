@@ -217,7 +217,7 @@ RUN_BY_ALL = ("error_model", "foreseen", "shrinkage", "silos", "sizes")
 
 
 def test_every_experiment_is_run_by_a_test() -> None:
-    beside = [path for path in Path(__file__).parent.glob("test_experiments*.py")]
+    beside = Path(__file__).parent.glob("test_experiments*.py")
     texts = "".join(path.read_text("utf-8") for path in beside)
     for name, command in commands.main.commands.items():
         if name not in (*commands.ALONE, *RUN_BY_ALL):

@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy import event as hooks
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from fedtally.base import validate
@@ -273,9 +273,9 @@ def make_table(connection: sa.Connection, table: sa.Table) -> None:
 @cache
 def _made(table: sa.Table, dialect: str) -> Sequence[str]:
     """Return the statements that make a table; to write them takes longer than to run them."""
-    assert not table.indexes
-    text = str(CreateTable(table).compile(dialect=_DIALECTS[dialect]()))
-    return [text] if table.info == CHANGES else [text, *_triggers(table, dialect)]
+    parts: list[sa.ClauseElement] = [CreateTable(table), *map(CreateIndex, table.indexes)]
+    texts = [str(part.compile(dialect=_DIALECTS[dialect]())) for part in parts]
+    return texts if table.info == CHANGES else [*texts, *_triggers(table, dialect)]
 
 
 def driver_connection(connection: sa.Connection) -> SqliteConnection:
@@ -412,10 +412,10 @@ class _File:
         self.path = path
         self.inherited: list[Any] = []  # SQLite forbids to close what the parent of a fork opened
 
-    def connect(self, record: Any) -> Any:
-        """Connect to the file, and note which one it is."""
+    def connect(self, rec: Any) -> Any:
+        """Connect to the file, and note in the pool's record which one it is."""
         # Before the connection: a file that is replaced in between then looks like another one.
-        record.info["file"] = self._identity()
+        rec.info["file"] = self._identity()
         # mode=rw: SQLite would make an empty file in the place of one that is gone
         return sqlite3.connect(
             f"file:{quote(self.path)}?mode=rw",
