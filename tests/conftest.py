@@ -36,7 +36,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 # CI runs the tests with this one on the lowest versions of the dependencies.
-settings.register_profile("few", settings.get_profile("fedtally"), max_examples=10)
+settings.register_profile("few", settings.get_profile("fedtally"), max_examples=3)
 settings.load_profile("fedtally")
 
 
@@ -100,6 +100,9 @@ def matrix(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.option.matrix)
 
 
+_PREDICTED: dict[tuple[object, ...], object] = {}  # by the modules whose tests have `errors_once`
+
+
 @pytest.fixture(scope="module")
 def errors_once() -> Iterator[None]:
     """Predict the same error of a sketch once, for tests whose plans are much alike."""
@@ -107,14 +110,14 @@ def errors_once() -> Iterator[None]:
 
     from fedtally.recovery.decoders.joint import joint_error
 
-    predict, known = joint_error._fitted, {}
+    predict = joint_error._fitted
 
     def once(frequencies, shape, number):  # type: ignore[no-untyped-def]
         arrays = (np.asarray(array).tobytes() for array in (frequencies, shape.sizes, number))
         key = (*arrays, shape._replace(sizes=None))
-        if key not in known:
-            known[key] = predict(frequencies, shape, number)
-        return known[key]
+        if key not in _PREDICTED:
+            _PREDICTED[key] = predict(frequencies, shape, number)
+        return _PREDICTED[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(joint_error, "_fitted", once)

@@ -9,6 +9,7 @@ when it ends without any cleaning up.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 import sys
@@ -31,6 +32,8 @@ WRITERS, LIVES, PLANS, RELEASES = 8, 3, 5, 3
 def die_at(ledger: Ledger, step: int, log: int) -> None:
     """End the process at the step-th statement or commit, before it or after it."""
     left = step
+    if ledger._engine.dialect.name == "sqlite":  # engines of files share it
+        ledger._engine.dialect = copy.copy(ledger._engine.dialect)
     commit = ledger._engine.dialect.do_commit
 
     def count(*_: object) -> None:

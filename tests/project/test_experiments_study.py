@@ -212,13 +212,27 @@ def test_every_experiment_has_a_quick_run() -> None:
             assert any(parameter.name == "quick" for parameter in command.params), name
 
 
+# Experiments that no other test runs as they are: `all` runs them here.
+RUN_BY_ALL = ("error_model", "foreseen", "shrinkage", "silos", "sizes")
+
+
+def test_every_experiment_is_run_by_a_test() -> None:
+    beside = Path(__file__).parent.glob("test_experiments*.py")
+    texts = "".join(path.read_text("utf-8") for path in beside)
+    for name, command in commands.main.commands.items():
+        if name not in (*commands.ALONE, *RUN_BY_ALL):
+            assert command.callback is not None
+            module = command.callback.__module__.removeprefix("experiments.")
+            assert f"{module}.command" in texts, f"add {name} to RUN_BY_ALL"
+
+
 def test_all_runs_them_and_says_what_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def absent(**values: Any) -> None:
         raise output.MissingDataError("gowalla.txt does not exist")
 
-    chosen = {name: commands.main.commands[name] for name in ("all", "hashing")}
+    chosen = {name: commands.main.commands[name] for name in ("all", *RUN_BY_ALL)}
     chosen["absent"] = click.Command(
         "absent", callback=absent, params=[click.Option(["--quick"], is_flag=True)]
     )
@@ -229,4 +243,4 @@ def test_all_runs_them_and_says_what_is_left_out(
     assert result.exit_code == 0
     assert "left out: gowalla.txt does not exist" in result.output
     assert "missed: none; left out for want of data: absent" in result.output
-    assert (tmp_path / "hashing.parquet").is_file()
+    assert (tmp_path / "sizes.parquet").is_file()

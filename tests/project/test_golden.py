@@ -12,6 +12,7 @@ import pytest
 from fedtally import kernels
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.usefixtures("errors_once")
 FEW = ["plans/0", "plans/1", "answers/0", "help/0"]
 
 

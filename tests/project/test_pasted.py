@@ -33,6 +33,7 @@ from fedtally.cli.app import run as fedtally
 from fedtally.cli.layout import Command
 from fedtally.sources.sample import sample
 
+pytestmark = pytest.mark.usefixtures("errors_once")
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 

@@ -33,6 +33,7 @@ from fedtally.sketch import Schedule
 from fedtally.sources import from_items
 from fedtally.studies import validation
 
+pytestmark = pytest.mark.usefixtures("errors_once")
 DOMAIN = OpenStrings(max_length=12, bits=12)
 LAW = names.assumed(DOMAIN)
 SHARES = np.arange(1, 401) ** -1.3

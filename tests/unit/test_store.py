@@ -6,6 +6,7 @@ What follows runs on SQLite, and on PostgreSQL where there is a server (`databas
 
 from __future__ import annotations
 
+import copy
 import errno
 import gc
 import hashlib
@@ -599,6 +600,8 @@ class Crashing:
 
     def watch(self, database: Ledger | ClientRecord) -> None:
         engine, step = database._engine, lambda *_: self.step()
+        if engine.dialect.name == "sqlite":  # engines of files share it
+            engine.dialect = copy.copy(engine.dialect)
         commit = engine.dialect.do_commit
 
         def counted_commit(connection: object) -> None:

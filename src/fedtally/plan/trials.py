@@ -63,7 +63,7 @@ class Trials:
     width: int
 
     @staticmethod
-    @lru_cache(maxsize=64)
+    @lru_cache(maxsize=512)  # a plan for any frequencies looks at hundreds
     def of(
         distribution: Frequencies,
         num_clients: int,

@@ -13,14 +13,16 @@ import sqlite3
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import event as hooks
-from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from fedtally.base import validate
@@ -98,6 +100,7 @@ def prepared(statement: sa.ClauseElement) -> str:
     return str(made)
 
 
+_DIALECTS = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
 _NAMED = sqlite.dialect(paramstyle="named")
 
 
@@ -263,10 +266,16 @@ class GrantDatabase(Database):
 
 def make_table(connection: sa.Connection, table: sa.Table) -> None:
     """Make a table, append-only unless its `info` is `CHANGES`."""
-    table.create(connection)
-    if table.info != CHANGES:
-        for statement in _triggers(table, connection.dialect.name):
-            connection.exec_driver_sql(statement)
+    for statement in _made(table, connection.dialect.name):
+        connection.exec_driver_sql(statement)
+
+
+@cache
+def _made(table: sa.Table, dialect: str) -> Sequence[str]:
+    """Return the statements that make a table; to write them takes longer than to run them."""
+    parts: list[sa.ClauseElement] = [CreateTable(table), *map(CreateIndex, table.indexes)]
+    texts = [str(part.compile(dialect=_DIALECTS[dialect]())) for part in parts]
+    return texts if table.info == CHANGES else [*texts, *_triggers(table, dialect)]
 
 
 def driver_connection(connection: sa.Connection) -> SqliteConnection:
@@ -353,14 +362,16 @@ def _engine(url: sa.URL) -> sa.Engine:
     PostgreSQL are rare, and connect anew.
     """
     if url.get_backend_name() == "sqlite":
-        file = _File(os.path.abspath(url.database or ""))
-        engine = sa.create_engine(
-            url,
-            poolclass=sa.QueuePool,
+        file, shared = _File(os.path.abspath(url.database or "")), _sqlite_engine()
+        pool = sa.QueuePool(
+            file.connect,
             pool_size=1,
             max_overflow=-1,  # threads that meet get a connection each; one of them is kept
-            creator=file.connect,
-            hide_parameters=True,
+            dialect=shared.dialect,
+        )
+        options = shared.get_execution_options()
+        engine = sa.Engine(
+            pool, shared.dialect, url, execution_options=options, hide_parameters=True
         )
         hooks.listen(engine, "connect", _prepare_sqlite)
         hooks.listen(engine, "checkout", file.check)
@@ -379,6 +390,21 @@ def _engine(url: sa.URL) -> sa.Engine:
     return engine
 
 
+@cache
+def _sqlite_engine() -> sa.Engine:
+    """Return an engine of no file: the engines of files share its dialect, and what is compiled.
+
+    A process that opens many files would learn what SQLite is, and compile each statement, for each
+    of them. That takes longer than SQLite takes to run the statements.
+    """
+    compiled: dict[Any, Any] = {}  # as many as there are statements in this package
+    engine = sa.create_engine(
+        "sqlite://", poolclass=sa.NullPool, execution_options={"compiled_cache": compiled}
+    )
+    with engine.connect():  # the dialect asks which version of SQLite this is
+        return engine
+
+
 class _File:
     """The file that connections are made to, and whether they still are."""
 
@@ -386,10 +412,10 @@ class _File:
         self.path = path
         self.inherited: list[Any] = []  # SQLite forbids to close what the parent of a fork opened
 
-    def connect(self, record: Any) -> Any:
-        """Connect to the file, and note which one it is."""
+    def connect(self, rec: Any) -> Any:
+        """Connect to the file, and note in the pool's record which one it is."""
         # Before the connection: a file that is replaced in between then looks like another one.
-        record.info["file"] = self._identity()
+        rec.info["file"] = self._identity()
         # mode=rw: SQLite would make an empty file in the place of one that is gone
         return sqlite3.connect(
             f"file:{quote(self.path)}?mode=rw",
