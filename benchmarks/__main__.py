@@ -26,6 +26,7 @@ from benchmarks import (
     silos,
     tables,
     two_servers,
+    web,
 )
 
 
@@ -56,6 +57,7 @@ for module in (
     silos,
     tables,
     two_servers,
+    web,
 ):
     main.add_command(module.command)
 
