@@ -30,7 +30,7 @@ CLEAN: tuple[str, ...] = (
     "README.md",
     *(
         f"docs/{name}.md"
-        for name in ("api", "commands", "features", "gallery", "index", "show", "start")
+        for name in ("api", "commands", "features", "gallery", "index", "show", "start", "web")
     ),
 )
 # Pages to look something up, and reasons for reviewers: they need no example on their first screen.
