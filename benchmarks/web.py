@@ -27,6 +27,7 @@ from fedtally.plan import Plan
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import TwoServerConfig
 from fedtally.secagg.two_server import BatchPolicy
+from fedtally.sketch import Schedule
 
 WEB = Path(__file__).resolve().parents[1] / "clients" / "web"
 ROWS, WIDTH, EACH = 5, 2000, 20
@@ -43,7 +44,7 @@ def plan_of() -> Plan:
         length=length, bits=16, n_max=20_000, min_batch=10, corrupt=0, validity="proofs"
     )
     sized = Plan(
-        rows=ROWS, width=WIDTH, schedule="shared", num_rounds=1, num_clients=20_000,
+        rows=ROWS, width=WIDTH, schedule=Schedule.parse("shared"), num_rounds=1, num_clients=20_000,
         max_round_clients=20_000, max_items=1, domain=DOMAIN.describe(), seed=bytes(32),
         secure_sum=terms,
     )  # fmt: skip
