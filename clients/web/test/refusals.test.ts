@@ -131,10 +131,27 @@ test("a plan is the one of the trusted fingerprint, or none", async () => {
 });
 
 test("texts that are no plan are refused", async () => {
-  const texts = ["", "[]", "1", "{", '{"rows":null}', '{"rows":01}', '{"a":1,"a":1}', '{"a":1}}'];
-  for (const text of [...texts, '{"a" 1}', "{'a':1}", '{"a":1,}', '{"a":[1 2]}', '{"rows":1e999}']) {
-    await assert.rejects(readPlan(text, "", POLICY), Error, text);
+  const texts: [string, RegExp][] = [
+    ["", /ends too early/],
+    ["{", /ends too early/],
+    ["[]", /no table/],
+    ["1", /no table/],
+    ['{"rows":null}', /has null/],
+    ['{"rows":01}', /no \} at/],
+    ['{"a":1,"a":1}', /the entry "a" twice/],
+    ['{"a":1}}', /more comes after/],
+    ['{"a" 1}', /no : at/],
+    ["{'a':1}", /no name/],
+    ['{"a":1,}', /no name/],
+    ['{"a":[1 2]}', /no \] at/],
+    [" ".repeat(2 ** 20 + 1), /at most 2\^20 bytes/],
+  ];
+  for (const [text, message] of texts) {
+    await assert.rejects(readPlan(text, "", POLICY), { name: "InputError", message }, text.slice(0, 20));
   }
+  const target = { linf: "HUGE", failure_probability: 0.5, recovery: "joint" };
+  const huge = JSON.stringify({ ...PRIVATE, target }).replace('"HUGE"', "1e999");
+  await assert.rejects(readPlan(huge, "", POLICY), /not finite/);
 });
 
 test("a plan outside of the client's policy is refused", async () => {
