@@ -161,7 +161,11 @@ test("sketches are those of the vectors", () => {
           counters[row]![cell]! += BigInt(sign) * BigInt(weight);
         });
       }
-      assert.deepEqual(counters.map((row) => row.map(Number)), each.counters[round], each.name);
+      assert.deepEqual(
+        counters.map((row) => row.map(Number)),
+        each.counters[round],
+        each.name,
+      );
     });
   }
   assert.equal(seen.size, 4);
