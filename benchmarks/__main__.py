@@ -27,6 +27,7 @@ from benchmarks import (
     tables,
     two_servers,
     web,
+    windows,
 )
 
 
@@ -58,6 +59,7 @@ for module in (
     tables,
     two_servers,
     web,
+    windows,
 ):
     main.add_command(module.command)
 

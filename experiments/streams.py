@@ -258,8 +258,10 @@ def draw(rows: Sequence[study.Row], judged: bool) -> Figure:
     from matplotlib.figure import Figure
 
     table = errors(rows, judged)
-    streams = list(dict.fromkeys((line["stream"], line["noise"]) for line in table))[::-1]
-    figure = Figure(figsize=(9.0, 1.6 + 0.3 * len(streams)), layout="constrained")
+    kinds = {(line["stream"], line["noise"]) for line in table}
+    order = [*drift.KINDS, *drift.REAL]
+    streams = sorted(kinds, key=lambda one: (one[1], order.index(one[0])))[::-1]
+    figure = Figure(figsize=(9.0, 2.0 + 0.3 * len(streams)), layout="constrained")
     figure.set_facecolor("white")
     for axes, what in zip(figure.subplots(1, 2, sharey=True), ("largest", "l2"), strict=True):
         axes.axvline(1.0, color="#8C959F", linewidth=1)
@@ -269,11 +271,16 @@ def draw(rows: Sequence[study.Row], judged: bool) -> Figure:
             axes.plot([one[f"{what} ratio"] for one in lines], at, "o", color=color, label=name)
             bounds = [one.get(f"{what} bound") or np.nan for one in lines]
             axes.plot(bounds, at, "|", color=color, markersize=9)
-        axes.set_xlabel(f"{what} error with history over that alone" + "; |: bound" * judged)
+        axes.set_xlabel(f"{what} error: with history / alone" + "; |: bound" * judged)
         axes.set_yticks(range(len(streams)), [_named(*stream) for stream in streams])
+        axes.set_yticks(np.arange(len(streams) - 1) + 0.5, minor=True)
+        axes.grid(axis="y", which="minor", color="#D0D7DE", linewidth=0.6)
+        axes.tick_params(axis="y", which="both", length=0)
         axes.set_ylim(-0.6, len(streams) - 0.4)
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(_COLORS), frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(_COLORS), frameon=False)
+    usual = np.median([line["l2 ratio"] for line in table if line["window"] == "last:1"])
+    figure.suptitle(f"With its history, the last round's l2 error is {usual:.0%} as large (median)")
     return figure
 
 

@@ -201,7 +201,9 @@ class World:
         """Return the report of a person: the same whenever it is asked for."""
         if key is not None:
             return self._report(i, round, key)
-        return self.reports.setdefault((i, round), self._report(i, round, PEOPLE[i]))
+        if (i, round) not in self.reports:
+            self.reports[i, round] = self._report(i, round, PEOPLE[i])
+        return self.reports[i, round]
 
     def _report(self, i: int, round: int, key: SigningKey) -> Report:
         draws = stream(f"report {i} {round} {key.public.hex()}")

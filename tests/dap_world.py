@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import numpy as np
+
 from fedtally.crypto.hpke_aad import RecipientKey
 from fedtally.crypto.keys import Secret
 from fedtally.dap.client import make_report, random_bytes
@@ -24,6 +26,7 @@ from fedtally.dap.leader import Leader
 from fedtally.dap.sealing import Keyring
 from fedtally.dap.state import MemoryStore
 from fedtally.dap.task import Task, TaskSecret
+from fedtally.privacy.budget import OverspentError
 
 SIZES: dict[str, dict[str, int]] = {
     "count": {},
@@ -52,12 +55,34 @@ def make_task(vdaf: str, **changes: Any) -> Task:
         "end": TASK_SECONDS[1],
         "collector": COLLECTOR.configs.configs[0],
     }
-    return Task.make(vdaf, SIZES[vdaf], **(values | changes))
+    return Task.make(vdaf, **(values | {"sizes": SIZES[vdaf]} | changes))
 
 
 LEADER_KEYS, HELPER_KEYS = Keyring({11: key(11)}), Keyring({12: key(12)})
 SEED = Secret(bytes(range(32)))
 NOW = TASK_SECONDS[0] + 50 * HOUR + 17
+
+
+class FixedNoise:
+    """Noise that tests can foretell: of counter i of draw n it is n - 10 i; all that is asked is
+    noted."""
+
+    def __init__(self, terms: bytes = b"fixed", limit: int = 100) -> None:
+        self.terms, self.limit = terms, limit
+        self.events: list[Any] = []
+
+    def charge(self, batch: int) -> None:
+        if self.limit <= len(self.charged | {batch}) - 1:
+            raise OverspentError("the budget is spent")
+        self.events.append(batch)
+
+    def draw(self, counters: int) -> Any:
+        self.events.append("draw")
+        return self.events.count("draw") - 10 * np.arange(counters)
+
+    @property
+    def charged(self) -> set[int]:
+        return {event for event in self.events if event != "draw"}
 
 
 class World:
@@ -66,8 +91,10 @@ class World:
     Reports and answers go from one to the other as bytes. The number of a report is its randomness.
     """
 
-    def __init__(self, vdaf: str = "histogram", **changes: Any) -> None:
+    def __init__(self, vdaf: str = "histogram", noise: bool = False, **changes: Any) -> None:
         self.task = make_task(vdaf, **changes)
+        self.leader_noise = FixedNoise() if noise else None
+        self.helper_noise = FixedNoise() if noise else None
         self.leader_store: Any = MemoryStore()
         self.helper_store: Any = MemoryStore()
         self.restart()
@@ -76,8 +103,8 @@ class World:
     def restart(self) -> None:
         """Make both servers anew of what they keep."""
         secret = TaskSecret(self.task.id, SEED)
-        self.leader = Leader(self.task, secret, LEADER_KEYS, self.leader_store)
-        self.helper = Helper(self.task, secret, HELPER_KEYS, self.helper_store)
+        self.leader = Leader(self.task, secret, LEADER_KEYS, self.leader_store, self.leader_noise)
+        self.helper = Helper(self.task, secret, HELPER_KEYS, self.helper_store, self.helper_noise)
 
     @property
     def hour(self) -> int:

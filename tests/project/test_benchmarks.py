@@ -117,6 +117,14 @@ def test_two_servers_on_disk_are_measured() -> None:
         assert goal["met"] or "peak" not in name
 
 
+def test_windows_and_long_plans_are_measured() -> None:
+    measured = document("windows", "--quick")
+    assert [rate["unit"] for rate in measured["rates"]] == ["s"] * 10
+    names = [goal["name"] for goal in measured["goals"]]
+    assert sum("last:" in name for name in names) == 6 and "2^20" in names[-1]
+    assert all(goal["value"] > 0 and goal["met"] is None for goal in measured["goals"])
+
+
 def test_two_servers_over_http_are_measured() -> None:
     """The sum of each release is looked at by the benchmark itself."""
     pytest.importorskip("uvicorn")

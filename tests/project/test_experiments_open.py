@@ -22,7 +22,7 @@ from experiments import (
     study,
 )
 
-import fedtally.answer.result
+import fedtally.answer.part
 from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.names import read_names
@@ -142,7 +142,7 @@ def test_a_wrong_name_that_is_read_is_counted(monkeypatch: pytest.MonkeyPatch) -
         return found | {rarest: made[place]}
 
     [before] = open_domain.measure(SMALL)
-    monkeypatch.setattr(fedtally.answer.result, "read_names", read)
+    monkeypatch.setattr(fedtally.answer.part, "read_names", read)
     [after] = open_domain.measure(SMALL)
     assert planted[0] in SMALL.strings.items.to_pylist()[6:]  # none of the six frequent ones
     assert before["wrong"] == 0 and after["wrong"] == 1

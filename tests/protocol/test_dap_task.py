@@ -65,7 +65,9 @@ def test_equal_parameters_with_other_random_bytes_are_another_task() -> None:
 
 EDITS = [
     ("fedtally-dap-task/1", "fedtally-dap-task/2", "has the schema 'fedtally-dap-task/2'"),
-    ("draft = 18", "draft = 9", "draft must be 18, got 9"),
+    ("draft = 18", "draft = 9", "id is not the digest"),
+    ("draft = 18", "draft = 17", "draft must be 18 or 9, got 17"),
+    ("draft = 18", "draft = 9.0", "draft must be an integer"),
     ("precision = 3600", "precision = 1800", "id is not the digest of this task"),
     ("precision = 3600", "precision = 0", "precision"),
     ("precision = 3600", "precision = 7", "start must be a multiple of the precision, 7 s"),

@@ -11,7 +11,7 @@ from populations import campaign
 from scipy import stats
 
 import fedtally
-from fedtally.answer.merged import Merged
+from fedtally.answer.answer import Answer
 from fedtally.domain import IntegerRange, Strings
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.decoders.joint import joint_intervals
@@ -514,7 +514,7 @@ def test_the_two_errors_of_a_result_add_up_as_variances(tmp_path):
     options = {"domain": "range:0..299", "rows": 5, "width": 40}
     result, other = (fedtally.estimate(items, **options, seed=seed) for seed in (1, 2))
     named = [1, 2, 299]
-    for answer in (result, Merged([result, other])):
+    for answer in (result, Answer([result, other])):
         off, estimates = answer.uncertainty(named), answer.estimates(named)
         rows = {row["item"]: row for row in answer.to_arrow().to_pylist()}
         for place, e in enumerate(estimates):

@@ -13,7 +13,7 @@ import pytest
 
 import fedtally
 from fedtally.answer import documents
-from fedtally.answer.merged import Merged
+from fedtally.answer.answer import Answer
 from fedtally.answer.result import Result
 from fedtally.answer.screen import answer, plain
 from fedtally.cli import app
@@ -298,7 +298,7 @@ def test_the_sampling_error_counts_clients_and_not_contributions() -> None:
 def test_merging_weighs_contributions() -> None:
     results = [natural(seed=seed, domain=IntegerRange(1, 9)) for seed in (1, 2)]
     single = fedtally.estimate([1] * 90, **SMALL, seed=3)
-    merged = Merged([results[0], single])
+    merged = Answer([results[0], single])
     assert (merged.num_clients, merged.num_contributions) == (140, 180)
     assert merged.estimates([1])[0].frequency == pytest.approx((23 + 90) / 180)
 

@@ -223,6 +223,25 @@ def test_a_ledger_that_has_too_little_left_is_refused(
         charged._check_budget()
 
 
+@pytest.mark.usefixtures("no_sync")
+def test_settings_that_were_edited_are_checked_before_anything_is_opened(tmp_path: Path) -> None:
+    """A mark in the folder would be put back together with it, and show nothing."""
+    world = World(tmp_path, epsilon=4.0, trust="central")
+    folder, process = world.folders["leader"], world.processes["leader"]
+    words = (folder.path / "aggregate.toml").read_text(encoding="utf-8")
+    ledger = next(line for line in words.splitlines() if line.startswith("ledger"))
+    inside = words.replace(f'"{folder.settings.mark}"', f'"{folder.path}/leader.mark"')
+    for changed, error in (
+        (words.replace(ledger, ""), "charged to a ledger"),
+        (inside, "the mark"),
+    ):
+        assert changed != words
+        (folder.path / "aggregate.toml").write_text(changed, encoding="utf-8")
+        process.folder = AggregateFolder.open(folder.path, "leader")
+        with pytest.raises(InvalidInputError, match=error):
+            process.folder.claim(clock=lambda: NOW, random=bytes)
+
+
 def test_there_is_no_result_before_a_sum_has_landed(tmp_path: Path) -> None:
     world = World(tmp_path)
     leader = world.processes["leader"]

@@ -115,6 +115,29 @@ def test_an_outlier_of_one_round_is_cut() -> None:
     assert found.log_e[0] < log(1 / ALPHA) and found.largest[0] < log(2000 / ALPHA)
 
 
+@pytest.mark.parametrize("bad", [3, 12, 23])
+def test_a_round_whose_errors_are_far_larger_than_stated_flags_hardly_anything(bad: int) -> None:
+    """2,000 quiet items; in one round the errors are 100 times as large as stated.
+
+    All of them count as 4 deviations, which no promise is for. Cut about a mean, which that round
+    pulls along, two items in five were flagged.
+    """
+    rng = np.random.default_rng(5)
+    counts = rng.poisson(30.0, (2000, 24)) + 4.0 * rng.normal(size=(2000, 24))
+    counts[:, bad] += 100 * 6.8 * rng.normal(size=2000)  # 6.8: with the Poisson noise
+    found = find_changes(values(counts, 4.0))
+    assert changes.flagged(found, ALPHA).mean() < 0.02
+
+
+def test_many_small_rounds_do_not_outvote_the_large_ones() -> None:
+    """Rounds of 100 clients are far off what is cut in rounds of 10^6, whose values stay."""
+    clients = np.append(np.full(20, 100.0), np.full(4, 1e6))
+    counts = 0.02 * clients + np.append(np.full(20, 3.0), np.full(4, 1.0))
+    given_ = RoundValues(counts[None], np.full((1, 24), 1.0), clients, [*range(24)])
+    z, _ = changes._frequencies(given_)
+    np.testing.assert_allclose(z[0, 20:], counts[20:] / clients[20:], rtol=1e-12)
+
+
 @given(st.lists(st.floats(-5, 40), min_size=1, max_size=30), st.sampled_from([0.01, 0.05, 0.5]))
 def test_the_list_is_the_largest_that_its_e_values_allow(found: list[float], alpha: float) -> None:
     one = np.array(found)

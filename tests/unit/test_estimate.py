@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fedtally
-from fedtally.answer.merged import Merged
+from fedtally.answer.answer import Answer
 from fedtally.domain import Strings
 from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError
 from fedtally.plan.request import Request
@@ -222,8 +222,8 @@ def test_merged_results_are_a_table_for_other_libraries() -> None:
         fedtally.estimate(["<b>tea"] * n + ["rice"] * 2, domain=["<b>tea", "rice", *many], seed=n)
         for n in (3, 5)
     ]
-    merged = Merged(parts)
-    assert repr(merged) == "Merged(2 results, clients=12, candidates=16)"
+    merged = Answer(parts)
+    assert repr(merged) == "Answer(2 results, clients=12, candidates=16)"
     table = merged.to_arrow()
     assert table.column_names == parts[0].to_arrow().column_names
     assert table.schema.metadata == parts[0].to_arrow().schema.metadata
@@ -234,6 +234,8 @@ def test_merged_results_are_a_table_for_other_libraries() -> None:
     polars = pytest.importorskip("polars")
     assert polars.DataFrame(merged).equals(merged.to_polars())
     assert merged.to_pandas().equals(merged.to_frame())
+    assert list(merged) == named and len(merged) == 16
+    assert parts[0].parts == (parts[0],) and merged.parts == tuple(parts)
     shown = merged._repr_html_()
     assert "12 clients in 2 results, 16 candidates" in shown
     assert "><bdi>&lt;b&gt;tea</bdi></th>" in shown and "counts in each" in shown
@@ -261,7 +263,7 @@ def test_a_notebook_says_how_many_items_it_leaves_out() -> None:
     assert "14 candidates; the largest 10<" in fedtally.estimate(held, **SMALL)._repr_html_()
     assert "; the largest" not in fedtally.estimate(held[:55], **SMALL)._repr_html_()
     parts = [fedtally.estimate(held, domain=sorted(set(held)), seed=n) for n in (1, 2)]
-    assert "14 candidates; the largest 10<" in Merged(parts)._repr_html_()
+    assert "14 candidates; the largest 10<" in Answer(parts)._repr_html_()
 
 
 def test_a_text_names_the_two_columns_of_a_grid(tmp_path: Path) -> None:

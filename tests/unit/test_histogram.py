@@ -17,7 +17,7 @@ from scipy.stats import binom
 
 import fedtally
 from fedtally.answer import screen, sections
-from fedtally.answer.merged import Merged
+from fedtally.answer.answer import Answer
 from fedtally.answer.result import Result
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.books import MemoryBooks
@@ -906,7 +906,7 @@ def test_saved_results_and_merges_are_those_of_a_sketch(tmp_path: Any) -> None:
     parts[0].save(tmp_path / "part")
     loaded = Result.load(tmp_path / "part")
     assert loaded.plan == parts[0].plan and loaded.top(3) == parts[0].top(3)
-    merged = Merged(parts)
+    merged = Answer(parts)
     whole = fedtally.estimate(ITEMS, domain="range:1..14", seed=9)
     for mine, theirs in zip(merged.top(14), whole.top(14), strict=True):
         assert mine.count == theirs.count and mine.low == pytest.approx(theirs.low, abs=1e-11)
@@ -921,7 +921,7 @@ def test_counts_without_noise_are_whole_and_are_their_own_limits() -> None:
     for row in table:
         assert row["low"] == row["frequency"] == row["high"] == row["count"] / 3000
     other = fedtally.estimate(held[:1001], domain=["Rome", "Paris", "Lima", "Oslo"], seed=2)
-    for row in Merged([result, other]).to_arrow().to_pylist():
+    for row in Answer([result, other]).to_arrow().to_pylist():
         assert row["low"] == row["frequency"] == row["high"] == row["count"] / 4001
     top = result.top(20)
     shown = " ".join(screen.plain(screen.answer(result, top, result.estimates(["Lima"]))).split())

@@ -19,7 +19,9 @@ from fedtally.campaign.key_files import (
     PublicKey,
     Role,
     create_key_files,
+    load_aggregator_key,
     load_client_key,
+    load_collector_key,
     load_helper_key,
     load_leader_key,
     load_public_key,
@@ -32,6 +34,7 @@ from fedtally.campaign.key_files import (
 )
 from fedtally.cli.app import run
 from fedtally.crypto.hpke import PrivateKey
+from fedtally.crypto.hpke_aad import RecipientKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
@@ -39,19 +42,23 @@ from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.proposal import propose
 
 SECRET = bytes(range(32))
-LOADERS: dict[str, Callable[[Any], SigningKey | PrivateKey]] = {
+LOADERS: dict[str, Callable[[Any], SigningKey | PrivateKey | RecipientKey]] = {
     "server": load_server_key,
     "leader": load_leader_key,
     "helper": load_helper_key,
     "registrar": load_registrar_key,
     "client": load_client_key,
+    "aggregator": load_aggregator_key,
+    "collector": load_collector_key,
 }
-KINDS: dict[str, type[SigningKey] | type[PrivateKey]] = {
+KINDS: dict[str, type[SigningKey] | type[PrivateKey] | type[RecipientKey]] = {
     "server": SigningKey,
     "leader": PrivateKey,
     "helper": PrivateKey,
     "registrar": SigningKey,
     "client": SigningKey,
+    "aggregator": RecipientKey,
+    "collector": RecipientKey,
 }
 PUBLIC = {role: kind(Secret(SECRET)).public for role, kind in KINDS.items()}
 
@@ -120,7 +127,7 @@ def test_every_key_is_another(tmp_path: Path) -> None:
         for i in range(3)
         for role in Role
     }
-    assert len(keys) == 15
+    assert len(keys) == 3 * len(Role)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are those of POSIX")
@@ -224,14 +231,14 @@ def test_the_key_of_the_other_role_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("role", ["", "Server", "owner", None, b"server"])
-def test_there_are_five_roles(role: Any, tmp_path: Path) -> None:
+def test_there_are_seven_roles(role: Any, tmp_path: Path) -> None:
     for call in (
         lambda: create_key_files(tmp_path / "a", role, known),
         lambda: read_public_key("00" * 32, role),
     ):
         with pytest.raises(
             InvalidInputError,
-            match="the role of a key must be server, leader, helper, registrar or client, got ",
+            match="must be server, leader, helper, registrar, client, aggregator or collector, got",
         ):
             call()
     assert os.listdir(tmp_path) == []
@@ -309,7 +316,7 @@ def test_a_retired_key_is_gone_from_its_file(role: Role, tmp_path: Path) -> None
     path = made(tmp_path, role)
     os.link(path, tmp_path / "another name")
     assert retire_key(path) == PublicKey(role, PUBLIC[role])
-    assert sorted(os.listdir(tmp_path)) == ["another name", f"{role}.key.pub"]
+    assert set(os.listdir(tmp_path)) == {"another name", f"{role}.key.pub"}
     assert set((tmp_path / "another name").read_bytes()) == {0}
     with pytest.raises(UnreadableFileError):
         LOADERS[role](path)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fedtally
 from fedtally.answer import page, screen, sections
-from fedtally.answer.merged import Merged
+from fedtally.answer.answer import Answer
 from fedtally.campaign.client import FrequencyClient
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
@@ -277,7 +277,7 @@ def of_sum(result: fedtally.Result) -> list[tuple[str, str]]:
 
 def test_merged_results_count_people() -> None:
     results = [estimate(table(), seed=seed, **SMALL) for seed in (1, 2)]
-    merged = Merged(results)
+    merged = Answer(results)
     assert (merged.unit, merged.num_clients) == ("people", 2 * sum(SIZES))
 
 

@@ -17,7 +17,7 @@ from scipy.optimize import nnls
 import fedtally
 from fedtally import kernels
 from fedtally.answer import documents, screen, sections
-from fedtally.answer.merged import Merged
+from fedtally.answer.answer import Answer
 from fedtally.base import archive
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
@@ -594,7 +594,7 @@ def test_an_estimate(tmp_path, monkeypatch):
         with pytest.raises(InvalidInputError, match="open"):
             refused()
     with pytest.raises(InvalidInputError, match="two of the results are of one plan"):
-        Merged([result, again])
+        Answer([result, again])
     raw = (tmp_path / "r").read_bytes()
     (tmp_path / "r").write_bytes(raw[: len(raw) // 2])
     with pytest.raises(UnreadableFileError):
@@ -613,7 +613,7 @@ def test_a_hash_without_a_name_stays(monkeypatch):
     [note] = [one for one in result.warnings if "could not be read" in one]
     assert "#" not in note  # pages show no hash of what may be noise
     # the hashes of an open domain by default are more than a notebook lists of candidates
-    monkeypatch.setattr("fedtally.answer.result.MAX_LISTED", DOMAIN.size - 1)
+    monkeypatch.setattr("fedtally.answer.answer_rows.MAX_LISTED", DOMAIN.size - 1)
     notebook = result._repr_html_()
     assert "500 clients, no list of candidates" in notebook
     assert f"<bdi>{first.item}</bdi>" in notebook and "<bdi>tea</bdi>" in notebook

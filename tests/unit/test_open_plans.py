@@ -10,7 +10,7 @@ import pytest
 
 import fedtally
 from fedtally.answer import screen
-from fedtally.answer.merged import Merged
+from fedtally.answer.answer import Answer
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.server import FrequencyServer
@@ -130,7 +130,7 @@ def test_a_plan_decides_the_domain_of_a_run():
 def test_results_of_two_plans_are_one(tmp_path, capsys):
     parts = [fedtally.estimate(WORDS, seed=seed, **ASKED) for seed in (1, 2)]
     assert parts[0].domain != parts[1].domain  # other hashes
-    merged = Merged(parts)
+    merged = Answer(parts)
     top = merged.top(4)
     assert [each.item for each in top][:3] == ["tea", "coffee", "milk"]
     for each in top:
@@ -140,7 +140,7 @@ def test_results_of_two_plans_are_one(tmp_path, capsys):
     assert merged.estimates(["tea"])[0].frequency == top[0].frequency
     # a hash that was not read is in no list: in the other result its string has another hash
     assert not any(isinstance(each.item, Unread) for each in merged.top(100))
-    table = merged.to_arrow()  # all that were read, also those below half a client, if any
+    table = merged.to_arrow()  # all that were read, of half a client or more
     assert table["item"].to_pylist()[:4] == [each.item for each in top]
     assert "candidates=none" in repr(merged)
     for number, part in enumerate(parts):

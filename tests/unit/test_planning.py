@@ -11,7 +11,7 @@ import pytest
 
 import fedtally
 from fedtally.answer import sections
-from fedtally.answer.merged import Merged
+from fedtally.answer.answer import Answer
 from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
@@ -602,7 +602,7 @@ def test_merged_results_are_of_all_clients():
     """Sums of counts, and half-widths that add up in squares, around the sum of what each has its
     limits around."""
     parts = [part(1), part(2, clients=10_000, width=90)]
-    merged = Merged(parts)
+    merged = Answer(parts)
     assert merged.num_clients == 30_000
     for item in (1, 7, 4000):
         each, [both] = [one.estimates([item])[0] for one in parts], merged.estimates([item])
@@ -632,7 +632,7 @@ def test_limits_of_merged_results_are_cut_last():
     for share, one in zip((2 / 3, 1 / 3), parts, strict=True):
         middle = middle + share * one.intervals.centres(ids)
         low.append(share * (one.intervals.centres(ids) - one.intervals.at(ids).low))
-    merged = Merged(parts).estimates(every)
+    merged = Answer(parts).estimates(every)
     expected = middle - np.hypot(*low)
     assert (expected < 0).mean() > 0.5
     np.testing.assert_allclose([e.low for e in merged], np.maximum(expected, 0.0), atol=1e-12)
@@ -656,7 +656,7 @@ def test_later_rounds_have_a_plan_of_their_own(tmp_path):
     held = sum(np.bincount(p.truth.positions, p.truth.counts, 5000) for p in parts)
     inside = [
         e.low <= held[e.item - 1] / 40_000 <= e.high
-        for e in Merged(parts).estimates(list(range(1, 201)))
+        for e in Answer(parts).estimates(list(range(1, 201)))
     ]
     assert np.mean(inside) > held_at_least(200)
 
@@ -699,7 +699,7 @@ def test_limits_of_merged_results_hold(decoding, repeats, matrix):
         for repeat in range(campaigns):
             rng = np.random.default_rng([repeat, number])
             counts = rng.multinomial(clients, shares, number)
-            merged = Merged(
+            merged = Answer(
                 [
                     fedtally.estimate(
                         np.repeat(np.arange(1000), held),
@@ -725,7 +725,7 @@ def test_limits_of_merged_medians_are_no_wider_than_their_errors():
         )
         for seed in range(8)
     ]
-    merged = Merged(parts)
+    merged = Answer(parts)
     [found] = merged.estimates([3])
     # An item of .05 falls into the same cell in one of eight results, in more than one in 20 cases:
     # .05 / 8 to a side.
@@ -734,7 +734,7 @@ def test_limits_of_merged_medians_are_no_wider_than_their_errors():
 
 def test_a_median_beside_joint_recovery_is_merged_by_the_union_bound():
     parts = [part(1), part(2, recovery="median")]
-    both = Merged(parts).estimates([1, 7])
+    both = Answer(parts).estimates([1, 7])
     surer = [one.decoded(confidence=0.975).estimates([1, 7]) for one in parts]
     for place, found in enumerate(both):
         assert found.low == pytest.approx(np.mean([each[place].low for each in surer]))
@@ -761,7 +761,7 @@ def test_a_median_beside_joint_recovery_is_merged_by_the_union_bound():
 def test_what_cannot_be_merged_is_refused(others, message):
     one = part(1, clients=200)
     with pytest.raises(InvalidInputError, match=message):
-        Merged([one, *others(one)])
+        Answer([one, *others(one)])
 
 
 @pytest.mark.parametrize(

@@ -390,7 +390,7 @@ def test_columns_of_a_table_belong_together(monkeypatch):
     result = fedtally.estimate(zipf_items(), confidence=0.9, evaluate=True, **OPTIONS)
     named = {e.item: e for e in result.estimates(list(range(3000)))}
     coverage = result.evaluate().coverage
-    monkeypatch.setattr("fedtally.answer.result.BLOCK", 700)
+    monkeypatch.setattr("fedtally.answer.part.BLOCK", 700)
     limits = result.limits()
     held = []
     for row in result.to_arrow().to_pylist():

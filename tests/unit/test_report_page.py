@@ -18,8 +18,8 @@ import pytest
 
 import fedtally
 from fedtally.answer import amounts, charts, page, sections, summary
+from fedtally.answer.answer import Answer
 from fedtally.answer.estimates import largest_uncertainty
-from fedtally.answer.merged import Merged
 from fedtally.answer.merged_page import write_merged_page
 from fedtally.answer.noise_floor import standing
 from fedtally.answer.page import write_page
@@ -523,8 +523,8 @@ def test_the_page_of_merged_results_says_what_is_true_of_all_and_of_each(tmp_pat
         fedtally.estimate([HOSTILE] * 8 * n + ["milk"] * 4, domain=domain, **options)
         for n, options in ((1, {"epsilon": 2.0}), (2, {"epsilon": 3.0, "secure_sum": "secagg"}))
     ]
-    merged = Merged(parts)
-    with pytest.raises(InvalidInputError, match=r"got Merged: write_merged_page writes"):
+    merged = Answer(parts)
+    with pytest.raises(InvalidInputError, match=r"got Answer: write_merged_page writes"):
         write_page(merged, [], command="", path=path)  # type: ignore[arg-type]
     files = ["a/<i>.fed", "b/two.fed"]
     asked = merged.estimates(["milk"])
@@ -554,7 +554,7 @@ def test_the_page_of_merged_results_says_what_is_true_of_all_and_of_each(tmp_pat
     assert "<h1>Both months</h1>" in markup and "two.fed, 3 February 2020." in _plain(markup)
     exact = [fedtally.estimate(["milk"] * 9, domain=domain, seed=seed) for seed in (1, 2)]
     for every, of in (((parts[0], exact[0]), " (two.fed)"), (exact, "")):
-        write_merged_page(Merged(every), files, [], command="", path=path)
+        write_merged_page(Answer(every), files, [], command="", path=path)
         said = f'<p class="banner" role="note">No differential privacy: {EXACT}{of}</p>'
         assert said in path.read_text("utf-8")
 
@@ -570,7 +570,7 @@ def test_the_page_of_merged_results_claims_no_more_than_each_of_them(tmp_path: P
     ]
     asked = {"domain": ["tea", "milk"], "epsilon": 2.0}
     noised = [fedtally.estimate(["tea"] * 90 + ["milk"] * 10, **asked) for _ in range(2)]
-    merged = Merged(noised)
+    merged = Answer(noised)
     write_merged_page(merged, ["a", "b"], merged.top(2), command="", path=path)
     markup = path.read_text("utf-8")
     [said] = re.findall('<p class="privacy">.*?</p>', markup, re.DOTALL)
@@ -582,7 +582,7 @@ def test_the_page_of_merged_results_claims_no_more_than_each_of_them(tmp_path: P
         (drawn, "is the drawn item of"),
         ((drawn[0], other), "is among the drawn items of"),
     ):
-        merged = Merged(parts)
+        merged = Answer(parts)
         top = [replace(merged.top(1)[0], low=0.1)]
         write_merged_page(merged, ["a", "b"], top, command="", path=path)
         assert verb in _plain(path.read_text("utf-8"))

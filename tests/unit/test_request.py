@@ -97,7 +97,7 @@ def test_of_a_pilot_no_certificate_is_asked_for() -> None:
         epsilon=1.0, neighbours="replace-one", certify=True, max_rounds=3, tau=0.1
     ).resolve()
     spec = asked.for_pilot(rows=15, width=None, max_bytes=1000, num_rounds=1)
-    assert spec.privacy is not None and not spec.privacy.certify and spec.privacy.max_rounds is None
+    assert spec.privacy is not None and not spec.privacy.certify and spec.max_rounds is None
     assert (spec.tau, spec.rows, spec.schedule, spec.num_rounds) == (
         None,
         15,

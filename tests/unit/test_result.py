@@ -116,7 +116,7 @@ def test_top_across_blocks(monkeypatch):
         items, domain="range:0..4999", rows=5, width=64, seed=1, evaluate=True
     )
     top, evaluation = whole.top(50), whole.evaluation
-    monkeypatch.setattr("fedtally.answer.result.BLOCK", 7)
+    monkeypatch.setattr("fedtally.answer.part.BLOCK", 7)
     assert whole.top(50) == top
     assert whole.evaluate() == pytest.approx(evaluation)
 
@@ -289,7 +289,7 @@ def test_tables_that_do_not_fit():
 
 
 def test_evaluation_of_a_last_short_block(monkeypatch):
-    monkeypatch.setattr("fedtally.answer.result.BLOCK", 4)
+    monkeypatch.setattr("fedtally.answer.part.BLOCK", 4)
     result = fedtally.estimate(
         [10] * 9 + [1], domain="range:1..10", rows=9, width=512, seed=1, evaluate=True
     )

@@ -13,8 +13,8 @@ import pytest
 
 import fedtally
 from fedtally.answer import documents, merged_page, screen
+from fedtally.answer.answer import Answer
 from fedtally.answer.estimates import Estimate, is_told_from_zero
-from fedtally.answer.merged import Merged
 from fedtally.answer.noise_floor import doubted, standing
 from fedtally.answer.result import Result
 from fedtally.cli.app import run
@@ -46,7 +46,7 @@ def test_a_list_of_merged_results_names_no_item_that_nobody_holds(make: Any, nam
     """
     wrong = by_list = told = 0
     for seed in range(60):
-        merged = Merged([make(2 * seed), make(2 * seed + 1)])
+        merged = Answer([make(2 * seed), make(2 * seed + 1)])
         top = merged.top(40)
         sure = doubted(merged, top)
         by_list += _names_nobodys(top)
@@ -65,7 +65,7 @@ def test_merged_limits_of_all_candidates_hold_at_once(recovery: str) -> None:
         held = [np.minimum(draw.zipf(1.3, 900) - 1, 299) for _ in range(2)]
         asked: dict[str, Any] = {"domain": "range:0..299", "rows": 5, "width": 60}
         how = ("median", "joint") if recovery == "mixed" else (recovery, recovery)
-        merged = Merged(
+        merged = Answer(
             [
                 fedtally.estimate(one, **asked, encoding="sketch", recovery=by, seed=2 * seed + k)
                 for k, (one, by) in enumerate(zip(held, how, strict=True))
@@ -85,14 +85,14 @@ def test_merged_limits_of_all_candidates_hold_at_once(recovery: str) -> None:
 def test_all_forms_of_an_answer_doubt_the_same_items() -> None:
     """A list whose own limits exclude 0 for an item that nobody holds; one and several results."""
     parts = [_noised(seed) for seed in (18, 19, 13)]
-    for answer in (parts[2], Merged(parts[:2])):
+    for answer in (parts[2], Answer(parts[:2])):
         top = answer.top(40)
         sure = doubted(answer, top)
         assert _names_nobodys(top) and not any(map(is_told_from_zero, sure))
         found = standing(answer)
         assert found is not None and len(found.above) == 0
         paths = ["a.fed", "b.fed"]
-        if isinstance(answer, Merged):
+        if not isinstance(answer, Result):
             shown = screen.plain(merged_page.merged_answer(answer, paths, top, []))
             told = documents.of_merged(answer, paths, top, [])
         else:
@@ -112,12 +112,12 @@ def test_pages_and_charts_doubt_the_same_items(tmp_path: Path) -> None:
     assert _names_nobodys(parts[2].top(40))
     bars = parts[2].plot(k=40).axes[0].containers[0]
     assert {bar.get_width() for bar in bars} == {0.0}
-    merged, path = Merged(parts[:2]), tmp_path / "page.html"
+    merged, path = Answer(parts[:2]), tmp_path / "page.html"
     merged_page.write_merged_page(merged, ["a", "b"], merged.top(40), command="", path=path)
     text = html.unescape(re.sub("<[^>]*>", " ", path.read_text("utf-8")))
     assert "No item surely stands above noise among these 1,000 clients." in text
     assert "40 of these 40 cannot be told from 0 (in grey)" in text
-    sketches = Merged([_by_median(seed) for seed in (0, 1)])
+    sketches = Answer([_by_median(seed) for seed in (0, 1)])
     found = standing(sketches)
     assert found is not None and len(found.above) and (found.above < HELD).all()
     assert found.shares.tolist() == sorted(found.shares.tolist(), reverse=True)
@@ -146,13 +146,13 @@ def test_an_answer_without_limits_or_without_candidates_says_nothing_of_noise() 
     words = fedtally.estimate(
         ["tea"] * 90, domain="open", max_bytes=2000, allow_rare_names=True, seed=1
     )
-    for answer in (bare[0], Merged(bare), words):
+    for answer in (bare[0], Answer(bare), words):
         top = answer.top(2)
         assert answer.above_noise(top) is None and standing(answer) is None
         assert doubted(answer, top) == top
-    assert Merged(bare).limits() is None
+    assert Answer(bare).limits() is None
     exact = fedtally.estimate(["tea"] * 9, domain=["tea", "milk"], seed=1)
-    both = Merged([exact, fedtally.estimate(["tea"] * 9, domain=["tea", "milk"], seed=2)])
+    both = Answer([exact, fedtally.estimate(["tea"] * 9, domain=["tea", "milk"], seed=2)])
     for counts in (exact, both):
         assert counts.is_exact
         assert counts.above_noise(counts.estimates(["tea", "milk"])) == [True, False]

@@ -577,6 +577,14 @@ def test_bad_trials_are_refused(change: dict[str, Any], message: str) -> None:
         Trial(a_plan(9), **change)
 
 
+def test_rounds_that_cannot_land_do_not_choose_the_decoder() -> None:
+    """As in an estimate, whose messages are of the rounds that landed: here of 3,000 at most."""
+    domain = DOMAIN | {"size": 500}
+    long = a_plan(9, num_rounds=2**20, domain=domain, target=None)
+    assert Trial(long).decoder == "belief"
+    assert Trial(replace(long, num_clients=2**20, max_round_clients=9)).decoder == "joint"
+
+
 Called = Callable[..., tuple[int, str, str]]
 SOURCE = f"zipf:a=1.1,d={SIZE},n={CLIENTS}"
 

@@ -278,6 +278,38 @@ def test_the_window_for_now_is_long_where_nothing_changes_and_short_after_a_chan
     assert moved.has_fit and windows.shortest_enough(moved, DOMAIN) <= 3
 
 
+def _steady(rng: np.random.Generator, law: F64) -> F64:
+    """Each item grows or falls by a factor of 4 over 48 rounds."""
+    side = rng.choice([-1.0, 1.0], len(law))
+    return law * 4.0 ** (side * (np.linspace(0.0, 1.0, 48)[:, None] - 0.5))
+
+
+def _swinging(rng: np.random.Generator, law: F64) -> F64:
+    """Each item swings by .8 of itself in 12 rounds."""
+    phase = rng.uniform(0.0, 2 * np.pi, len(law))
+    return law * (1 + 0.8 * np.sin(2 * np.pi * np.arange(48)[:, None] / 12 + phase))
+
+
+@pytest.mark.parametrize("change", [_steady, _swinging, lambda rng, law: np.tile(law, (48, 1))])
+def test_the_window_for_now_is_hardly_worse_than_the_best_in_hindsight(change: Any) -> None:
+    """40 draws of 48 rounds, without a sketch: its largest error is at most half again as large."""
+    lengths, law = [*windows.LENGTHS], LAW[:500] / LAW[:500].sum()
+    ratios = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        laws = change(rng, law)
+        laws /= laws.sum(axis=1, keepdims=True)
+        counts = rng.poisson(5000 * laws)
+        people = 5000.0 * np.array(lengths)[:, None]
+        frequency = np.stack([counts[-k:].sum(axis=0) for k in lengths]) / people
+        error = np.sqrt(np.maximum(frequency, 1 / people) / people)
+        seen = (frequency / error).max(axis=0) > 5.0
+        chosen = windows._least_off(lengths, frequency[:, seen], error[:, seen])
+        largest = np.abs(frequency - laws[-1])[:, seen].max(axis=1)
+        ratios.append(largest[chosen] / largest.min())
+    assert np.mean(ratios) < 1.5
+
+
 def test_the_window_for_now_is_the_longest_where_nothing_stands_out() -> None:
     rare = np.random.default_rng(0).multinomial(20, np.full(SIZE, 1 / SIZE), size=ROUNDS)
     decoder = JointDecoder(land(rare, 1, noise=30.0), DOMAIN)

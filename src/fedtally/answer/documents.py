@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fedtally.answer import sections
+from fedtally.answer import notes, sections
+from fedtally.answer.answer import Answer
 from fedtally.answer.estimates import Estimate
-from fedtally.answer.merged import Merged
 from fedtally.answer.noise_floor import doubted
 from fedtally.answer.result import Result
 from fedtally.plan import Target
@@ -61,7 +61,7 @@ def of_result(
 
 
 def of_merged(
-    merged: Merged,
+    merged: Answer,
     paths: Sequence[str],
     estimates: Sequence[Estimate],
     queried: Sequence[Estimate],
@@ -80,17 +80,19 @@ def of_merged(
             "fingerprint": part.plan.fingerprint,
             "num_clients": part.num_clients,
             "privacy": sections.privacy.fields(part.plan, part.secure_sum),
-            "warnings": list(part.warnings),
+            "warnings": list(notes.warnings(part)),
         }
-        for path, part in zip(paths, merged.results, strict=True)
+        for path, part in zip(paths, merged.parts, strict=True)
     ]
-    about = merged.about
     fields = {
         "schema": "fedtally-merged/2",
         "num_clients": merged.num_clients,
         "warnings": list(merged.warnings),
-        "intervals": about
-        and sections.error.limits_fields(merged.confidence, merged.interval_kind, about),
+        "intervals": sections.error.limits_fields(
+            merged.confidence, merged.interval_kind, merged.about
+        )
+        if merged.about
+        else None,
         "error": sections.error.fields([*doubted(merged, estimates), *queried]),
         "results": parts,
         "together": merged.joint_guarantee.to_dict(),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 from fedtally.answer.estimates import Estimate, Uncertainty, uncertainty_of
@@ -14,6 +15,7 @@ from fedtally.base.text import escaped, shortened
 from fedtally.errors import MissingExtraError, Note, render
 
 NOTEBOOK_ROWS = 10  # of a notebook's table
+_ROWS = 1 << 12  # rows that become Python objects at once
 _LONGEST_SHOWN = 60  # columns of an item in a notebook's table
 
 
@@ -55,6 +57,20 @@ class Tabular(ABC):
             OutsideDomainError: an item is not in the domain.
         """
         return uncertainty_of(self.estimates(items))
+
+    def __iter__(self) -> Iterator[Estimate]:
+        """Yield the estimate of every row of `to_arrow`, largest first.
+
+        The limits are those of an item named beforehand, not of a list.
+        """
+        names = [field.name for field in fields(Estimate)]
+        for batch in self.to_arrow().select(names).to_batches(max_chunksize=_ROWS):
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield Estimate(*row)
+
+    def __bool__(self) -> bool:
+        """Return that there is an answer; without this, Python would ask for the length."""
+        return True
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export the table of `to_arrow` as an Arrow C stream, which Polars and others read.

@@ -18,16 +18,16 @@ from fedtally.base.text import escaped, in_number
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from fedtally.answer.answer import Answer
     from fedtally.answer.estimates import Estimate
-    from fedtally.answer.merged import Merged
-    from fedtally.answer.result import Result
+    from fedtally.answer.part import Part
 
 T = TypeVar("T")
 _NAMED = 3  # results that one screen names, each by itself
 
 
 def merged_answer(
-    merged: Merged,
+    merged: Answer,
     paths: Sequence[str],
     estimates: Sequence[Estimate],
     queried: Sequence[Estimate],
@@ -68,14 +68,13 @@ def merged_answer(
             ("Together", _together(merged, _names(paths))),
         ]
         return Group(*parts, facts([*rows, *noted(merged.warnings)]))
-    alarms = {note for part in merged.results for note in part.alarms}
     more = more_lines(estimates, queried)
     rows = _short(merged, paths, estimates, queried)
-    return Screen(Group(*parts), rows, merged.cautions, (), more, alarms=len(alarms))
+    return Screen(Group(*parts), rows, merged.cautions, (), more, alarms=len(merged.alarms))
 
 
 def write_merged_page(
-    merged: Merged,
+    merged: Answer,
     paths: Sequence[str],
     estimates: Sequence[Estimate],
     queried: Sequence[Estimate] = (),
@@ -134,7 +133,7 @@ def write_merged_page(
 
 
 def _sections(
-    merged: Merged,
+    merged: Answer,
     names: Sequence[str],
     estimates: Sequence[Estimate],
     queried: Sequence[Estimate],
@@ -162,7 +161,7 @@ def _sections(
     ]
 
 
-def _listed(merged: Merged, estimates: Sequence[Estimate]) -> page.Listed:
+def _listed(merged: Answer, estimates: Sequence[Estimate]) -> page.Listed:
     """Return what the lists of a page have in common."""
     from fedtally.answer import charts
 
@@ -184,14 +183,14 @@ def _listed(merged: Merged, estimates: Sequence[Estimate]) -> page.Listed:
     )
 
 
-def _parts(merged: Merged, names: Sequence[str]) -> Iterable[tuple[str, Result]]:
+def _parts(merged: Answer, names: Sequence[str]) -> Iterable[tuple[str, Part]]:
     """Return each result with its name."""
-    return zip(names, merged.results, strict=True)
+    return zip(names, merged.parts, strict=True)
 
 
-def _banner(merged: Merged, names: Sequence[str]) -> str:
+def _banner(merged: Answer, names: Sequence[str]) -> str:
     """Return what stands first where some result has no privacy, or is marked so; else ""."""
-    banners = [sections.privacy.banner(part.plan) for part in merged.results]
+    banners = [sections.privacy.banner(part.plan) for part in merged.parts]
     return "; ".join(
         f"{banner} ({', '.join(those)})" if len(those) < len(names) else banner
         for banner, those in _by_result(names, banners)
@@ -199,47 +198,47 @@ def _banner(merged: Merged, names: Sequence[str]) -> str:
     )
 
 
-def _privacy(merged: Merged, names: Sequence[str]) -> str:
+def _privacy(merged: Answer, names: Sequence[str]) -> str:
     """Return what protects in each result, and in all of them; "" if they differ."""
-    private = {sections.privacy.line(part.plan) for part in merged.results if part.plan.privacy}
+    private = {sections.privacy.line(part.plan) for part in merged.parts if part.plan.privacy}
     if len(private) != 1 or _banner(merged, names):
         return ""
     # who is in several results spends in each of them
     return f"{private.pop()} in each result; {_together(merged, names)}"
 
 
-def _protected(merged: Merged, names: Sequence[str]) -> list[tuple[str, str]]:
+def _protected(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
     """Return the rows on what each result protects, and on their cost together."""
-    protected = [tuple(sections.privacy.protects(part.plan)) for part in merged.results]
+    protected = [tuple(sections.privacy.protects(part.plan)) for part in merged.parts]
     rows = [
         (", ".join(those) if len(those) < len(names) else "Each result", " ".join(lines))
         for lines, those in _by_result(names, protected)
     ]
     together = [("Together", _together(merged, names))]
-    return rows + together * any(part.plan.privacy for part in merged.results)
+    return rows + together * any(part.plan.privacy for part in merged.parts)
 
 
-def _learned(merged: Merged, names: Sequence[str]) -> list[dict[str, Any]]:
+def _learned(merged: Answer, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the sections on who could learn what, one for all results that say the same."""
-    learned = [tuple(sections.trust.learned(p.plan, p.secure_sum)) for p in merged.results]
+    learned = [tuple(sections.trust.learned(p.plan, p.secure_sum)) for p in merged.parts]
     return [
         page.section(f"Who could learn what{_of(those, names)}", rows)
         for rows, those in _by_result(names, learned)
     ]
 
 
-def _question(merged: Merged) -> str:
-    is_open = merged.results[0].plan.is_open
+def _question(merged: Answer) -> str:
+    is_open = merged.parts[0].plan.is_open
     among = "all strings" if is_open else amounts.counted(merged.domain.size, "candidate")
     return (
         f"Share of each item among {merged.num_contributions:,} {merged.unit} in"
-        f" {len(merged.results):,} results; {among}"
+        f" {len(merged.parts):,} results; {among}"
     )
 
 
-def _holding(merged: Merged) -> str:
+def _holding(merged: Answer) -> str:
     """Return the verb that joins an item and the share that has it: some results may be drawn."""
-    found = {summary.holding(part) for part in merged.results}
+    found = {summary.holding(part) for part in merged.parts}
     if len(found) == 1 and merged.unit != "contributions":
         return found.pop()
     is_drawn = any("drawn" in verb for verb in found)
@@ -259,18 +258,18 @@ def _names(paths: Sequence[str]) -> list[str]:
     ]
 
 
-def _shares_counters(merged: Merged) -> bool:
-    return any(part.plan.vector.shares_counters for part in merged.results)
+def _shares_counters(merged: Answer) -> bool:
+    return any(part.plan.vector.shares_counters for part in merged.parts)
 
 
 def _short(
-    merged: Merged,
+    merged: Answer,
     paths: Sequence[str],
     estimates: Sequence[Estimate],
     queried: Sequence[Estimate],
 ) -> list[tuple[str, str]]:
     """Return the rows of an answer on one screen: certainty, privacy, bytes and results."""
-    results = merged.results
+    results = merged.parts
     sure = (
         sections.error.doubt(
             [*estimates, *queried], sections.counted.those(merged.num_contributions, merged.unit)
@@ -299,17 +298,16 @@ def _short(
 
 
 def _certainty(
-    merged: Merged, estimates: Sequence[Estimate], queried: Sequence[Estimate]
+    merged: Answer, estimates: Sequence[Estimate], queried: Sequence[Estimate]
 ) -> list[tuple[str, str]]:
-    about = merged.about
-    if not about:
+    if not merged.about:
         return []
     return sections.error.covered(
-        merged.confidence, merged.interval_kind, about, estimates, queried
+        merged.confidence, merged.interval_kind, merged.about, estimates, queried
     )
 
 
-def _each(merged: Merged, names: Sequence[str]) -> list[tuple[str, str]]:
+def _each(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
     """Return what is said of each result, by its name."""
     said = []
     for name, part in _parts(merged, names):
@@ -341,11 +339,11 @@ def _of(those: Sequence[str], names: Sequence[str]) -> str:
     return f" of {', '.join(those)}" if len(those) < len(names) else ""
 
 
-def _together(merged: Merged, names: Sequence[str]) -> str:
+def _together(merged: Answer, names: Sequence[str]) -> str:
     """Return what the results cost somebody who is in all of them."""
     exact = [name for name, part in _parts(merged, names) if part.plan.privacy is None]
     if exact:
         have = in_number(len(exact), "has", "have")
         return f"Not private together: {', '.join(exact)} {have} exact sums."
-    nouns = {part.plan.nouns[0] for part in merged.results}
+    nouns = {part.plan.nouns[0] for part in merged.parts}
     return f"a {' or '.join(sorted(nouns))} in all of them: {merged.joint_guarantee}"

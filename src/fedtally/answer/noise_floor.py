@@ -11,8 +11,7 @@ import numpy as np
 from fedtally.answer.estimates import Estimate, with_doubts
 
 if TYPE_CHECKING:  # who shows a plan needs no decoder
-    from fedtally.answer.merged import Merged
-    from fedtally.answer.result import Result
+    from fedtally.answer.answer import Answer
     from fedtally.recovery.linear_system import F64
 
 MOST = 1 << 20  # candidates that are looked at once more: seconds
@@ -52,7 +51,7 @@ class Standing:
         return float(np.sqrt(upper * lower)) if lower > 0 else upper / 2
 
 
-def standing(result: Result | Merged) -> Standing | None:
+def standing(result: Answer) -> Standing | None:
     """Return which candidates stand above noise; None where nobody can say so.
 
     Nobody can where there are no intervals, where too many candidates would have to be decoded
@@ -75,7 +74,7 @@ def standing(result: Result | Merged) -> Standing | None:
     )
 
 
-def doubted(result: Result | Merged, listed: Sequence[Estimate]) -> list[Estimate]:
+def doubted(result: Answer, listed: Sequence[Estimate]) -> list[Estimate]:
     """Return the estimates of a list, with the lower limit 0 where an item may be nobody's.
 
     All that terminals and pages say of an item that cannot be told from 0 they say of these.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fedtally.base.text import in_number, shortened
 from fedtally.domain import Domain
@@ -13,10 +13,61 @@ from fedtally.recovery.decoders.kind import CampaignDecoder
 from fedtally.recovery.decoding import kind_of, notes_on_choice
 from fedtally.recovery.limits import Intervals
 
+if TYPE_CHECKING:
+    from fedtally.answer.part import Part
+
 RARE_ITEMS = (
     "this decoder finds rare items too: without differential privacy, secure summation does not"
     " protect them"
 )
+
+
+def alarms(part: Part) -> Iterator[str]:
+    """Yield the `cautions` that say that clients may have lied (docs/screening.md)."""
+    return on_screening(part.plan, part.secure_sum)
+
+
+def cautions(part: Part) -> Iterator[str]:
+    """Yield the `warnings` that say what these data and this privacy do to the numbers."""
+    yield from alarms(part)
+    yield from on_spaces(part.domain)
+    yield from on_oddities(part.domain)
+    yield from part.notes
+    # whoever asks for notes must not start a fit
+    yield from on_target(part.plan, part.ready("intervals"))
+
+
+def warnings(part: Part) -> Iterator[str]:
+    """Yield the notes that a reader of the numbers needs, on the data and how they are decoded."""
+    plan, domain = part.plan, part.domain
+    yield from cautions(part)
+    yield from on_reports(plan, part.secure_sum)
+    yield from on_names(part)
+    yield from on_draw(plan, part.draw, "round" in part.columns)
+    yield from on_candidates(domain)
+    if part.unit == "contributions":
+        clients = None if part.repeats_are_private else part.num_clients
+        yield on_repeats(plan, part.num_contributions, clients)
+    yield from on_sketch(plan)
+    yield from on_decoder(plan, domain.size, part.recovery, part.fitted)
+
+
+def on_parts(parts: Sequence[Part], num_contributions: int) -> Iterator[str]:
+    """Yield the note on somebody who is in several parts, where there are several.
+
+    Args:
+        parts: the parts of an answer.
+        num_contributions: the number of sketches in all their sums.
+    """
+    if len(parts) == 1:
+        return
+    ones, many = zip(*(part.plan.nouns for part in parts), strict=True)
+    one = ones[0] if len(set(ones)) == 1 else "client or person"
+    which = "both" if len(parts) == 2 else "several"
+    yield (
+        f"a {one} in {which} results counts in each, and no result shows who is in it: these are"
+        f" {num_contributions:,} contributions, of so many {many[0]} or fewer"
+    )
 
 
 def on_reports(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
@@ -39,11 +90,11 @@ def on_reports(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def on_names(num_unread: int, num_found: int) -> Iterator[str]:
+def on_names(part: Part) -> Iterator[str]:
     """Yield the note on strings that stand out without a name, if there are any."""
-    if num_unread:
+    if part.num_unread:
         yield (
-            f"{num_unread:,} of the {num_found:,} strings that stand out could not be"
+            f"{part.num_unread:,} of the {part.num_found:,} strings that stand out could not be"
             " read: more bytes or more clients would name most"
         )
 

@@ -512,7 +512,7 @@ def _sections(
                 ("Command", command),
                 ("Version", f"fedtally {metadata.version('fedtally')}"),
                 ("Candidates", sections.counted.candidates(result.domain)),
-                *sections.cost.rows(plan),
+                *sections.cost.rows(plan, traffic),
             ],
         ),
     ]

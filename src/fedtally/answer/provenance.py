@@ -49,7 +49,13 @@ _SCREENED = {
     "mean_square": float,
     "mean_square_limit": float,
 }
-_MAY_BE = {"refused": int, "between_bytes": int, "engine": str, "screening": dict}
+_MAY_BE = {
+    "refused": int,
+    "between_bytes": int,
+    "engine": str,
+    "screening": dict,
+    "report_bytes": int,  # of DAP
+}
 _DRAW = {
     "max_items": int,
     "pairs": int,

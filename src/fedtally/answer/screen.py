@@ -196,7 +196,7 @@ def _short(
         ("Error", sections.error.line(result, [*listed, *named])),
         ("Privacy", private),
         *([("Sums", sums)] if sums else []),
-        ("Upload", sections.cost.line(result.plan)),
+        ("Upload", sections.cost.line(result.plan, result.secure_sum)),
     ]
 
 
@@ -255,7 +255,7 @@ def _how(
     heading, sketch = sections.cost.encoded(plan)
     shrunk = ", estimates shrunk for a small squared error" if result.objective == "l2" else ""
     rows = [
-        *sections.cost.rows(plan),
+        *sections.cost.rows(plan, result.secure_sum),
         *sections.privacy.rows(plan, result.secure_sum),
         *([("Ledger", escaped(charged))] if charged else []),
         *sections.trust.rows(plan, result.secure_sum, sections.counted.part_of_sum(result)),

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedtally.answer import amounts, sections
 from fedtally.answer.estimates import Estimate, is_told_from_zero, largest_uncertainty
-from fedtally.answer.result import Result
+from fedtally.answer.part import Part
 from fedtally.base.text import escaped, in_number, shortened
 
 _LONGEST = 40  # columns of a name within a sentence
@@ -79,19 +79,17 @@ _MONTHS = (
 )
 
 
-def holding(result: Result) -> str:
+def holding(part: Part) -> str:
     """Return the verb that joins an item and the share that has it, in words.
 
     >>> import fedtally
     >>> holding(fedtally.estimate(["tea", "milk"], seed=1))
     'is held by'
     """
-    # Under privacy nobody may know whether a client had more than were drawn.
-    is_hidden = result.plan.privacy is not None and "client" in result.columns
-    if sections.counted.drawn_away(result.draw) or is_hidden:
-        some = in_number(result.plan.max_items, "the drawn item", "among the drawn items")
+    if sections.counted.may_be_drawn(part):
+        some = in_number(part.plan.max_items, "the drawn item", "among the drawn items")
         return f"is {some} of"
-    return "is in" if result.unit == "contributions" else "is held by"
+    return "is in" if part.unit == "contributions" else "is held by"
 
 
 def verdict(

@@ -9,10 +9,11 @@ from typing import Any
 
 
 def document(values: Mapping[str, Any]) -> str:
-    """Return a TOML document of texts, numbers, truth values and tables of them.
+    """Return a TOML document of texts, numbers, truth values, lists and tables of them.
 
-    >>> print(document({"name": "tea", "sizes": {"rows": 3}}), end="")
+    >>> print(document({"name": "tea", "days": ["Monday"], "sizes": {"rows": 3}}), end="")
     name = "tea"
+    days = ["Monday"]
     <BLANKLINE>
     [sizes]
     rows = 3
@@ -41,4 +42,6 @@ def _value(value: Any) -> str:
     if isinstance(value, str):
         # TOML's strings are those of JSON, but for DEL, which TOML must escape
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
     return json.dumps(value) if isinstance(value, bool) else repr(value)

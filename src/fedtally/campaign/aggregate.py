@@ -21,7 +21,6 @@ So they lie elsewhere. A file beside the key says which folder it was given to.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import struct
@@ -38,7 +37,13 @@ from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.closings import Closing, Closings, Schedule
 from fedtally.campaign.enrolment import check_allow_list, load_allow_list, save_allow_list
 from fedtally.campaign.key_files import load_helper_key, load_leader_key, retire_key
-from fedtally.campaign.places import check_ledger, check_mark, write_candidates
+from fedtally.campaign.places import (
+    check_ledger,
+    check_mark,
+    held_by,
+    holder,
+    write_candidates,
+)
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -53,7 +58,7 @@ from fedtally.store.marks import new_mark
 SCHEMA = "fedtally-aggregate/1"
 SETTINGS, PLAN, ALLOW_LIST = "aggregate.toml", "plan.toml", "clients.allow"
 CANDIDATES, REPORTS, BOOKS = "candidates.txt", "reports.db", "books.db"
-STATE, LOCK, RESULT, RETIRED = "state.json", "lock", "result.fed", "retired"
+STATE, RESULT, RETIRED = "state.json", "result.fed", "retired"
 _PATHS = ("key", "mark", "certificate", "certificate_key", "other_certificate")
 _POLICY = ("min_honest", "corrupt", "validity")
 _ENTRIES = ("schema", "side", *_PATHS, "ledger", "helper", "policy")
@@ -249,9 +254,10 @@ class AggregateFolder:
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
 
         Raises:
-            InvalidInputError: a file or its mark does not fit.
+            InvalidInputError: a file, its mark, or an entry of `aggregate.toml` does not fit.
             UnreadableFileError: a file, or the key, cannot be read.
         """
+        self._check_places()  # the file of settings may have been edited since the folder was made
         mark, ledger = self.settings.mark, self._ledger()
         key = _LOADERS[self.side](self.settings.key)
         books = Campaigns.open(self.path / BOOKS, create=True)
@@ -294,43 +300,12 @@ class AggregateFolder:
         Raises:
             InvalidInputError: another process holds it, or it cannot be held.
         """
-        place = self.path / LOCK
-        try:
-            file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise InvalidInputError(
-                f"cannot open the lock {place} ({error.strerror}): run it as the user that may"
-                f" write {self.path}"
-            ) from None
-        try:
-            self._take(file)
-            os.ftruncate(file, 0)
-            os.pwrite(file, f"{number}\n".encode(), 0)
+        with held_by(self.path, number):
             yield
-        finally:
-            os.close(file)
-
-    def _take(self, file: int) -> None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InvalidInputError(
-                f"process {_number_in(file)} runs {self.path}: end it first, by SIGTERM"
-            ) from None
 
     def runner(self) -> int | None:
         """Return the number of the process that runs it; None: no process does."""
-        try:
-            file = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            return None
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return _number_in(file)
-        finally:
-            os.close(file)
-        return None
+        return holder(self.path)
 
     # ---- the end ----
 
@@ -474,11 +449,14 @@ class AggregateFolder:
 
     def _check(self) -> None:
         """Refuse files that do not belong together, before anything is asked of clients."""
-        settings = self.settings
-        check_mark(settings.mark, self.path, str(self.path))
-        check_ledger(settings.ledger, self.plan)
+        self._check_places()
         check_allow_list(self.plan, self.allow_list)
         self._made()
+
+    def _check_places(self) -> None:
+        """Refuse a mark in the folder, and a plan with privacy whose ledger is not named."""
+        check_mark(self.settings.mark, self.path, str(self.path))
+        check_ledger(self.settings.ledger, self.plan)
 
     def _check_budget(self) -> None:
         """Refuse a ledger that cannot be charged: the server could never open a sum."""
@@ -519,10 +497,6 @@ def _books_mark(mark: Path) -> Path:
 def _of_key(key: Path) -> Path:
     """Return the file that says which folder a key was given to."""
     return Path(f"{os.path.realpath(key)}.folder")
-
-
-def _number_in(file: int) -> int:
-    return int(os.pread(file, 20, 0).strip() or 0)
 
 
 def _checked_plan(path: str | os.PathLike[str]) -> Plan:

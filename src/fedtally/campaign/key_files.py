@@ -7,16 +7,17 @@ A private key file is three lines of ASCII, each ended by one line feed::
     secret SECRET
 
 ROLE is ``server`` (Ed25519: it signs Invites), ``leader`` or ``helper`` (X25519: clients seal to
-it), ``registrar`` (Ed25519: it signs plans) or ``client`` (Ed25519: its public key is the client's
-identity). PUBLIC and SECRET are 64 lower-case hexadecimal digits. Beside it lies its public key, in
-a file of the same name with ``.pub`` at its end, of one line::
+it), ``registrar`` (Ed25519: it signs plans), ``client`` (Ed25519: its public key is the client's
+identity), ``aggregator`` (X25519: clients of DAP seal to it) or ``collector`` (X25519: the servers
+of DAP seal to it). PUBLIC and SECRET are 64 lower-case hexadecimal digits. Beside it lies its
+public key, in a file of the same name with ``.pub`` at its end, of one line::
 
     fedtally-public-key/1 ROLE PUBLIC
 
 `create_key_files` makes both, and never overwrites. `load_server_key`, `load_leader_key`,
-`load_helper_key`, `load_registrar_key` and `load_client_key` read a private one, and refuse a file
-that others than its owner may read or write. `read_public_key` reads a key for a plan. `retire_key`
-destroys a private one.
+`load_helper_key`, `load_registrar_key`, `load_client_key`, `load_aggregator_key` and
+`load_collector_key` read a private one, and refuse a file that others than its owner may read or
+write. `read_public_key` reads a key for a plan. `retire_key` destroys a private one.
 
 The randomness is an argument. A secret leaves these functions in its file and in the key object
 alone; it is in no error.
@@ -38,6 +39,7 @@ from typing import TypeVar
 
 from fedtally.base.sync import sync
 from fedtally.crypto.hpke import PrivateKey
+from fedtally.crypto.hpke_aad import RecipientKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
@@ -65,18 +67,22 @@ class Role(StrEnum):
     HELPER = "helper"
     REGISTRAR = "registrar"
     CLIENT = "client"
+    AGGREGATOR = "aggregator"
+    COLLECTOR = "collector"
 
 
 # A row a role: how its owner uses the key. A role of a new kind of key is a row here, and a name
 # above.
-_KINDS: dict[Role, type[SigningKey] | type[PrivateKey]] = {
+_KINDS: dict[Role, type[SigningKey] | type[PrivateKey] | type[RecipientKey]] = {
     Role.SERVER: SigningKey,  # Invites
     Role.LEADER: PrivateKey,  # shares of reports
     Role.HELPER: PrivateKey,  # seeds of reports
     Role.REGISTRAR: SigningKey,  # plans and revocations
     Role.CLIENT: SigningKey,  # what a client sends, and its proof
+    Role.AGGREGATOR: RecipientKey,  # shares of reports of DAP
+    Role.COLLECTOR: RecipientKey,  # shares of batches of DAP
 }
-_Key = TypeVar("_Key", SigningKey, PrivateKey)
+_Key = TypeVar("_Key", SigningKey, PrivateKey, RecipientKey)
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ class PublicKey:
 
     Args:
         role: the role of the owner.
-        value: 32 bytes: of X25519 for leader and helper, of Ed25519 for the others.
+        value: 32 bytes: of Ed25519 for keys that sign, of X25519 for the others.
     """
 
     role: Role
@@ -234,6 +240,24 @@ def load_helper_key(path: str | os.PathLike[str]) -> PrivateKey:
     return _key(path, Role.HELPER, PrivateKey)
 
 
+def load_aggregator_key(path: str | os.PathLike[str]) -> RecipientKey:
+    """Return the key of a server of DAP, which opens what clients seal.
+
+    Raises:
+        UnreadableFileError, InvalidInputError: as for `load_server_key`.
+    """
+    return _key(path, Role.AGGREGATOR, RecipientKey)
+
+
+def load_collector_key(path: str | os.PathLike[str]) -> RecipientKey:
+    """Return the collector's key of DAP, which opens what both servers seal.
+
+    Raises:
+        UnreadableFileError, InvalidInputError: as for `load_server_key`.
+    """
+    return _key(path, Role.COLLECTOR, RecipientKey)
+
+
 def public_key_of(path: str | os.PathLike[str]) -> PublicKey:
     """Return the public key of a private key file, checked against its secret.
 
@@ -311,7 +335,7 @@ def _load(
     path: str | os.PathLike[str],
     role: Role | None,
     is_open: Callable[[int], None] | None = None,
-) -> tuple[Role, SigningKey | PrivateKey]:
+) -> tuple[Role, SigningKey | PrivateKey | RecipientKey]:
     """Return the key in a private key file, and its role; it must be that role if one is given.
 
     A file that others may read or write is refused, or `is_open` is called with its mode.
@@ -355,7 +379,7 @@ def _load(
         _erase(text, raw)
 
 
-def _key_of(role: Role, secret: Secret) -> SigningKey | PrivateKey:
+def _key_of(role: Role, secret: Secret) -> SigningKey | PrivateKey | RecipientKey:
     """Return the key, and wipe the secret that it is made of."""
     key = _KINDS[role](secret)
     secret.wipe()

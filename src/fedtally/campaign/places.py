@@ -1,15 +1,71 @@
-"""What the folders of all servers share: where a mark may lie, whether a ledger fits, a list."""
+"""What the folders of all servers share: who runs one, where a mark may lie, a ledger, a list."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 
+LOCK = "lock"  # a file in a folder, held by the process that runs it; its number is in it
 _BLOCK = 1 << 16  # candidates that are written at once
+
+
+@contextmanager
+def held_by(folder: Path, number: int) -> Iterator[None]:
+    """Hold a folder while a process runs it.
+
+    Args:
+        folder: the folder.
+        number: the number of the process.
+
+    Raises:
+        InvalidInputError: another process holds it, or it cannot be held.
+    """
+    place = folder / LOCK
+    try:
+        file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot open the lock {place} ({error.strerror}): run it as the user that may write"
+            f" {folder}"
+        ) from None
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidInputError(
+                f"process {_number_in(file)} runs {folder}: end it first, by SIGTERM"
+            ) from None
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{number}\n".encode(), 0)
+        yield
+    finally:
+        os.close(file)
+
+
+def holder(folder: Path) -> int | None:
+    """Return the number of the process that runs a folder; None: no process does."""
+    try:
+        file = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _number_in(file)
+    finally:
+        os.close(file)
+    return None
+
+
+def _number_in(file: int) -> int:
+    return int(os.pread(file, 20, 0).strip() or 0)
 
 
 def check_mark(mark: Path, folder: Path, called: str) -> None:

@@ -21,6 +21,7 @@ from fedtally.cli.audit import audit
 from fedtally.cli.campaign import campaign
 from fedtally.cli.completion import completion
 from fedtally.cli.console import complain
+from fedtally.cli.dap import dap
 from fedtally.cli.estimate import demo, estimate
 from fedtally.cli.flower import flower
 from fedtally.cli.keys import keys
@@ -76,7 +77,7 @@ def cli(ctx: click.Context) -> None:
 
 cli.add_section("Estimate", estimate, demo, sample, show)
 cli.add_section("Plan", plan, simulate, keys)
-cli.add_section("Real clients", campaign, aggregate, agent, flower)
+cli.add_section("Real clients", campaign, aggregate, agent, dap, flower)
 cli.add_section("Files", query, report, merge, inspect)
 cli.add_section("Privacy", ledger, audit)
 cli.add_section("Help", completion)

@@ -61,6 +61,8 @@ _OWNERS = (
     ),
     _Owner("registrar", "the key of who enrols clients"),
     _Owner("client", "the identity of a client"),
+    _Owner("aggregator", "the key of a server of DAP"),
+    _Owner("collector", "the key of who gets the results of DAP"),
 )
 _ROLES = tuple(owner.role for owner in _OWNERS)
 # what a plan may lack, and the owner whose key it is

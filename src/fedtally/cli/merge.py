@@ -41,8 +41,8 @@ def merge(results: tuple[str, ...], as_json: bool, **options: Any) -> None:
     `fedtally plan --like RESULT`. Frequencies are shares of all of them together.
     """
     from fedtally.answer import amounts, documents, merged_page, page
+    from fedtally.answer.answer import Answer
     from fedtally.answer.exports import check_export_path, write_table
-    from fedtally.answer.merged import Merged
     from fedtally.answer.result import Result
 
     top, query = options["top"], options["query"]
@@ -52,9 +52,9 @@ def merge(results: tuple[str, ...], as_json: bool, **options: Any) -> None:
         check_export_path(output)
     if path is not None:
         page.check_report_path(path)
-    merged = Merged([Result.load(path) for path in results])
+    merged = Answer([Result.load(path) for path in results])
     with console.Progress() as progress:
-        for part in merged.results:
+        for part in merged.parts:
             part.prepare(progress)
     estimates = merged.top(top) if top else []
     queried = merged.estimates(as_named(merged.domain, query)) if query else []

@@ -5,10 +5,12 @@ add them up, and a collector learns the sum of a batch. The batches are interval
 
 - `presentation`: the language that its messages are written in
 - `draft18`: the messages of draft-ietf-ppm-dap-18, and the names of the version
+- `draft09`: the reports of clients that speak draft 09; `versions`: a row a draft
 - `task`: what all parties agree on, in a public and a secret file
 - `sealing`: keys with numbers
 - `client`: a report of a measurement
 - `aggregator`: what both servers do alike; `leader`, `helper`: what they do each
+- `noise`: what a server may add to its share of a batch
 - `state`: what a server keeps, and a store in memory
 - `problems`: the errors of the draft
 - `collector`: a query, and its result
@@ -46,6 +48,7 @@ from fedtally.dap.client import make_report, random_bytes
 from fedtally.dap.collector import Collected, make_query, open_result
 from fedtally.dap.helper import Helper
 from fedtally.dap.leader import AbandonedError, Leader
+from fedtally.dap.noise import Noise
 from fedtally.dap.problems import Problem, ProblemType, UnknownResourceError
 from fedtally.dap.sealing import Keyring
 from fedtally.dap.state import MemoryStore, Store
@@ -58,6 +61,7 @@ __all__ = [
     "Keyring",
     "Leader",
     "MemoryStore",
+    "Noise",
     "Problem",
     "ProblemType",
     "Store",

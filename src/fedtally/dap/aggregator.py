@@ -23,7 +23,6 @@ from fedtally.dap.draft18 import (
     CollectionJobReq,
     Extension,
     HpkeCiphertext,
-    InputShareAad,
     Interval,
     PlaintextInputShare,
     Query,
@@ -32,14 +31,14 @@ from fedtally.dap.draft18 import (
     Role,
     aggregate_share_info,
     are_sorted,
-    input_share_info,
 )
+from fedtally.dap.noise import Noise
 from fedtally.dap.presentation import MalformedError
 from fedtally.dap.problems import Problem, ProblemType
 from fedtally.dap.sealing import Keyring, seal
 from fedtally.dap.state import Bucket, Store, Table
 from fedtally.dap.task import Task, TaskSecret
-from fedtally.errors import FedtallyError
+from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.flp.fields import Array
 from fedtally.flp.prio3 import VerifyState
 from fedtally.flp.proof import ReportRefusedError
@@ -48,6 +47,7 @@ CLOCK_SKEW = 300  # seconds that a client's clock may be ahead
 KEY_ID = 0  # of the one verification key
 RESOURCE_BYTES = 16
 _TIME_BYTES = 8
+_NOISE = b"noise"  # in the table of terms
 
 
 class RefusedError(FedtallyError):
@@ -106,14 +106,44 @@ class Aggregator:
         secret: the seed of the verification key.
         keys: this server's keys, for input shares.
         store: what it keeps.
+        noise: what it adds to its share of each batch; None: nothing, and results are exact.
+
+    Raises:
+        InvalidInputError: the secret is of another task, noise does not protect reports of this
+            task, or the store was begun with other noise.
     """
 
     role: ClassVar[Role]
 
-    def __init__(self, task: Task, secret: TaskSecret, keys: Keyring, store: Store) -> None:
+    def __init__(
+        self,
+        task: Task,
+        secret: TaskSecret,
+        keys: Keyring,
+        store: Store,
+        noise: Noise | None = None,
+    ) -> None:
         self.task = task
         self._verify_key = secret.verify_key(task)
-        self._keys, self._store = keys, store
+        self._keys, self._store, self._noise = keys, store, noise
+        if noise is not None:
+            task.check_noise()
+        self._keep_terms(b"" if noise is None else noise.terms)
+
+    def _keep_terms(self, terms: bytes) -> None:
+        """Refuse a store that was begun with other noise.
+
+        Settings without their noise would give exact sums away, and nobody would see it.
+        """
+        with self._store.transaction():
+            kept = self._store.get(Table.TERMS, _NOISE)
+            if kept is None:
+                self._store.put(Table.TERMS, _NOISE, terms)
+            elif kept != terms:
+                raise InvalidInputError(
+                    "the store of this server was begun with other noise than the settings say:"
+                    " take that back, or begin a new task"
+                )
 
     # ---- reports ----
 
@@ -141,9 +171,10 @@ class Aggregator:
         self, metadata: ReportMetadata, public_share: bytes, sealed: HpkeCiphertext
     ) -> tuple[VerifyState, bytes]:
         """Open this server's share of a report; return its state and its verifier share."""
-        aad = InputShareAad(self.task.id, self.task.configuration, metadata, public_share)
+        task, version = self.task, self.task.version
+        aad = version.input_share_aad(task.id, task.configuration, metadata, public_share)
         try:
-            opened = self._keys.open(sealed, input_share_info(self.role), aad.encode())
+            opened = self._keys.open(sealed, version.input_share_info(self.role), aad)
         except RejectedError:
             raise RefusedError(ReportError.HPKE_DECRYPT_ERROR) from None
         number = self.role - Role.LEADER
@@ -225,10 +256,23 @@ class Aggregator:
         smallest = Interval(times[0], times[-1] + 1 - times[0])
         return Batch(total.share, total.count, total.checksum, smallest)
 
-    def _seal(self, share: bytes, request: CollectionJobReq) -> HpkeCiphertext:
-        """Return a share of a batch, sealed to the collector."""
+    def _seal(self, batch: Batch, request: CollectionJobReq) -> HpkeCiphertext:
+        """Return the share of a batch with this server's noise, sealed to the collector.
+
+        It is the last thing of a transaction that may be refused: what is drawn here is kept, and
+        is not drawn again.
+        """
+        share = batch.share if self._noise is None else self._noised(batch, self._noise)
         aad = AggregateShareAad(self.task.id, self.task.configuration, request)
         return seal(self.task.collector, share, aggregate_share_info(self.role), aad.encode())
+
+    def _noised(self, batch: Batch, noise: Noise) -> bytes:
+        """Charge a batch, and return its share with noise."""
+        noise.charge(batch.interval.start - self.task.interval.start)
+        field = self.task.prio3.circuit.field
+        share = field.decode(batch.share)
+        drawn = field.words(noise.draw(len(share)))
+        return field.encode(field.reduce(share + drawn))
 
 
 def check_extensions(extensions: Sequence[Extension], unsorted: ProblemType) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fedtally.dap.draft18 import (
+    DRAFT,
     HpkeConfig,
-    InputShareAad,
     PlaintextInputShare,
     Report,
     ReportMetadata,
     Role,
-    input_share_info,
 )
 from fedtally.dap.sealing import seal
 from fedtally.dap.task import Task, to_text
@@ -22,6 +21,19 @@ from fedtally.flp.prio3 import NONCE_BYTES
 def random_bytes(task: Task) -> int:
     """Return how many random bytes a report of this task takes."""
     return NONCE_BYTES + task.prio3.random_bytes
+
+
+def check_draft(task: Task) -> None:
+    """Refuse a task whose reports are not made here.
+
+    Raises:
+        InvalidInputError: it takes reports of another draft than 18.
+    """
+    if task.draft != DRAFT:
+        raise InvalidInputError(
+            f"the task takes reports of draft {task.draft:02}, which fedtally does not make: report"
+            " with @divviup/dap of npm"
+        )
 
 
 def make_report(
@@ -47,8 +59,10 @@ def make_report(
         random: `random_bytes` uniform bytes, for this report alone.
 
     Raises:
-        InvalidInputError: the measurement does not fit the task, or the task does not run now.
+        InvalidInputError: the measurement does not fit the task, the task does not run now, or it
+            takes reports of draft 09, which are made by others' programs.
     """
+    check_draft(task)
     if len(random) != random_bytes(task):
         raise InvalidInputError(f"random must be {random_bytes(task)} bytes, got {len(random)}")
     time = task.time(now)
@@ -57,9 +71,9 @@ def make_report(
     id = random[:NONCE_BYTES]
     public, shares = task.prio3.shard(measurement, id, random[NONCE_BYTES:])
     metadata = ReportMetadata(id, time, ())
-    aad = InputShareAad(task.id, task.configuration, metadata, public).encode()
+    aad = task.version.input_share_aad(task.id, task.configuration, metadata, public)
     sealed = [
-        seal(to, PlaintextInputShare((), share).encode(), input_share_info(role), aad)
+        seal(to, PlaintextInputShare((), share).encode(), task.version.input_share_info(role), aad)
         for to, share, role in zip(
             (leader, helper), shares, (Role.LEADER, Role.HELPER), strict=True
         )

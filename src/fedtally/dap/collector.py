@@ -30,7 +30,8 @@ class Collected:
         count: the number of reports, as the leader says.
         start: the first second of the smallest interval with all of them.
         end: the second after that interval.
-        result: a number for a count, a list for a vector of sums and for a histogram.
+        result: a number for a count, a list for a vector of sums and for a histogram; with noise
+            some may be negative.
     """
 
     count: int
@@ -90,5 +91,12 @@ def open_result(task: Task, keys: Keyring, request: CollectionJobReq, body: byte
         answer.report_count,
         answer.interval.start * precision,
         answer.interval.end * precision,
-        task.prio3.unshard(shares),
+        _centred(task.prio3.unshard(shares), task.prio3.circuit.field.prime),
     )
+
+
+def _centred(result: Any, prime: int) -> Any:
+    """Return numbers mod p as those next to 0: with noise a sum may be below it."""
+    if isinstance(result, list):
+        return [_centred(each, prime) for each in result]
+    return result - prime if 2 * result > prime else result

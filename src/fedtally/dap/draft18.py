@@ -415,6 +415,65 @@ def input_share_info(role: Role) -> bytes:
     return VERSION + b" input share" + bytes([Role.CLIENT, role])
 
 
+def input_share_aad(
+    task_id: bytes, task: TaskConfiguration, metadata: ReportMetadata, public_share: bytes
+) -> bytes:
+    """Return the associated data of a sealed input share."""
+    return InputShareAad(task_id, task, metadata, public_share).encode()
+
+
+def read_upload(body: bytes, task: TaskConfiguration) -> tuple[Report, ...]:
+    """Return the reports of an upload.
+
+    Raises:
+        MalformedError: it is no upload.
+    """
+    return UploadRequest.decode(body).reports
+
+
+def write_upload(report: Report, task: TaskConfiguration) -> bytes:
+    """Return the upload of a report."""
+    return UploadRequest((report,)).encode()
+
+
 def aggregate_share_info(role: Role) -> bytes:
     """Return the purpose of a share of a batch that a server seals to the collector."""
     return VERSION + b" aggregate share" + bytes([role, Role.COLLECTOR])
+
+
+# ---- media types ----
+
+MEDIA = "application/ppm-dap"
+_MEDIA_NAMES: dict[type[Message], str] = {
+    HpkeConfigList: "hpke-config-list",
+    UploadRequest: "upload-req",
+    UploadErrors: "upload-errors",
+    AggregationJobInitReq: "aggregation-job-init-req",
+    AggregationJobResp: "aggregation-job-resp",
+    AggregationJobContinueReq: "aggregation-job-continue-req",
+    AggregateShareReq: "aggregate-share-req",
+    AggregateShare: "aggregate-share",
+    CollectionJobReq: "collection-job-req",
+    CollectionJobResp: "collection-job-resp",
+}
+
+
+def media_type(message: type[Message]) -> str:
+    """Return the media type of a message that is sent by itself.
+
+    >>> media_type(UploadRequest)
+    'application/ppm-dap;message=upload-req'
+    """
+    return f"{MEDIA};message={_MEDIA_NAMES[message]}"
+
+
+def is_media_type(text: str, message: type[Message]) -> bool:
+    """Return whether a Content-Type is the one of a message; it may name a version, too.
+
+    >>> is_media_type("application/ppm-dap; message=upload-req; version=18", UploadRequest)
+    True
+    >>> is_media_type("application/ppm-dap;message=upload-errors", UploadRequest)
+    False
+    """
+    head, *parameters = (part.strip() for part in text.lower().split(";"))
+    return head == MEDIA and f"message={_MEDIA_NAMES[message]}" in parameters

@@ -178,7 +178,7 @@ class Helper(Aggregator):
         batch = self._close(query, selected)
         if (batch.count, batch.checksum) != (request.report_count, request.checksum):
             raise Problem(ProblemType.BATCH_MISMATCH, "the servers added other reports")
-        return AggregateShare(self._seal(batch.share, collection)).encode()
+        return AggregateShare(self._seal(batch, collection)).encode()
 
 
 def _read_job(body: bytes) -> AggregationJobInitReq:

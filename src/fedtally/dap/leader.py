@@ -39,12 +39,12 @@ from fedtally.dap.draft18 import (
     ReportUploadStatus,
     Role,
     UploadErrors,
-    UploadRequest,
     VerifyInit,
     VerifyResp,
 )
+from fedtally.dap.noise import Noise
 from fedtally.dap.presentation import MalformedError, Number
-from fedtally.dap.problems import Problem, ProblemType, UnknownResourceError
+from fedtally.dap.problems import Problem, ProblemType, UnknownResourceError, not_taken
 from fedtally.dap.sealing import Keyring
 from fedtally.dap.state import Collection, Held, Outstanding, Store, Table
 from fedtally.dap.task import Task, TaskSecret
@@ -106,12 +106,20 @@ class Leader(Aggregator):
         secret: the seed of the verification key.
         keys: this server's keys, for input shares.
         store: what it keeps.
+        noise: what it adds to its share of each batch; None: nothing.
     """
 
     role: ClassVar[Role] = Role.LEADER
 
-    def __init__(self, task: Task, secret: TaskSecret, keys: Keyring, store: Store) -> None:
-        super().__init__(task, secret, keys, store)
+    def __init__(
+        self,
+        task: Task,
+        secret: TaskSecret,
+        keys: Keyring,
+        store: Store,
+        noise: Noise | None = None,
+    ) -> None:
+        super().__init__(task, secret, keys, store, noise)
         # of the jobs that this object made; after a restart they are made again
         self._states: dict[bytes, list[VerifyState | None]] = {}
 
@@ -120,15 +128,17 @@ class Leader(Aggregator):
     def upload(self, body: bytes, now: float) -> bytes:
         """Keep the reports of an UploadRequest; answer an UploadErrors, empty if all were taken.
 
+        In a task of draft 09 the request is one report, and the answer is empty.
+
         Args:
             body: the request.
             now: seconds since 1970.
 
         Raises:
-            Problem: the request cannot be read, and no report was kept.
+            Problem: the request cannot be read, or the one report is not taken; nothing was kept.
         """
         try:
-            reports = UploadRequest.decode(body).reports
+            reports = self.task.version.read_upload(body, self.task.configuration)
         except MalformedError as error:
             raise Problem(ProblemType.INVALID_MESSAGE, str(error)) from None
         refused = []
@@ -139,6 +149,8 @@ class Leader(Aggregator):
                 except RefusedError as error:
                     said = _AT_UPLOAD.get(error.error, error.error)
                     refused.append(ReportUploadStatus(report.metadata.id, said))
+        if refused and self.task.version.is_single:
+            raise not_taken(refused[0].error)
         return UploadErrors(tuple(refused)).encode()
 
     def _take(self, report: Report, now: float) -> None:
@@ -330,6 +342,12 @@ class Leader(Aggregator):
         with self._store.transaction():
             return self._advance(id)
 
+    def open_collections(self) -> list[bytes]:
+        """Return the ids of the collection jobs that have neither an answer nor failed."""
+        rows = self._store.scan(Table.COLLECTION)
+        jobs = [(id, Collection.decode(value)) for id, value in rows]
+        return [id for id, job in jobs if not (job.answer or job.failed)]
+
     def finish_collection(self, id: bytes, body: bytes) -> CollectionState:
         """Answer the collector, by the helper's AggregateShare.
 
@@ -413,7 +431,7 @@ class Leader(Aggregator):
         batch = self._close(interval, interval)
         selector = BatchSelector(request.query.batch_mode, request.query.config)
         ask = AggregateShareReq(request, selector, batch.count, batch.checksum)
-        sealed = self._seal(batch.share, request)
+        sealed = self._seal(batch, request)
         head = Number(8).write(batch.count) + batch.interval.encode() + sealed.encode()
         return replace(job, ask=ask.encode(), head=head)
 

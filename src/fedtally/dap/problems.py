@@ -5,12 +5,15 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
+from fedtally.dap.draft18 import ReportError
 from fedtally.dap.task import to_text
 from fedtally.errors import FedtallyError
 
+URN = "urn:ietf:params:ppm:dap:error:"  # before the types of problems
+
 
 class ProblemType(StrEnum):
-    """The draft's types."""
+    """The draft's types; the last three are answers to a report of draft 09."""
 
     INVALID_MESSAGE = "invalidMessage"
     UNRECOGNIZED_TASK = "unrecognizedTask"
@@ -23,11 +26,18 @@ class ProblemType(StrEnum):
     BATCH_OVERLAP = "batchOverlap"
     UNSUPPORTED_EXTENSION = "unsupportedExtension"
     INVALID_EXTENSION = "invalidExtension"
+    OUTDATED_CONFIG = "outdatedConfig"
+    REPORT_TOO_EARLY = "reportTooEarly"
+    REPORT_REJECTED = "reportRejected"
 
 
 _STATUS = {
     ProblemType.UNRECOGNIZED_TASK: 404,
     ProblemType.UNRECOGNIZED_AGGREGATION_JOB: 404,
+}
+_NOT_TAKEN = {
+    ReportError.OUTDATED_CONFIG: ProblemType.OUTDATED_CONFIG,
+    ReportError.REPORT_TOO_EARLY: ProblemType.REPORT_TOO_EARLY,
 }
 
 
@@ -58,8 +68,18 @@ class Problem(FedtallyError):
     def document(self, task_id: bytes) -> dict[str, Any]:
         """Return the problem document, for JSON."""
         return {
-            "type": f"urn:ietf:params:ppm:dap:error:{self.type}",
+            "type": f"{URN}{self.type}",
             "status": self.status,
             "detail": self.detail,
             "taskid": to_text(task_id),
         }
+
+
+def not_taken(error: ReportError) -> Problem:
+    """Return what a client of draft 09 is told, whose report was not taken.
+
+    >>> not_taken(ReportError.REPORT_REPLAYED).type
+    <ProblemType.REPORT_REJECTED: 'reportRejected'>
+    """
+    type = _NOT_TAKEN.get(error, ProblemType.REPORT_REJECTED)
+    return Problem(type, f"the report is not taken: {error.name.lower()}")

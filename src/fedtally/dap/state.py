@@ -25,6 +25,7 @@ class Table(IntEnum):
     WAITING = 7  # leader: id of a report that is in no job -> nothing
     JOB = 8  # leader: id of a job that was not answered -> Outstanding
     COLLECTION = 9  # leader: id of a collection job -> Collection
+    TERMS = 10  # name of what was agreed on -> what was agreed on; for ever
 
 
 class Store(Protocol):

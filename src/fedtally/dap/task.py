@@ -19,6 +19,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
 from fedtally.base import toml, validate
@@ -33,11 +34,13 @@ from fedtally.dap.draft18 import (
     Interval,
     Prio3HistogramConfig,
     Prio3SumVecConfig,
+    Role,
     TaskConfiguration,
     vdaf_context,
 )
 from fedtally.dap.presentation import Message
 from fedtally.dap.sealing import config
+from fedtally.dap.versions import VERSIONS, Version
 from fedtally.errors import InvalidInputError, reason
 from fedtally.flp.prio3 import SEED_BYTES, Prio3
 
@@ -51,18 +54,27 @@ _TABLES = ("interval", "vdaf", "collector")
 
 
 class _Kind(NamedTuple):
-    """A VDAF: its number, the message of its sizes, and the protocol of these sizes."""
+    """A VDAF.
+
+    Attributes:
+        number: in the draft's table.
+        sizes: the message of its sizes.
+        make: returns what makes the protocol of these sizes, in a version of the VDAF.
+        is_hidden: whether noise may hide a report: two of them differ in two counters at most, by
+            1 each.
+    """
 
     number: int
     sizes: type[Message]
-    make: Callable[..., Prio3]
+    make: Callable[[type[Prio3]], Callable[..., Prio3]]
+    is_hidden: bool
 
 
 # A row a VDAF. The fields of the message are the entries of the table `vdaf` of a file.
 KINDS = {
-    "count": _Kind(1, Empty, Prio3.count),
-    "sumvec": _Kind(3, Prio3SumVecConfig, Prio3.sum_vec),
-    "histogram": _Kind(4, Prio3HistogramConfig, Prio3.histogram),
+    "count": _Kind(1, Empty, attrgetter("count"), True),
+    "sumvec": _Kind(3, Prio3SumVecConfig, attrgetter("sum_vec"), False),
+    "histogram": _Kind(4, Prio3HistogramConfig, attrgetter("histogram"), True),
 }
 _NAMES = {kind.number: name for name, kind in KINDS.items()}
 
@@ -74,6 +86,7 @@ class Task:
     Args:
         configuration: the parameters that all messages are bound to.
         collector: the collector's key, which both servers seal to.
+        draft: the draft whose reports are taken, 18 or 9; all else is of draft 18.
 
     Raises:
         InvalidInputError: a parameter is out of range, or of a kind that is not known here.
@@ -90,9 +103,13 @@ class Task:
 
     configuration: TaskConfiguration
     collector: HpkeConfig
+    draft: int = DRAFT
 
     def __post_init__(self) -> None:
         of = self.configuration
+        if validate.integer(0, draft=self.draft) not in VERSIONS:
+            known = " or ".join(map(str, VERSIONS))
+            raise InvalidInputError(f"draft must be {known}, got {self.draft!r}")
         _sized("info", of.task_info, INFO_BYTES)
         for name in ("leader", "helper"):
             url = getattr(of, name).decode("latin-1")
@@ -126,6 +143,7 @@ class Task:
         start: int,
         end: int,
         collector: HpkeConfig,
+        draft: int = DRAFT,
     ) -> Self:
         """Return a task.
 
@@ -140,6 +158,7 @@ class Task:
             start: the first second that reports may have, a multiple of the precision.
             end: the second after the last one, a multiple of the precision.
             collector: the collector's key.
+            draft: the draft whose reports are taken, 18 or 9.
         """
         if vdaf not in KINDS:
             raise InvalidInputError(f"vdaf must be one of {', '.join(KINDS)}, got {vdaf!r}")
@@ -165,7 +184,7 @@ class Task:
             kind.sizes(**entries).encode(),
             (Extension(TASK_INTERVAL, interval.encode()),),
         )
-        return cls(configuration, collector)
+        return cls(configuration, collector, draft)
 
     @cached_property
     def encoded(self) -> bytes:
@@ -174,8 +193,13 @@ class Task:
 
     @cached_property
     def id(self) -> bytes:
-        """The SHA-256 of the configuration."""
-        return hashlib.sha256(self.encoded).digest()
+        """The SHA-256 of the configuration, behind the version where that is not draft 18."""
+        return hashlib.sha256(self.version.in_id + self.encoded).digest()
+
+    @property
+    def version(self) -> Version:
+        """What the reports of this task are."""
+        return VERSIONS[self.draft]
 
     @cached_property
     def interval(self) -> Interval:
@@ -187,13 +211,36 @@ class Task:
         """The fewest reports of a batch."""
         return self.configuration.min_batch
 
+    @property
+    def vdaf(self) -> str:
+        """The name of the VDAF, as `make` takes it."""
+        return _NAMES[self.configuration.vdaf_type]
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the VDAF, as `make` takes them."""
+        kind = KINDS[self.vdaf]
+        sizes = kind.sizes.decode(self.configuration.vdaf_configuration)
+        return {each.name: getattr(sizes, each.name) for each in fields(kind.sizes)}
+
     @cached_property
     def prio3(self) -> Prio3:
         """The VDAF, bound to this task."""
-        kind = KINDS[_NAMES[self.configuration.vdaf_type]]
-        sizes = kind.sizes.decode(self.configuration.vdaf_configuration)
-        values = [getattr(sizes, each.name) for each in fields(kind.sizes)]
-        return kind.make(*values, context=vdaf_context(self.id))
+        make = KINDS[self.vdaf].make(self.version.protocol)
+        return make(*self.sizes.values(), context=vdaf_context(self.id))
+
+    def check_noise(self) -> None:
+        """Refuse noise where it does not hide a report.
+
+        Raises:
+            InvalidInputError: another report in the place of one changes more than two counters by
+                1 each.
+        """
+        if not KINDS[self.vdaf].is_hidden:
+            raise InvalidInputError(
+                "noise is for a count and a histogram: a report of a sumvec may change its sum by"
+                " any vector, so leave the noise out"
+            )
 
     def time(self, seconds: float) -> int:
         """Return a time as a report has it: the number of whole precisions since 1970."""
@@ -203,11 +250,10 @@ class Task:
 
     def to_toml(self) -> str:
         """Return the public file."""
-        of, name = self.configuration, _NAMES[self.configuration.vdaf_type]
-        sizes = KINDS[name].sizes.decode(of.vdaf_configuration)
+        of = self.configuration
         head = {
             "schema": PUBLIC_SCHEMA,
-            "draft": DRAFT,
+            "draft": self.draft,
             "id": to_text(self.id),
             "info": of.task_info.hex(),
             "leader": of.leader.decode(),
@@ -219,7 +265,7 @@ class Task:
             "start": self.interval.start * of.precision,
             "end": self.interval.end * of.precision,
         }
-        vdaf = {"kind": name} | {each.name: getattr(sizes, each.name) for each in fields(sizes)}
+        vdaf = {"kind": self.vdaf} | self.sizes
         collector = {"id": self.collector.id, "key": self.collector.key.hex()}
         return toml.document(head | {"interval": interval, "vdaf": vdaf, "collector": collector})
 
@@ -232,8 +278,6 @@ class Task:
                 task.
         """
         values = _read(text, PUBLIC_SCHEMA, (*_ENTRIES, *_TABLES))
-        if values["draft"] != DRAFT:
-            raise InvalidInputError(f"draft must be {DRAFT}, got {values['draft']!r}")
         interval = validate.table("interval", values["interval"], ["start", "end"])
         collector = validate.table("collector", values["collector"], ["id", "key"])
         if not isinstance(values["vdaf"], dict) or "kind" not in values["vdaf"]:
@@ -251,6 +295,7 @@ class Task:
             start=interval["start"],
             end=interval["end"],
             collector=config(number, _hex(collector, "key")),
+            draft=values["draft"],
         )
         if from_text(_text(values, "id"), ID_BYTES) != task.id:
             raise InvalidInputError(
@@ -283,7 +328,9 @@ class TaskSecret:
         self.seed.reveal(SEED_BYTES)
 
     def verify_key(self, task: Task) -> bytes:
-        """Return the verification key of a task, 32 bytes (draft 18, section 8.6.2).
+        """Return the verification key of a task (draft 18, section 8.6.2).
+
+        It has 32 bytes, and in draft 09 the first 16 of them.
 
         Raises:
             InvalidInputError: the secret is of another task.
@@ -292,7 +339,23 @@ class TaskSecret:
             raise InvalidInputError(
                 f"the secret file is of the task {to_text(self.task_id)}, got {to_text(task.id)}"
             )
-        return bytes(hkdf(self.seed, b"verify_key", task.id).reveal())
+        key = bytes(hkdf(self.seed, b"verify_key", task.id).reveal())
+        return key[: task.prio3.seed_bytes]
+
+    def token(self, role: Role) -> str:
+        """Return the bearer token of who asks a server: the leader, or the collector.
+
+        It is derived from the seed, which nobody learns from it. So the collector gets its token,
+        and not the seed.
+
+        Args:
+            role: who asks.
+
+        >>> TaskSecret(bytes(32), Secret(bytes(32))).token(Role.LEADER)[:8]
+        'oepnlqtV'
+        """
+        purpose = f"{role.name.lower()} token".encode()
+        return to_text(bytes(hkdf(self.seed, purpose, self.task_id).reveal()))
 
     def to_toml(self) -> str:
         """Return the secret file; give it mode 0600."""

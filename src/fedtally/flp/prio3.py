@@ -127,6 +127,23 @@ class Prio3:
         """The random bytes of a report."""
         return self.shares * SEED_BYTES * (2 if self.circuit.joint_length else 1)
 
+    @property
+    def public_bytes(self) -> int:
+        """The bytes of a public share."""
+        return self._blind_bytes * self.shares
+
+    def share_bytes(self, aggregator: int) -> int:
+        """Return the bytes of an input share.
+
+        Args:
+            aggregator: the number of the aggregator; 0 is the leader.
+        """
+        size = self.seed_bytes * self._helper_seeds
+        if not aggregator:
+            elements = self.circuit.length + self.proofs * self._proof.proof_length
+            size = self.circuit.field.word_bytes * elements
+        return size + self._blind_bytes
+
     # ---- the client ----
 
     def shard(self, measurement: Any, nonce: bytes, random: bytes) -> tuple[bytes, list[bytes]]:
@@ -179,7 +196,7 @@ class Prio3:
         _exactly(self.seed_bytes, verify_key=verify_key)
         _exactly(NONCE_BYTES, nonce=nonce)
         aggregator = validate.integer(0, self.shares - 1, aggregator=aggregator)
-        size = self._blind_bytes * self.shares
+        size = self.public_bytes
         if len(public_share) != size:
             raise ReportRefusedError(f"a public share has {size} bytes, got {len(public_share)}")
         opened, part, seed = self._opened(aggregator, share), b"", b""
@@ -268,15 +285,12 @@ class Prio3:
 
     def _opened(self, aggregator: int, share: bytes) -> _Opened:
         """Return what an input share holds."""
-        size, length = self.circuit.field.word_bytes, self.circuit.length
-        whole = self.seed_bytes * self._helper_seeds
-        if not aggregator:
-            whole = size * (length + self.proofs * self._proof.proof_length)
-        if len(share) != whole + self._blind_bytes:
+        size, length = self.share_bytes(aggregator), self.circuit.length
+        if len(share) != size:
             raise ReportRefusedError(
-                f"the share of aggregator {aggregator} has {whole + self._blind_bytes} bytes,"
-                f" got {len(share)}"
+                f"the share of aggregator {aggregator} has {size} bytes, got {len(share)}"
             )
+        whole = size - self._blind_bytes
         seed, blind = share[:whole], share[whole:]
         if not aggregator:
             words = self._words(seed)

@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.kernels import MAX_WIDTH
-from fedtally.plan import Plan, Protection, Target, Vector
+from fedtally.plan import Plan, Protection, Sums, Target, Vector
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.paper import Size
 from fedtally.plan.predictor import Predictor
-from fedtally.plan.privacy import check_certificate, honest_clients, noise_of_release, worst_pair
+from fedtally.plan.privacy import check_certificate, noise_of_release, sharers, worst_pair
 from fedtally.plan.request import CampaignSpec
 from fedtally.plan.rounds import possible_schedules, round_size_bounds
 from fedtally.plan.secure_sum import (
@@ -37,6 +37,9 @@ from fedtally.secagg import params
 from fedtally.secagg.config import Terms, TwoServerConfig
 from fedtally.sketch import Schedule, SketchSpec, Spelling
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
+
+if TYPE_CHECKING:
+    from fedtally.plan.parts.protection import By
 
 DEFAULT_ROWS = 7  # of joint recovery: more rows of the same bytes change its error little
 DEFAULT_MAX_BYTES = 32_000
@@ -118,7 +121,7 @@ class Design:
             bound = asked.max_clients
             clients = _public_sizes(sizes, natural) if bound is None else (bound, bound)
             if by_client and natural:
-                participations = min(len(sizes), asked.max_rounds or len(sizes))
+                participations = min(len(sizes), spec.max_rounds or len(sizes))
         return cls(spec, domain, sizes, seed, clients, participations)
 
     def with_size(
@@ -239,36 +242,25 @@ class Design:
         """The decoder whose error is planned with."""
         return self.spec.recovery_of(self.domain.size)
 
+    def protection(self, schedule: Schedule) -> Protection:
+        """Return who adds the noise, and what follows from it before there are terms."""
+        by = "nobody" if self.spec.noise_by is None else str(self.spec.noise_by)
+        has_protocol = not self.spec.summation.is_ideal
+        return Protection(
+            None, schedule, self.num_rounds, has_secure_sum=has_protocol, by=cast("By", by)
+        )
+
     @property
     def is_noised_once(self) -> bool:
-        """Whether noise is added once to each sum that is opened.
-
-        Rounds are then better added up first.
-        """
-        noise_by = self.spec.noise_by
-        return noise_by is not None and noise_by.is_once
-
-    @property
-    def noises_sums(self) -> bool:
-        """Whether there is noise in the vectors that are summed, by clients or by two servers.
-
-        Counters need room for it.
-        """
-        return self.spec.noise_by in (NoiseBy.CLIENTS, NoiseBy.SERVERS)
-
-    @property
-    def folds_sums(self) -> bool:
-        """Whether exact sums are secret, and so are folded: counters need twice the room."""
-        return self.spec.privacy is not None and not self.noises_sums
+        """Whether noise is added once to each sum that is opened."""
+        return self.protection(self.example).is_once
 
     def sums(self, schedule: Schedule) -> list[int]:
         """Return the clients of each secure sum.
 
         Where there is room, return those of the smallest and the largest sums alone.
         """
-        summation, asked = self.spec.summation, self.spec.privacy
-        together = [range(i, i + 1) for i in range(self.num_rounds)]
-        together = together if asked is None else asked.releases(schedule, self.num_rounds)
+        summation, together = self.spec.summation, self.protection(schedule).releases
         if not self.has_room:
             return summation.sums(self.sizes, together)
         if not summation.is_two_server:
@@ -303,7 +295,7 @@ class Design:
         agreed, counters = None, sketch.vector_length
         clients = self.spec.clients
         entries, largest = counters + clients.entries, clients.largest_entry(encoding)
-        folds, signed = self.folds_sums, encoding.is_signed
+        folds, signed = self.protection(schedule).sums is Sums.SECRET, encoding.is_signed
         if not summation.is_ideal:
             agreed = terms(summation, self.sums(schedule), largest, entries, signed=signed)
         privacy = None
@@ -317,9 +309,12 @@ class Design:
                 participations=self.participations,
                 num_clients=self.sizes,
                 most_clients=self.clients[1] if agreed is None else agreed.most_clients,
-                honest_survivors=self._sharers(agreed),
+                honest_survivors=sharers(self.spec.noise_by, summation, self.sizes, agreed),
                 encoding=encoding,
                 probability=self.spec.failure_probability * RISK,
+                silos=self.spec.silos,
+                population=self.spec.population,
+                not_private=self.spec.is_not_private,
             )
             if agreed is not None:
                 added = Protection(privacy, schedule, self.num_rounds, has_secure_sum=True)
@@ -362,17 +357,6 @@ class Design:
     def people(self) -> list[int]:
         """Those whose items the clients of each round hold: more than clients if they are silos."""
         return [self.expected * clients // self.clients[0] for clients in self.sizes]
-
-    def _sharers(self, agreed: Terms | None) -> int | None:
-        """Return the fewest clients that count on each other's noise.
-
-        None where clients add none.
-        """
-        if self.spec.noise_by is not NoiseBy.CLIENTS:
-            return None
-        if agreed is None:
-            return honest_clients(self.spec.summation, self.sizes)
-        return agreed.honest_survivors
 
     # ---- sizes ----
 
@@ -450,12 +434,13 @@ class Design:
         def terms_and_bits(schedule: Schedule) -> tuple[Terms | None, int]:
             summation, counters = self.spec.summation, DEFAULT_ROWS * _USUAL_WIDTH
             largest, noise = self._largest_entry, 0
-            if self.noises_sums:
+            if self.protection(schedule).is_in_sums:
                 noise = params.noise_bound(self.largest_noise(schedule), counters)
             if summation.is_ideal:
                 return None, params.modulus_bits(self.clients[1], largest, noise, multiple=1)
             agreed = terms(summation, self.sums(schedule), largest, counters, signed=True)
-            folds, items = self.folds_sums, self.spec.clients.most_items
+            folds = self.protection(schedule).sums is Sums.SECRET
+            items = self.spec.clients.most_items
             agreed = with_noise(agreed, largest, noise, folds=folds, signed=True)
             agreed = with_validity(agreed, summation, items, folds=folds, signed=True)
             return agreed, agreed.bits
@@ -497,8 +482,7 @@ class Design:
             return 0.0
         (total, _), rounds, honest = self.clients, self.num_rounds, self.honest_clients
         max_items = self.spec.max_items
-        # clients add noise to each round, others once to rounds that are added up
-        releases = schedule.num_batches(rounds) if honest is None else rounds
+        releases = len(self.protection(schedule).releases)
         event = Event(
             Mechanism.ROUNDED_GAUSSIAN if honest is None else Mechanism.SKELLAM,
             rows=rows,
@@ -509,7 +493,7 @@ class Design:
             per_release=min(self.participations, -(-rounds // releases)),
             honest_survivors=honest,
             trust=asked.trust,
-            silos_per_person=1 if asked.silos is None else asked.silos.silos_per_person,
+            silos_per_person=1 if self.spec.silos is None else self.spec.silos.silos_per_person,
         )
         delta = default_delta(total * self.spec.people) if asked.delta is None else asked.delta
         provision = 1.0 if honest is None else max(1.0, total / rounds / honest)
@@ -518,8 +502,8 @@ class Design:
 
     def largest_noise(self, schedule: Schedule) -> float:
         """Return about the largest standard deviation of the noise in a counter of a sum."""
-        releases = schedule.num_batches(self.num_rounds) if self.is_noised_once else self.num_rounds
-        return self.noise(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / releases)
+        releases = self.protection(schedule).releases
+        return self.noise(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / len(releases))
 
     @cached_property
     def honest_clients(self) -> int | None:
@@ -530,11 +514,11 @@ class Design:
         summation = self.spec.summation
         if self.spec.noise_by is not NoiseBy.CLIENTS:
             return None
-        if summation.is_ideal:
-            return honest_clients(summation, self.sizes)
-        sums, largest = self.sums(self.example), self._largest_entry
-        agreed = terms(summation, sums, largest, DEFAULT_ROWS, signed=True)
-        return agreed.honest_survivors
+        agreed = None
+        if not summation.is_ideal:
+            sums, largest = self.sums(self.example), self._largest_entry
+            agreed = terms(summation, sums, largest, DEFAULT_ROWS, signed=True)
+        return sharers(self.spec.noise_by, summation, self.sizes, agreed)
 
     @property
     def only_schedule(self) -> Schedule | None:

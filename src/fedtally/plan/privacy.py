@@ -7,7 +7,7 @@ not_private may use is refused elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -21,15 +21,21 @@ from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.plan import MAX_CLIENTS, Plan
+from fedtally.plan.parts.protection import releases_by
 from fedtally.plan.rules import check, given, unmet
 from fedtally.plan.secure_sum import Summation
 from fedtally.plan.silos import Silos
 from fedtally.privacy.accounting import noise_multiplier
-from fedtally.privacy.budget import checked_name
-from fedtally.privacy.config import POPULATION, NoiseBy, PrivacyConfig, default_delta, propose
+from fedtally.privacy.config import (
+    NoiseBy,
+    PrivacyConfig,
+    default_delta,
+    exposure,
+    least_noise,
+)
 from fedtally.privacy.events import Collisions, Event, Mechanism, Relation, Trust, certify
 from fedtally.recovery.noise_law import NoiseLaw
-from fedtally.secagg.config import SecureSum
+from fedtally.secagg.config import SecureSum, Terms
 from fedtally.secagg.params import corrupt_clients
 from fedtally.sketch import Schedule, SketchSpec
 
@@ -42,22 +48,17 @@ class Privacy:
     """The differential privacy that is asked for; `resolve_privacy` makes it.
 
     Args:
-        epsilon: what the campaign may cost.
-        delta: what it may cost besides; None: 1e-6, or a tenth of one over the number of clients if
-            that is less.
-        noise_by: who adds the noise.
+        epsilon: the epsilon that the campaign may cost.
+        delta: the delta that it may cost; None: 1e-6, or a tenth of one over the number of clients
+            if that is less.
+        noise_by: the parties that add the noise.
         mechanism: the noise, or its name; None: of those that these may add, the one with the
             smaller error. Geometric noise is for histograms.
         relation: "zero-out", "replace-one" or "add-remove".
-        max_rounds: the most natural rounds that one client takes part in; None: all of them.
         max_clients: for add-remove, a public bound on the number of clients, which is itself
             private then.
         certify: for replace-one, look for the worst pair of candidates under the very hashes, which
             needs less noise.
-        population: whose budget is charged.
-        not_private: allow what no private run may use: private candidates, a seed, the truth.
-        silos: what is asked of silos, whose relation is add-remove of a person, and whose number is
-            public; None: clients are no silos.
 
     Raises:
         InvalidInputError: values do not go together.
@@ -68,79 +69,42 @@ class Privacy:
     noise_by: NoiseBy = NoiseBy.AGGREGATOR
     mechanism: Mechanism | str | None = None
     relation: Relation | str = Relation.ZERO_OUT
-    max_rounds: int | None = None
     max_clients: int | None = None
     certify: bool = False
-    population: str = POPULATION
-    not_private: bool = False
-    silos: Silos | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", Relation.parse(self.relation))
         if self.mechanism is not None:
             object.__setattr__(self, "mechanism", self._checked_mechanism(self.mechanism))
-        for name, most in (("max_rounds", None), ("max_clients", MAX_CLIENTS)):
-            if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, validate.integer(1, most, **{name: value}))
-        checked_name(population=self.population)
-        if self.silos is not None and self.relation is not Relation.ADD_REMOVE:
-            raise InvalidInputError(
-                f"{arg.neighbours} must be add-remove where clients are silos, since how many"
-                f" people a silo has is not public, got {self.relation}: leave {opt.neighbours} out"
-            )
-        hides_number = self.relation is Relation.ADD_REMOVE and self.silos is None
+        if self.max_clients is not None:
+            most = validate.integer(1, MAX_CLIENTS, max_clients=self.max_clients)
+            object.__setattr__(self, "max_clients", most)
         check(
             given(max_clients=self.max_clients, certify=self.certify),
             unmet(
-                persons=self.silos is not None,
                 add_remove=self.relation is not Relation.ADD_REMOVE and self.relation,
                 replace_one=self.relation is not Relation.REPLACE_ONE and self.relation,
             ),
         )
-        if hides_number and self.max_clients is None:
-            raise InvalidInputError(
-                f"add-remove needs {opt.max_clients}, a public bound on the number of clients,"
-                " which is private then"
-            )
 
     def _checked_mechanism(self, name: str) -> Mechanism:
-        mechanism, possible = Mechanism.parse(name), self._possible
+        mechanism, possible = Mechanism.parse(name), self.noise_by.mechanisms
         if mechanism not in possible:
-            got = f"{mechanism}{' (or delta 0)' * mechanism.is_pure}"
-            if self.silos is not None:
-                raise InvalidInputError(
-                    f"{arg.mechanism} must be {possible[0]} where clients are silos, got {got}:"
-                    " leave it out"
-                )
             who, way = {
                 NoiseBy.AGGREGATOR: ("an aggregator adds", "distributed"),
                 NoiseBy.CLIENTS: ("clients add", "central"),
                 NoiseBy.SERVERS: ("two servers add", "central"),
             }[self.noise_by]
             raise InvalidInputError(
-                f"{arg.mechanism} must be {' or '.join(possible)} where {who} the noise, got {got}:"
-                f" leave it out, or use {way} trust"
+                f"{arg.mechanism} must be {' or '.join(possible)} where {who} the noise, got"
+                f" {_named(mechanism)}: leave it out, or use {way} trust"
             )
         return mechanism
 
     @property
     def trust(self) -> Trust:
         """Whom it trusts: central, an aggregator that sees exact sums, or distributed, nobody."""
-        return Trust.CENTRAL if self.noise_by is NoiseBy.AGGREGATOR else Trust.DISTRIBUTED
-
-    def releases(self, schedule: Schedule, num_rounds: int) -> list[range]:
-        """Return the rounds of each release; as `Plan.releases`."""
-        if self.noise_by.is_once:
-            return schedule.batches_of(num_rounds)
-        return [range(round, round + 1) for round in range(num_rounds)]
-
-    def sharers(self, summation: Summation, num_clients: Sequence[int]) -> int | None:
-        """Return the fewest clients that count on each other's noise under an ideal sum.
-
-        None unless clients add it.
-        """
-        is_shared = self.noise_by is NoiseBy.CLIENTS
-        return honest_clients(summation, num_clients) if is_shared else None
+        return self.noise_by.trust
 
     def make_terms(
         self,
@@ -156,35 +120,37 @@ class Privacy:
         counters: int | None = None,
         encoding: Encoding = Encoding.SKETCH,
         probability: float = 0.5,
+        silos: Silos | None = None,
+        **guaranteed: Any,
     ) -> PrivacyConfig:
         """Return what the plan says of privacy.
 
         Args:
-            rows: of the sketch, those that spell names included.
-            width: of the sketch; the harmonic mean, where rows have several.
-            schedule: of the rounds.
+            rows: the rows of the sketch, those that spell names included.
+            width: the width of the sketch; the harmonic mean, where rows have several.
+            schedule: the hashes of each round.
             max_items: the most items of one client in a round.
             participations: the most rounds of one client.
-            num_clients: of each round.
-            most_clients: in a sum, by the plan.
+            num_clients: the clients of each round.
+            most_clients: the most clients in a sum, by the plan.
             honest_survivors: the fewest clients that count on each other's noise; None unless
                 clients add it.
-            counters: of a client's vector; None: rows times width.
+            counters: the counters of a client's vector; None: rows times width.
             encoding: how items become counters.
-            probability: with which the error that decides between two mechanisms is exceeded.
+            probability: the chance to exceed the error that decides between two mechanisms.
+            silos: what is asked of silos; None: clients are no silos.
+            guaranteed: `population` and `not_private` of the `PrivacyConfig`.
 
         Raises:
             InvalidInputError: no noise keeps that guarantee.
         """
-        together = max(map(len, self.releases(schedule, len(num_clients))))
-        total = self.max_clients or sum(num_clients)
-        people, each = (
-            (1, 1) if self.silos is None else (self.silos.most, self.silos.silos_per_person)
-        )
-        terms = partial(
-            propose,
-            epsilon=self.epsilon,
-            delta=default_delta(total * people) if self.delta is None else self.delta,
+        together = max(map(len, releases_by(self.noise_by, schedule, len(num_clients))))
+        people, each = (1, 1) if silos is None else (silos.most, silos.silos_per_person)
+        delta = self.delta
+        if delta is None:
+            delta = default_delta((self.max_clients or sum(num_clients)) * people)
+        exposed = partial(
+            exposure,
             rows=rows,
             width=width,
             relation=self.relation,
@@ -195,35 +161,31 @@ class Privacy:
             silos_per_person=each,
             honest_survivors=honest_survivors,
             most_clients=most_clients,
-            population=self.population,
-            not_private=self.not_private,
             counters=counters,
             encoding=encoding,
         )
-        possible = self._mechanisms(encoding)
-        if len(possible) == 1:
-            return terms(mechanism=possible[0])
-        # the error of a histogram is that of its noise, whose tails differ
-        of_one = -math.expm1(math.log1p(-probability) / width)
-        usual, *others = possible
-        found = [terms(mechanism=usual)]
+
+        def terms(mechanism: Mechanism) -> PrivacyConfig:
+            event = exposed(mechanism=mechanism)
+            return least_noise(event, epsilon=self.epsilon, delta=delta, **guaranteed)
+
+        usual, *others = self._mechanisms(encoding)
+        possible = [terms(usual)]
         for mechanism in others:
             with suppress(InvalidInputError):  # more noise than this mechanism draws
-                found.append(terms(mechanism=mechanism))
-        return min(found, key=lambda one: NoiseLaw.of_releases(one, 1).half(of_one))
+                possible.append(terms(mechanism))
+        if not others:
+            return possible[0]
+        # the error of a histogram is that of its noise, whose tails differ
+        of_one = -math.expm1(math.log1p(-probability) / width)
+        return min(possible, key=lambda one: NoiseLaw.of_releases(one, 1).half(of_one))
 
     def _mechanisms(self, encoding: Encoding) -> Sequence[Mechanism]:
-        """Return the mechanisms that a plan may have."""
-        if encoding is Encoding.SKETCH:
-            return self._possible[:1]
-        return self._possible if self.mechanism is None else (Mechanism.parse(self.mechanism),)
-
-    @property
-    def _possible(self) -> tuple[Mechanism, ...]:
-        """The mechanisms that may be asked for, the usual one first."""
-        found = self.noise_by.mechanisms
-        # what a sum shows of a silo's size is planned for noise with tails as a normal one has
-        return found if self.silos is None else found[:1]
+        """Return the mechanisms that a plan may have, the usual one first."""
+        usual = self.noise_by.mechanisms
+        asked = usual if self.mechanism is None else (Mechanism.parse(self.mechanism),)
+        # a pilot, which is a sketch, has the usual noise beside a plan for a histogram alone
+        return [one for one in asked if encoding in one.encodings] or usual[:1]
 
 
 def resolve_privacy(
@@ -258,19 +220,79 @@ def resolve_privacy(
     default = Trust.CENTRAL if method is SecureSum.IDEAL else Trust.DISTRIBUTED
     trusted = default if trust is None else Trust.parse(trust)
     noise_by = NoiseBy.of(trusted, is_two_server=method is SecureSum.TWO_SERVER)
-    privacy = Privacy(relation=relation, noise_by=noise_by, silos=silos, **asked)
     if silos is not None:  # who noise the number of their people, whoever sums
-        return privacy
-    if relation is Relation.ADD_REMOVE and method is not SecureSum.IDEAL:
+        usual = _mechanism_of_silos(noise_by, asked.pop("mechanism", None))
+        _check_relation_of_silos(relation, asked)
+        return Privacy(relation=relation, noise_by=noise_by, mechanism=usual, **asked)
+    privacy = Privacy(relation=relation, noise_by=noise_by, **asked)
+    if relation.hides_number:
+        _check_hidden(privacy, method)
+    return privacy
+
+
+def _mechanism_of_silos(noise_by: NoiseBy, name: str | None) -> Mechanism:
+    """Return the noise that silos have; refuse another one.
+
+    What a sum shows of a silo's size is planned for noise with tails as a normal one has.
+    """
+    usual = noise_by.mechanisms[0]
+    if name is not None and (asked := Mechanism.parse(name)) is not usual:
+        raise InvalidInputError(
+            f"{arg.mechanism} must be {usual} where clients are silos, got {_named(asked)}: leave"
+            " it out"
+        )
+    return usual
+
+
+def _check_relation_of_silos(relation: Relation, asked: Mapping[str, Any]) -> None:
+    """Refuse a relation that shows how many people a silo has, and what goes with others."""
+    if not relation.hides_number:
+        raise InvalidInputError(
+            f"{arg.neighbours} must be add-remove where clients are silos, since how many people a"
+            f" silo has is not public, got {relation}: leave {opt.neighbours} out"
+        )
+    check(given(max_clients=asked.get("max_clients")), unmet(persons=True))
+
+
+def _check_hidden(privacy: Privacy, method: SecureSum) -> None:
+    """Refuse privacy that hides the number of clients where others see it, or none bounds it."""
+    if privacy.max_clients is None:
+        raise InvalidInputError(
+            f"add-remove needs {opt.max_clients}, a public bound on the number of clients, which is"
+            " private then"
+        )
+    if method is not SecureSum.IDEAL:
         raise InvalidInputError(
             f"add-remove hides the number of clients, which the secure sum {method} shows: "
             "use zero-out or replace-one, or an ideal secure sum"
         )
-    if relation is Relation.ADD_REMOVE and trusted is not Trust.CENTRAL:
+    if privacy.trust is not Trust.CENTRAL:
         raise InvalidInputError(
             "add-remove needs central trust: the number of clients must be noised too"
         )
-    return privacy
+
+
+def _named(mechanism: Mechanism) -> str:
+    return f"{mechanism}{' (or delta 0)' * mechanism.is_pure}"
+
+
+def sharers(
+    noise_by: NoiseBy | None,
+    summation: Summation,
+    num_clients: Sequence[int],
+    agreed: Terms | None = None,
+) -> int | None:
+    """Return the fewest clients that count on each other's noise; None unless clients add it.
+
+    Args:
+        noise_by: the parties that add the noise; None: nobody.
+        summation: how the rounds are summed.
+        num_clients: the clients of each round.
+        agreed: the terms of the secure sum; None: an ideal one.
+    """
+    if noise_by is not NoiseBy.CLIENTS:
+        return None
+    return honest_clients(summation, num_clients) if agreed is None else agreed.honest_survivors
 
 
 def honest_clients(summation: Summation, num_clients: Sequence[int]) -> int:

@@ -17,6 +17,7 @@ from fedtally.plan.privacy import Privacy, resolve_privacy
 from fedtally.plan.rules import COHORTS, PRIVACY, SIZES, check, given, unmet
 from fedtally.plan.secure_sum import MAX_CORRUPT, Summation, cohort_sizes, unmet_by
 from fedtally.plan.silos import Silos
+from fedtally.privacy.budget import checked_name
 from fedtally.privacy.config import POPULATION, NoiseBy, default_delta
 from fedtally.privacy.events import Mechanism, Relation
 from fedtally.recovery.decoders import USUAL, Recovery
@@ -94,76 +95,90 @@ class Request:
         >>> spec.summation.max_dropout, Request(secure_sum="secagg").resolve().summation.max_corrupt
         (0.05, 0.05)
         """
-        plan = self.plan
         summation = self._summation(dropout)
         self._check_options(not_private)
-        if plan is not None:
-            silos = _silos_of(plan, silos)
-        elif silos is not None:
-            self._check_silos(silos)
-        privacy = None
-        if self.epsilon is not None:
-            privacy = resolve_privacy(
-                SecureSum.parse(summation.method),
-                epsilon=self.epsilon,
-                delta=None if self._needs_no_delta else self.delta,
-                mechanism=self._mechanism(),
-                trust=self.trust,
-                neighbours=self.neighbours,
-                silos=silos,
-                max_rounds=self.max_rounds,
-                max_clients=self.max_clients,
-                certify=self.certify,
-                population=POPULATION if self.population is None else self.population,
-                not_private=not_private,
-            )
-        domain = self._domain()
-        planned = None if plan is None else plan.privacy
+        silos = self._silos(silos)
+        privacy = self._privacy(SecureSum.parse(summation.method), silos)
+        return CampaignSpec(
+            domain=self._domain(),
+            plan=self.plan,
+            **self._sizes(),
+            encoding=self._encoding(),
+            decoding=self._decoding(),
+            failure_probability=validate.inside(failure_probability=self.failure_probability),
+            tau=None if self.tau is None else validate.inside(tau=self.tau),
+            schedule=self._schedule(silos),
+            summation=summation,
+            privacy=privacy,
+            **self._exposed(privacy, not_private),
+            silos=silos,
+        )
+
+    def _silos(self, asked: Silos | None) -> Silos | None:
+        """Return what is asked of silos, or what the plan says of them."""
+        if self.plan is not None:
+            return _silos_of(self.plan, asked)
+        if asked is not None:
+            self._check_silos(asked)
+        return asked
+
+    def _privacy(self, method: SecureSum, silos: Silos | None) -> Privacy | None:
+        """Return the privacy that is asked for; None: none is, or the plan says it."""
+        if self.epsilon is None:
+            return None
+        return resolve_privacy(
+            method,
+            epsilon=self.epsilon,
+            delta=None if self._needs_no_delta else self.delta,
+            mechanism=self._mechanism(),
+            trust=self.trust,
+            neighbours=self.neighbours,
+            silos=silos,
+            max_clients=self.max_clients,
+            certify=self.certify,
+        )
+
+    def _exposed(self, privacy: Privacy | None, not_private: bool) -> dict[str, Any]:
+        """Return what a client is exposed to: by the plan, if it says so, else as is asked."""
+        planned = None if self.plan is None else self.plan.privacy
+        if planned is not None:
+            return {
+                "relation": planned.event.relation,
+                "max_rounds": planned.event.participations,
+                "population": planned.population,
+                "is_not_private": not_private or planned.not_private,
+            }
+        rounds = self.max_rounds
+        population = POPULATION if self.population is None else self.population
+        return {
+            "relation": None if privacy is None else Relation.parse(privacy.relation),
+            "max_rounds": None if rounds is None else validate.integer(1, max_rounds=rounds),
+            "population": checked_name(population=population),
+            "is_not_private": not_private,
+        }
+
+    def _sizes(self) -> dict[str, Any]:
+        """Return the numbers that are asked for; of a plan that is given, rows and items."""
         numbers = {name: _integer(name, getattr(self, name)) for name in SIZES}
         if self.num_rounds is not None:
             validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
-        rows = numbers["rows"] if plan is None else plan.rows
+        if self.plan is None:
+            return numbers | {"max_items": numbers["max_items"] or 1}
+        return numbers | {"rows": self.plan.rows, "max_items": self.plan.max_items}
+
+    def _decoding(self) -> Decoding:
+        """Return how the sums are to be decoded."""
         decoding = Decoding(self.recovery, self.objective, self.confidence, self.intervals)
-        encoding = self._encoding()
+        rows = self.rows if self.plan is None else self.plan.rows
         if rows is not None:
             decoding.check_rows(rows)
-        failure_probability = validate.inside(failure_probability=self.failure_probability)
-        tau = self._target()
-        schedule = self.schedule
-        if schedule not in (AUTO, BATCHED_AUTO):
-            schedule = Schedule.parse(schedule)
-        if silos is not None and plan is None:
-            schedule = Schedule.parse("shared")
-        relation, max_rounds, population = None, None, self.population or POPULATION
-        if privacy is not None:
-            relation, max_rounds = Relation.parse(privacy.relation), privacy.max_rounds
-        elif planned is not None:
-            relation, max_rounds, population = (
-                planned.event.relation,
-                planned.event.participations,
-                planned.population,
-            )
-        return CampaignSpec(
-            domain=domain,
-            plan=plan,
-            encoding=encoding,
-            rows=rows,
-            width=numbers["width"],
-            max_bytes=numbers["max_bytes"],
-            num_rounds=numbers["num_rounds"],
-            schedule=schedule,
-            max_items=numbers["max_items"] or 1 if plan is None else plan.max_items,
-            decoding=decoding,
-            summation=summation,
-            privacy=privacy,
-            relation=relation,
-            max_rounds=max_rounds,
-            population=population,
-            is_not_private=not_private or (planned is not None and planned.not_private),
-            tau=tau,
-            failure_probability=failure_probability,
-            silos=silos,
-        )
+        return decoding
+
+    def _schedule(self, silos: Silos | None) -> Schedule | str:
+        if silos is not None and self.plan is None:
+            return Schedule.parse("shared")
+        is_chosen = self.schedule in (AUTO, BATCHED_AUTO)
+        return self.schedule if is_chosen else Schedule.parse(self.schedule)
 
     def _summation(self, dropout: float) -> Summation:
         """Return how rounds are summed: as the plan says, if it does, else as is asked."""
@@ -304,12 +319,6 @@ class Request:
                 and self.population,
             ),
         )
-
-    def _target(self) -> float | None:
-        """Return the largest error that is asked for, if there is one."""
-        if self.tau is None:
-            return None
-        return validate.inside(tau=self.tau)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -454,11 +463,8 @@ class CampaignSpec:
             num_rounds=num_rounds,
             schedule=Schedule.parse("shared"),
             tau=None,
-            privacy=(
-                None
-                if self.privacy is None
-                else replace(self.privacy, certify=False, max_rounds=None)
-            ),
+            max_rounds=None,
+            privacy=None if self.privacy is None else replace(self.privacy, certify=False),
         )
 
     @property

@@ -142,7 +142,7 @@ def private_at(spec: CampaignSpec, epsilon: float | None) -> CampaignSpec:
     if spec.privacy is not None:
         return spec.with_epsilon(epsilon)
     method = SecureSum.parse(spec.summation.method)
-    privacy = resolve_privacy(method, epsilon=epsilon, silos=spec.silos, population=spec.population)
+    privacy = resolve_privacy(method, epsilon=epsilon, silos=spec.silos)
     return replace(spec, privacy=privacy, relation=Relation.parse(privacy.relation))
 
 

@@ -86,10 +86,9 @@ class NoiseBy(StrEnum):
         }[self]
 
     @property
-    def is_once(self) -> bool:
-        """Whether noise is added once to each sum that is opened."""
-        # Then rounds are better added up before they are opened: their total gets one noise.
-        return self is not NoiseBy.CLIENTS
+    def trust(self) -> Trust:
+        """The parties that a campaign trusts, where these add the noise."""
+        return Trust.CENTRAL if self is NoiseBy.AGGREGATOR else Trust.DISTRIBUTED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,6 +245,32 @@ def propose(
     *,
     epsilon: float,
     delta: float,
+    population: str = POPULATION,
+    not_private: bool = False,
+    **exposed: Any,
+) -> PrivacyConfig:
+    """Return terms that guarantee epsilon at delta with the least noise.
+
+    They have a clip where a client has several items.
+
+    Args:
+        epsilon: the epsilon of the guarantee.
+        delta: the delta of the guarantee; geometric noise guarantees 0, whatever is given.
+        population: the population whose budget is charged.
+        not_private: see `PrivacyConfig`.
+        exposed: the arguments of `exposure`.
+    """
+    return least_noise(
+        exposure(**exposed),
+        epsilon=epsilon,
+        delta=delta,
+        population=population,
+        not_private=not_private,
+    )
+
+
+def exposure(
+    *,
     rows: int,
     width: int,
     relation: Relation | str = Relation.ZERO_OUT,
@@ -257,19 +282,15 @@ def propose(
     honest_survivors: int | None = None,
     most_clients: int = 1,
     collisions: Collisions | None = None,
-    population: str = POPULATION,
-    not_private: bool = False,
     counters: int | None = None,
     encoding: Encoding = Encoding.SKETCH,
     mechanism: Mechanism | str | None = None,
-) -> PrivacyConfig:
-    """Return terms that guarantee epsilon at delta with the least noise.
+) -> Event:
+    """Return what a campaign exposes of one client; the variance of the noise is still to be found.
 
-    They have a clip where a client has several items.
+    There is a clip where items of one client may add up in a counter.
 
     Args:
-        epsilon: the epsilon of the guarantee.
-        delta: the delta of the guarantee; geometric noise guarantees 0, whatever is given.
         rows: the rows of the sketch; in each an item changes one counter.
         width: the width of the sketch; the harmonic mean, where rows have several.
         relation: the neighbouring relation, or its name.
@@ -282,20 +303,19 @@ def propose(
         honest_survivors: the fewest clients whose shares count in a sum.
         most_clients: the most clients in a sum, and so the most draws.
         collisions: the certified collisions of the hashes.
-        population: the population whose budget is charged.
-        not_private: see `PrivacyConfig`.
         counters: the counters of a client's vector; None: rows times width.
         encoding: how items become counters. A histogram needs no clip.
         mechanism: the noise, or its name; None: skellam if `honest_survivors` is given, else
             rounded-gaussian.
+
+    >>> exposure(rows=5, width=9).clip_norm, exposure(rows=4, width=8, max_items=9).clip_norm
+    (None, 8.48528137423857)
     """
     counters = rows * width if counters is None else counters
     usual = Mechanism.ROUNDED_GAUSSIAN if honest_survivors is None else Mechanism.SKELLAM
-    mechanism = usual if mechanism is None else Mechanism.parse(mechanism)
-    delta = 0.0 if mechanism.is_pure else checked_delta(delta)
-    trust = Trust.parse(trust)
-    is_clipped = max_items > 1 and encoding is Encoding.SKETCH
-    event = Event(
+    mechanism, trust = Mechanism.parse(mechanism or usual), Trust.parse(trust)
+    is_clipped = encoding.most_of_counter(max_items) > 1
+    return Event(
         mechanism,
         rows=rows,
         relation=Relation.parse(relation),
@@ -310,8 +330,31 @@ def propose(
         total_variation=total_variation(mechanism, trust, counters, most_clients),
         trust=trust,
     )
+
+
+def least_noise(
+    event: Event,
+    *,
+    epsilon: float,
+    delta: float,
+    population: str = POPULATION,
+    not_private: bool = False,
+) -> PrivacyConfig:
+    """Return terms that guarantee epsilon at delta with the least noise, for an exposure.
+
+    Args:
+        event: the exposure of a client, whose variance is not used.
+        epsilon: the epsilon of the guarantee.
+        delta: the delta of the guarantee; geometric noise guarantees 0, whatever is given.
+        population: the population whose budget is charged.
+        not_private: see `PrivacyConfig`.
+
+    Raises:
+        InvalidInputError: epsilon or delta is out of bounds, or no noise keeps that guarantee.
+    """
+    delta = 0.0 if event.mechanism.is_pure else checked_delta(delta)
     least = _calibrated(event, checked_epsilon(epsilon), delta)
-    variance = max(least, _SMALLEST[mechanism])
+    variance = max(least, _SMALLEST[event.mechanism])
     # Where there is next to no noise, nothing may be proven of a variance although something is of
     # a smaller one.
     while _guarantee(replace(event, variance=variance), delta).epsilon > epsilon:

@@ -77,6 +77,19 @@ class Mechanism(_Named):
             Mechanism.GEOMETRIC: True,
         }[self]
 
+    @property
+    def encodings(self) -> tuple[Encoding, ...]:
+        """The encodings that the noise is for; in a sketch geometric noise would be larger.
+
+        >>> [str(encoding) for encoding in Mechanism.GEOMETRIC.encodings]
+        ['histogram']
+        """
+        return {
+            Mechanism.ROUNDED_GAUSSIAN: tuple(Encoding),
+            Mechanism.SKELLAM: tuple(Encoding),
+            Mechanism.GEOMETRIC: (Encoding.HISTOGRAM,),
+        }[self]
+
 
 class Trust(_Named):
     """The parties that a guarantee trusts.
@@ -261,7 +274,7 @@ class Event:
                 )
 
     def _check_pure(self) -> None:
-        if self.encoding is not Encoding.HISTOGRAM:
+        if self.encoding not in self.mechanism.encodings:
             raise InvalidInputError(
                 f"{self.mechanism} noise is for a histogram: in a sketch of {self.rows} rows it"
                 " would be larger than rounded-gaussian noise, so take that, or the encoding"

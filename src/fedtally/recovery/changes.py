@@ -11,7 +11,7 @@ advance, and over the size of the change in standard deviations of a round. The 
 change has a flat prior, so that it cancels.
 
 That holds for independent normal errors whose deviations are known. Here they are those that a fit
-states, and outliers are cut about the mean of all rounds: the rate is measured, too
+states, and outliers are cut about the median of all rounds: the rate is measured, too
 (`python -m experiments streams`).
 """
 
@@ -32,7 +32,7 @@ from fedtally.recovery.linear_system import F64, I64, Bools, Ids
 
 # Sizes of changes, in standard deviations of a round's value.
 _SIZES = (0.5, 1.0, 2.0, 4.0)
-_CLIPPED = 4.0  # standard deviations from the item's mean, beyond which a round says no more
+_CLIPPED = 4.0  # standard deviations from the item's median, beyond which a round says no more
 _MOST = 600.0  # logarithm of a Bayes factor: larger ones would overflow
 _SET = 3.84 / 2  # of the log-likelihood: rounds within it are in the set of likely rounds
 _SEEN = 2.0  # standard deviations: an item with a smaller value does not show
@@ -53,10 +53,10 @@ class RoundValues(NamedTuple):
     """Values of items in single batches of rounds.
 
     Attributes:
-        value: float64 [n, batches], in clients.
-        stddev: float64 [n, batches], of the errors.
-        clients: float64 [batches].
-        batches: the batches, rising.
+        value: values in clients, float64 [n, batches].
+        stddev: standard deviations of their errors, float64 [n, batches].
+        clients: clients of each batch, float64 [batches].
+        batches: numbers of the batches, rising.
     """
 
     value: F64
@@ -69,11 +69,11 @@ class Changes(NamedTuple):
     """What the rounds so far say of each item's level.
 
     Attributes:
-        log_e: float64 [n], the logarithm of the e-value after the last round.
-        largest: float64 [n], the largest such logarithm after any round so far.
-        since: int64 [n], the place of the first round of the likeliest new level.
-        since_low, since_high: int64 [n], the first and the last place that is likely, too.
-        before, after: `Level` of the rounds before and from `since` on.
+        log_e: logarithms of e-values after the last round, float64 [n].
+        largest: largest logarithms after any round so far, float64 [n].
+        since: places of the first rounds of the likeliest new levels, int64 [n].
+        since_low, since_high: first and last places that are likely, too, int64 [n].
+        before, after: levels in the rounds before `since`, and from `since` on.
     """
 
     log_e: F64
@@ -235,16 +235,28 @@ def _frequencies(values: RoundValues) -> tuple[F64, F64]:
 
     Clients are drawn, so that a count has the variance of its mean; a mean below one client counts
     as one. Else a rare item that a few clients hold by chance would stand out of nothing. Outliers
-    are cut, since the tails of errors are heavier than normal ones.
+    are cut, since the tails of errors are heavier than normal ones. A round that is far off would
+    pull a mean along, and so all rounds would be cut on one side: the middle is a median.
     """
     clients = values.clients
     mean = np.maximum(values.value.sum(axis=1), 0.0) / clients.sum()
     count = np.maximum(mean[:, None] * clients, 1.0)
     variance = (values.stddev**2 + count) / clients**2
     frequency = values.value / clients
-    level = _level(frequency, variance).frequency[:, None]
+    middle = _middle(frequency, variance)
     most = _CLIPPED * np.sqrt(variance)
-    return level + np.clip(frequency - level, -most, most), variance
+    return middle + np.clip(frequency - middle, -most, most), variance
+
+
+def _middle(frequency: F64, variance: F64) -> F64:
+    """Return each item's median, weighted by the inverse deviations of its rounds: [n, 1].
+
+    So many small rounds do not outvote a few large ones, whose frequencies are known better.
+    """
+    order = np.argsort(frequency, axis=1)
+    weight = np.cumsum(np.take_along_axis(variance**-0.5, order, axis=1), axis=1)
+    half = np.argmax(weight >= weight[:, -1:] / 2, axis=1)[:, None]
+    return np.take_along_axis(frequency, np.take_along_axis(order, half, axis=1), axis=1)
 
 
 def _level(frequency: F64, variance: F64) -> Level:

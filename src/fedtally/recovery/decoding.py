@@ -60,9 +60,9 @@ def recovery_of(
     Args:
         recovery: what was asked for.
         domain_size: candidates.
-        rows: of the sketch.
+        rows: rows of the sketch.
         encoding: how items become counters.
-        batches: of rounds, of those that landed, or of a plan's.
+        batches: batches of rounds that landed, or that can land.
         planned: whether it is the decoder whose error a plan rests on, or an open domain's: there
             "auto" is no belief propagation.
 
@@ -132,7 +132,7 @@ class Decoding:
             for up to 2^28 candidates from 3 rows on.
         objective: "linf" for estimates as they are, or "l2" for estimates that are shrunk towards
             0, so that the sum of squared errors is small.
-        confidence: of the intervals, below 1; 0 for no intervals.
+        confidence: confidence of the intervals, below 1; 0 for no intervals.
         intervals: "auto", "pointwise" or "simultaneous": see `recovery.intervals.make_intervals`.
 
     Raises:

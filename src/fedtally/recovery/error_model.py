@@ -69,7 +69,7 @@ def failure(
     """Return the predicted probability that the largest error of a campaign exceeds a size.
 
     Args:
-        frequencies: as in `predict`, as are recovery and given.
+        frequencies: frequencies as in `predict`, as are recovery and given.
         tau: the size, a frequency, above 0.
         recovery: the decoder.
         given: the campaign.
@@ -93,7 +93,7 @@ def exceedance(frequencies: npt.ArrayLike, size: float, **given: Any) -> float:
     """Return the predicted share of light items that the median over rows misses by a size.
 
     Args:
-        frequencies: as in `predict`.
+        frequencies: frequencies as in `predict`.
         size: an error, a frequency, above 0.
         given: the campaign, as in `predict`.
 
@@ -135,7 +135,7 @@ def rising(
     """Return frequencies as models take them, above 0 and rising, and how many items have each.
 
     Args:
-        frequencies: as in `predict`.
+        frequencies: frequencies as in `predict`.
         numbers: [d], the number of items of each frequency; one if None.
         max_items: the most items of one client.
 

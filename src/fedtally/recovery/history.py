@@ -59,8 +59,8 @@ class Part(NamedTuple):
     """What is known of all candidates in some rounds.
 
     Attributes:
-        value: float64 [n], counts with independent normal errors.
-        stddev: float64 [n], above 0: standard deviations of the errors.
+        value: counts with independent normal errors, float64 [n].
+        stddev: standard deviations of the errors, above 0, float64 [n].
         clients: number of clients in these rounds.
     """
 
@@ -73,12 +73,11 @@ class Rates(NamedTuple):
     """What is learned of light items.
 
     Attributes:
-        rates: float64 [k], rising from 0.
-        old: float64 [k], G: the shares of the rates in the rest of the history.
-        kinds: float64 [5, 4], for each class of old rates, from small ones on, the shares of items
-            of the same rate, of those that changed by a small and by a large factor, and of those
-            with a new rate.
-        joint: float64 [k, k], the probability of an old rate and one in the window.
+        rates: rates that items may have, rising from 0, float64 [k].
+        old: shares of the rates in the rest of the history, G, float64 [k].
+        kinds: shares of items for each class of old rates, from small ones on, float64 [5, 4]: with
+            the same rate, changed by a small factor, changed by a large one, with a new rate.
+        joint: probabilities of an old rate and one in the window, float64 [k, k].
     """
 
     rates: F64
@@ -91,14 +90,14 @@ class History:
     """The means of a window's counts given the window and the rest of the history.
 
     Args:
-        window: the values of the candidates in the window; what is learned rests on these.
-        rest: their values in the rest of the history, with errors that are independent of those.
+        window: values of the candidates in the window; what is learned rests on these.
+        rest: values of the candidates in the rest of the history, with independent errors.
 
     Attributes:
         gain: growth of the logarithm of the likelihood of the window's values by the rest of the
             history. Below 0 it is no good prior: items changed too much.
         rates: what was learned of light items.
-        shares: float64 [6], what was learned of heavy items: the shares of `_CHANGES`.
+        shares: shares of `_CHANGES` that were learned of heavy items, float64 [6].
 
     >>> rng = np.random.default_rng(0)
     >>> rates = np.where(rng.random(4000) < 0.2, 30.0, 0.5)
@@ -147,11 +146,11 @@ class _Table:
     """The likelihoods of light items' values given rates, by values and standard deviations.
 
     Attributes:
-        rates: float64 [k], clients a window.
-        classes: int64 [k], the classes of the rates, by `_EDGES`.
-        now: float64 [scales, values, k], of the window's values, per standard deviation.
-        counts: float64 like `now`, the mean count given the value and the rate.
-        before: float64 [scales, values, k], of the values of the rest.
+        rates: rates in clients a window, float64 [k].
+        classes: classes of the rates, by `_EDGES`, int64 [k].
+        now: likelihoods of the window's values per standard deviation, float64 [scales, values, k].
+        counts: mean counts given the value and the rate, float64 like `now`.
+        before: likelihoods of the values of the rest, float64 [scales, values, k].
     """
 
     def __init__(self, window: Part, rest: Part) -> None:
@@ -182,7 +181,7 @@ class _Table:
     def count(self, window: Part, rest: Part) -> F64:
         """Return how many items lie nearest to each entry: float64 [scales, values, values].
 
-        The axes are the scale, the value in the window and that of the rest.
+        The axes are the scale, the value in the window and the value in the rest.
         """
         shape = (len(self.now), len(_Z), len(_Z))
         places = [np.rint(place).astype(np.intp) for place in self._places(window, rest)]
@@ -227,8 +226,8 @@ def _window_likelihood(stddev: F64, rates: F64) -> tuple[F64, F64]:
     """Return the likelihood of a window's values per deviation, and the mean counts given them.
 
     Args:
-        stddev: float64 [scales], of the errors.
-        rates: float64 [k].
+        stddev: standard deviations of the errors, float64 [scales].
+        rates: rates that items may have, float64 [k].
 
     Returns:
         Two float64 [scales, values, k].
@@ -273,10 +272,10 @@ def _joint(old: F64, new: F64, kinds: F64, moves: list[F64]) -> list[F64]:
     """Return the probabilities of each kind and two rates: float64 [k, k] each.
 
     Args:
-        old: float64 [k], G.
-        new: float64 [k], H.
-        kinds: float64 [k, 4], the shares of the kinds given the old rate.
-        moves: the window's rate given the old one, of all kinds but the last.
+        old: shares of old rates, G, float64 [k].
+        new: shares of new rates, H, float64 [k].
+        kinds: shares of the kinds given the old rate, float64 [k, 4].
+        moves: distributions of the window's rate given the old one, for all kinds but the last.
     """
     shares = (kinds * old[:, None]).T[..., None]
     return [
@@ -300,15 +299,13 @@ def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
         parts = _joint(old, new, kinds[table.classes], moves)
         total = table.now @ np.sum(parts, axis=0).T @ before + _TINY
         # [old rate, rate in the window]: what each pair gets of all items
-        given = np.einsum(
-            "sjk,sjm->km", table.before, np.swapaxes(seen / total, 1, 2) @ table.now, optimize=True
-        )
-        taken = [part * given for part in parts]
-        by_kind = np.stack([part.sum(axis=1) for part in taken], axis=1)
+        weighed = np.swapaxes(seen / total, 1, 2) @ table.now
+        given = np.tensordot(table.before, weighed, axes=((0, 1), (0, 1)))
+        by_kind = np.stack([np.einsum("km,km->k", part, given) for part in parts], axis=1)
         old = by_kind.sum(axis=1) + _TINY
         old /= old.sum()
         # One further item, like the old ones: unseen rates are rare, but not impossible.
-        new = taken[-1].sum(axis=0) + old
+        new = np.einsum("km,km->m", parts[-1], given) + old
         new /= new.sum()
         kinds = np.tile(_ALIKE * start, (len(kinds), 1))
         np.add.at(kinds, table.classes, by_kind)

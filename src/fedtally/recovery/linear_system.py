@@ -98,7 +98,7 @@ def check_landed(sketches: Sequence[CountSketch]) -> SketchSpec:
 
 
 def landed_batches(spec: SketchSpec, sketches: Sequence[CountSketch]) -> list[int]:
-    """Return the batches of rounds of which a sum landed, rising.
+    """Return the batches that have a landed sum, rising.
 
     >>> spec = SketchSpec(rows=1, width=2, schedule="hybrid", num_rounds=2**20, seed=bytes(32))
     >>> landed_batches(spec, [CountSketch(spec, 70_000), CountSketch(spec, 3)])
@@ -272,7 +272,7 @@ class Landed:
         rounding, 1e-7 of the residual in an item's cells, is nothing beside that residual.
 
         Args:
-            residual: float64 [rows, width, batches].
+            residual: residual of the sums, float64 [rows, width, batches].
             fold: "median" or "mean".
             expected: about how many ids will be asked for.
         """
@@ -292,7 +292,7 @@ class Landed:
         It is the median over rows of the largest value that a cell of the row can give.
 
         Args:
-            residual: float64 [rows, width, batches].
+            residual: residual of the sums, float64 [rows, width, batches].
         """
         sizes = np.abs(residual)
         # The batches of a cell lie together, unless each batch has locations of its own.
@@ -329,7 +329,7 @@ class Landed:
         precisions.
 
         Args:
-            sums: float64 [rows, width, batches].
+            sums: sums of cells, float64 [rows, width, batches].
             precision: float64 [rows, width, 1], or [rows, width, batches] under schedule "fresh".
             expected: about how many ids will be asked for.
         """

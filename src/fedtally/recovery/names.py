@@ -59,8 +59,10 @@ _FITS, _WHOLE = 0.5, 0.8
 # A word becomes the name only if its scores together exceed those of all other words of its hash by
 # at least _AHEAD. Both numbers are in standard deviations.
 _STRONG, _AHEAD = 6.0, 4.0
-_BRANCHES = 16  # `_likeliest` continues a word by only so many bytes, the likeliest of each place
-_LISTED = 24  # `_likeliest` makes names with parity only up to so many symbols; others always
+_BRANCHES = 16  # most bytes of each place by which `_likeliest` continues a word
+_LISTED = (
+    24  # most symbols up to which `_likeliest` makes names with parity; others it always makes
+)
 _TINY = 1e-300  # stands for a probability of 0
 
 
@@ -98,7 +100,7 @@ def read_names(
     Args:
         sketches: the landed sums, with a spelling.
         domain: the open domain, with the seed of the campaign.
-        frequencies: of the hashes that stand out. The `MOST_NAMES` most frequent are read.
+        frequencies: frequencies of the hashes that stand out; the largest `MOST_NAMES` are read.
         progress: called with the hashes looked at, and the hashes to look at, over all sweeps.
         words: for a hash, the words of a public list that have it, in the form in which they are
             hashed. If the scores are strong enough, these words and those spelled are compared
@@ -264,7 +266,7 @@ class _Reader:
     # ---- one name ----
 
     def _is_readable(self, weights: F64, size: int) -> bool:
-        """Return whether a name of so many symbols is worth a try."""
+        """Return whether a name of this number of symbols is worth a try."""
         return bool(weights.mean() * (self._positions / size) ** 0.5 > _READABLE)
 
     def _name(self, h: int, z: F64, expected: F64, effort: _Effort) -> None:
@@ -389,8 +391,8 @@ def _words(likely: F64, sizes: list[int], prior: _Prior, effort: _Effort) -> Ite
 
     Args:
         likely: [positions, 256], the log likelihoods of symbols.
-        sizes: of the names in symbols, with their end marks.
-        prior: of their bytes.
+        sizes: sizes of the names in symbols, with their end marks.
+        prior: prior of their bytes.
         effort: how many to try.
     """
     positions, every = len(likely), []

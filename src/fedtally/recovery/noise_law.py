@@ -73,9 +73,9 @@ class NoiseLaw:
         """Return the distribution of a sum of independent draws.
 
         Args:
-            mechanism: of the noise.
-            variance: of one draw; of a Gaussian before it is rounded.
-            number: of the draws.
+            mechanism: mechanism of the noise.
+            variance: variance of one draw; of a Gaussian before it is rounded.
+            number: number of the draws.
 
         >>> NoiseLaw.of_draws(Mechanism.SKELLAM, 0.08, 2).half(0.005)
         2
@@ -162,7 +162,7 @@ def _summed(one: F64, number: int, reach: int) -> F64:
 
     Args:
         one: float64 [n], the masses of 0, 1, ... of one draw.
-        number: of the draws.
+        number: number of the draws.
         reach: what the sum exceeds with negligible probability.
     """
     if number == 1:

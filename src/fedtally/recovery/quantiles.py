@@ -19,7 +19,7 @@ def quantile(values: F64, share: float) -> float:
 
     Args:
         values: float64 [n], n at least 1, without nan.
-        share: in [0, 1].
+        share: share of the values below the quantile, in [0, 1].
 
     >>> quantile(np.array([4.0, 1.0, 2.0, 3.0]), 0.5)
     2.5
@@ -34,8 +34,8 @@ def quantiles(values: F64, shares: F64) -> F64:
     """Return what `np.quantile(values, shares)` does, to the bit: float64 [shares].
 
     Args:
-        values: as for `quantile`; a few hundred, for which one sort is the fastest.
-        shares: float64 [shares], in [0, 1].
+        values: values as for `quantile`; a few hundred, for which one sort is the fastest.
+        shares: shares of the values below the quantiles, float64 [shares], in [0, 1].
 
     >>> quantiles(np.array([4.0, 1.0, 2.0, 3.0]), np.array([0.5, 1.0])).tolist()
     [2.5, 4.0]

@@ -31,7 +31,9 @@ LONGEST = 64  # rounds of a history
 _ROOM = 1 << 24
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 48)  # windows for the frequencies now that are compared
 _STANDS_OUT = 5.0  # standard deviations of an item that tells windows apart
-_BEYOND = 3.0  # standard deviations that chance explains
+_BEYOND = 2.5  # standard deviations that chance explains
+# The largest error of a window, in the largest standard deviation: few items are so heavy.
+_OWN = 2.0
 _TIMES = (1, 2, 4, 8)  # lengths of histories that are tried, in windows, beside the longest
 _JUDGED = 4096  # candidates whose deviations say how large the errors are
 # Of several histories whose errors are equal but for this share, the longest answers.
@@ -94,7 +96,7 @@ class Decoded:
 
     Attributes:
         decoder: gives the estimates.
-        limits: the decoder of which limits are made.
+        limits: the decoder that limits are made from.
         rounds: the rounds of the window, rising.
         history: the rounds of the fit that the window's values are read from, rising; those of the
             window where no more are a help.
@@ -176,8 +178,9 @@ def shortest_enough(decoder: FittedDecoder, domain: Domain) -> int:
     """Return how many of the last batches tell most of the frequencies now.
 
     Longer windows have smaller errors of their own, and older frequencies. A window is as good as
-    its worst item: by how much it is off a shorter window, beyond what chance explains, and how
-    large its own error may be. The least sum of both is taken (Goldenshluger and Lepski 2011).
+    its worst item: by how much it is off the present, as shorter windows tell beyond what chance
+    explains, and how large its own error may be. The least sum of both is taken (Goldenshluger and
+    Lepski 2011).
 
     Args:
         decoder: decoder of a history, whose fit answers.
@@ -196,28 +199,28 @@ def shortest_enough(decoder: FittedDecoder, domain: Domain) -> int:
     seen = (frequency / error).max(axis=0) > _STANDS_OUT
     if not seen.any():  # nothing tells one window from another: the longest has the least noise
         return lengths[-1]
-    return lengths[_least_off(frequency[:, seen], error[:, seen])]
+    return lengths[_least_off(lengths, frequency[:, seen], error[:, seen])]
 
 
-def _least_off(frequency: F64, error: F64) -> int:
-    """Return the place of the best window: frequencies and errors float64 [windows, items]."""
-    off = [
-        max(
-            (
-                float((np.abs(frequency[j] - frequency[k]) - _chance(error[j], error[k])).max())
-                for j in range(k)
-            ),
-            default=0.0,
-        )
-        for k in range(len(frequency))
-    ]
-    return int(np.argmin(np.maximum(off, 0.0) + _BEYOND * error.max(axis=1)))
+def _least_off(lengths: list[int], frequency: F64, error: F64) -> int:
+    """Return the place of the best window.
 
+    A frequency that moves steadily is off the present by more than off a shorter window. The means
+    over j and k rounds are (k - j) / 2 rounds apart, and the latter is of (k - 1) / 2 rounds ago.
 
-def _chance(shorter: F64, longer: F64) -> F64:
-    # The longer window holds the rounds of the shorter one.
-    found: F64 = _BEYOND * np.sqrt(np.maximum(shorter**2 - longer**2, 0.0))
-    return found
+    Args:
+        lengths: lengths of the windows in rounds, rising.
+        frequency: frequencies of items, float64 [windows, items].
+        error: standard deviations of the frequencies, float64 [windows, items].
+    """
+    off = np.zeros(len(lengths))
+    for k, longer in enumerate(lengths):
+        for j, shorter in enumerate(lengths[:k]):
+            # The longer window holds the rounds of the shorter one.
+            chance = _BEYOND * np.sqrt(np.maximum(error[j] ** 2 - error[k] ** 2, 0.0))
+            beyond = float((np.abs(frequency[j] - frequency[k]) - chance).max())
+            off[k] = max(off[k], beyond * (longer - 1) / (longer - shorter))
+    return int(np.argmin(off + _OWN * error.max(axis=1)))
 
 
 def _check_rounds(chosen: list[int], landed: dict[int, CountSketch]) -> None:

@@ -19,7 +19,8 @@ from dataclasses import replace
 from typing import Any
 
 from fedtally.answer.exports import physical_memory
-from fedtally.answer.result import Progress, Result
+from fedtally.answer.part import Progress
+from fedtally.answer.result import Result
 from fedtally.base.text import in_number
 from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.domain.columns import as_text

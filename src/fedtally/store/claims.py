@@ -63,6 +63,7 @@ class ClaimedDatabase(Database):
     _runs: ClassVar[sa.Table]  # of `run_table`
     _put_back: ClassVar[str]  # what the owner of an old copy does
     _lost_mark: ClassVar[str]  # what the owner of a file without its mark does
+    _held: ClassVar[str] = "campaign of plan"  # words before the name of what a file holds
 
     def _claim(self, plan: str, place: Path, owner: str) -> Claim:
         """Claim the file for this process.
@@ -82,14 +83,14 @@ class ClaimedDatabase(Database):
             writes = _writes(connection, row)
             if marked is not None and writes < marked:
                 raise InvalidInputError(
-                    f"{self.name} has {writes} writes, and the mark {place} of this campaign says"
-                    f" {marked}: a copy was put back, which does not know what clients were told"
+                    f"{self.name} has {writes} writes, and its mark {place} says {marked}: a"
+                    " copy was put back, which does not know what clients were told"
                     f" since; {self._put_back}"
                 )
             if _lacks_mark(writes, marked):
                 raise InvalidInputError(
-                    f"there is no mark at {place}, and {self.name} has {writes} writes: name the"
-                    f" mark of this campaign; if that is lost, {self._lost_mark}"
+                    f"there is no mark at {place}, and {self.name} has {writes} writes: name its"
+                    f" mark; if that is lost, {self._lost_mark}"
                 )
             # The mark is written before the first write to the file. So a file with writes that
             # has no mark has lost its mark. And it has the number of the file before each write:
@@ -127,8 +128,8 @@ class ClaimedDatabase(Database):
         other = connection.execute(sa.select(runs.c.plan).where(runs.c.plan != plan))
         if (found := other.scalar()) is not None:
             raise InvalidInputError(
-                f"{self.name} holds the campaign of plan {found[:16]}: a file is for one campaign,"
-                " so name another file"
+                f"{self.name} holds the {self._held} {found[:16]}, and a file holds one: name"
+                " another file"
             )
 
     def _is_put_back(self, plan: str, place: Path) -> bool:
@@ -176,16 +177,16 @@ class Claim:
         known = {"of": self.plan, "epoch": self._epoch}
         if connection.execute(_FIND_EPOCH, known).fetchone() is None:
             raise OvertakenError(
-                f"another process runs the campaign of plan {self.plan[:16]}: this one must"
-                " neither write nor speak; stop it"
+                f"another process runs the {self._database._held} {self.plan[:16]}: this one"
+                " must neither write nor speak; stop it"
             )
         # If this process went on writing, the mark would fall to the number of writes of the copy,
         # and nobody could tell any more that the file is a copy.
         writes = writes_of(connection)
         if writes < self._written:
             raise OvertakenError(
-                f"a copy of {self._database.name} was put back while this process runs the"
-                " campaign: it must neither write nor speak; stop it, and"
+                f"a copy of {self._database.name} was put back while this process runs it:"
+                " it must neither write nor speak; stop it, and"
                 f" {self._database._put_back}"
             )
         return writes
@@ -228,7 +229,7 @@ class Claim:
             raise StoreError(str(error)) from error
         if marked is not None and marked > writes:
             raise OvertakenError(
-                f"another copy of {self._database.name} runs the campaign, as the mark"
+                f"another process runs another copy of {self._database.name}, as the mark"
                 f" {self.mark} shows: this process must neither write nor speak; stop it"
             )
         if self._marked != writes:

@@ -25,7 +25,7 @@ from fedtally.store.claims import Claim, ClaimedDatabase, run_table
 from fedtally.store.database import CHANGES, SqliteConnection, file_url, opened, prepared
 from fedtally.store.writes import write_tables
 
-FOR_EVER = (Table.SEEN, Table.COLLECTED)
+FOR_EVER = (Table.SEEN, Table.COLLECTED, Table.TERMS)
 _metadata = sa.MetaData()
 _runs = run_table(_metadata)
 
@@ -69,7 +69,7 @@ _STATEMENTS = {False: _Statements(_changing), True: _Statements(_kept)}
 class DapFile(ClaimedDatabase):
     """The SQLite file of one server of a task. Made by `open`."""
 
-    _kind = "DAP task"
+    _kind, _held = "DAP task", "task"
     _anew = "finish its task with the fedtally that began it, or begin a new task"
     _metadata = _metadata
     _runs = _runs

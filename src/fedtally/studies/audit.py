@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedtally.answer.result import Progress
+from fedtally.answer.part import Progress
 from fedtally.base import validate
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError

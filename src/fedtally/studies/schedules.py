@@ -21,7 +21,7 @@ import numpy.typing as npt
 from fedtally import kernels
 from fedtally.answer.evaluation import Truth
 from fedtally.answer.exports import check_export_path, write_table
-from fedtally.answer.result import Progress
+from fedtally.answer.part import Progress
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.books import MemoryBooks
@@ -30,7 +30,7 @@ from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
-from fedtally.plan.privacy import Privacy, Random, resolve_privacy
+from fedtally.plan.privacy import Privacy, Random, resolve_privacy, sharers
 from fedtally.plan.rules import check, given, unmet
 from fedtally.plan.secure_sum import Summation
 from fedtally.privacy import NOT_PRIVATE
@@ -128,7 +128,6 @@ class Study:
             epsilon=self.epsilon,
             delta=self.delta,
             trust=self.trust,
-            not_private=True,  # a study compares with the truth
         )
 
     @property
@@ -337,7 +336,8 @@ def _measurements(
                     participations=1,
                     num_clients=sizes,
                     most_clients=cohort,
-                    honest_survivors=asked.sharers(Summation(), sizes),
+                    honest_survivors=sharers(asked.noise_by, Summation(), sizes),
+                    not_private=True,  # a study compares with the truth
                 )
             fixed = (clients, cohort, parameters, 1, seed)
             return Plan(rows, width, name, study.num_rounds, *fixed, privacy=privacy)

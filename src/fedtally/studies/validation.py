@@ -31,7 +31,8 @@ from scipy.special import bdtr, bdtri, stdtrit
 from fedtally.answer.evaluation import NameEvaluation
 from fedtally.answer.exports import check_export_path, write_table
 from fedtally.answer.notes import RARE_ITEMS
-from fedtally.answer.result import Progress, Result
+from fedtally.answer.part import Progress
+from fedtally.answer.result import Result
 from fedtally.base import validate
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.server import FrequencyServer
@@ -121,13 +122,15 @@ class Trial:
         if self.plan.target is not None:
             return self.plan.target.recovery
         plan = self.plan
+        # Rounds without clients do not land: of a plan of more rounds than clients, most of them.
+        landed = min(plan.schedule.num_batches(plan.num_rounds), plan.num_clients)
         return str(
             recovery_of(
                 "auto",
                 plan.domain_size,
                 plan.rows,
                 plan.encoding,
-                batches=plan.schedule.num_batches(plan.num_rounds),
+                batches=landed,
                 planned=plan.is_open,
             )
         )

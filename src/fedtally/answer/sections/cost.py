@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fedtally.answer import amounts
-from fedtally.answer.sections import counted
+from fedtally.answer.sections import counted, dap
 from fedtally.base.text import in_number
 from fedtally.plan import Plan
 
 if TYPE_CHECKING:
     from fedtally.plan.bill import Bill
     from fedtally.plan.proposal import Proposal
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def encoded(plan: Plan) -> tuple[str, str]:
@@ -70,9 +74,14 @@ def upload(plan: Plan) -> str:
     return f"{sends} ({exact}, but then the server would see {seen})"
 
 
-def rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return the row on what a client uploads under a plan."""
-    return [("Upload", upload(plan))]
+def rows(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> list[tuple[str, str]]:
+    """Return the row on what a client uploads under a plan.
+
+    Args:
+        plan: the plan.
+        traffic: the traffic of the secure sum, where there was one.
+    """
+    return [("Upload", dap.upload(traffic) if dap.is_dap(traffic) else upload(plan))]
 
 
 def _sends(plan: Plan) -> str:
@@ -81,8 +90,8 @@ def _sends(plan: Plan) -> str:
     return f"{amounts.size(plan.bytes_per_client)} per {counted.who(plan)}{rounds}"
 
 
-def line(plan: Plan) -> str:
-    """Return what a client uploads, beside a histogram, in words.
+def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
+    """Return what a client uploads, beside a histogram, in words; `traffic` as for `rows`.
 
     A histogram needs candidates that all clients know. Those of the input itself are none.
 
@@ -95,6 +104,8 @@ def line(plan: Plan) -> str:
     >>> line(replace(plan, domain=plan.domain | {"public": False}))
     '49 B per client; over a declared list an exact histogram takes 675 B'
     """
+    if dap.is_dap(traffic):
+        return dap.upload(traffic)
     sends = _sends(plan)
     if plan.is_open:
         return sends

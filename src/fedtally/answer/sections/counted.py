@@ -13,34 +13,42 @@ from fedtally.domain import Domain, Grid, OpenStrings
 from fedtally.plan import Plan
 
 if TYPE_CHECKING:
+    from fedtally.answer.part import Part
     from fedtally.answer.result import Result
 
 
 _MOST_LOOKED = 1 << 16  # candidates that are decoded again to say how many a list left out
 
 
-def contributions(result: Result) -> str:
-    """Return what the frequencies of a result are shares of, in words.
+def contributions(part: Part) -> str:
+    """Return what the frequencies of a part are shares of, in words.
 
     >>> import fedtally
     >>> contributions(fedtally.estimate(["tea", "milk"], seed=1))
     '2 clients'
     """
-    by = result.columns.get("round")
+    by = part.columns.get("round")
     rounds = f" by {escaped(by[0])}" if by else ""
-    if result.plan.is_of_silos:
-        people = f"people in {amounts.counted(result.num_silos, 'silo')}"
-        if result.unit == "people":
-            return f"{result.num_clients:,} {people}"
-        number = "" if result.repeats_are_private else f"{result.num_clients:,} "
-        return f"{result.num_contributions:,} contributions of {number}{people}{rounds}"
-    named = result.columns.get("client")
-    clients = amounts.counted(result.num_clients, "client") + (
+    if part.plan.is_of_silos:
+        people = f"people in {amounts.counted(part.num_silos, 'silo')}"
+        if part.unit == "people":
+            return f"{part.num_clients:,} {people}"
+        number = "" if part.repeats_are_private else f"{part.num_clients:,} "
+        return f"{part.num_contributions:,} contributions of {number}{people}{rounds}"
+    named = part.columns.get("client")
+    clients = amounts.counted(part.num_clients, "client") + (
         f" ({escaped(named[0])})" if named else ""
     )
-    if result.unit == "clients":
+    if part.unit == "clients":
         return clients
-    return f"{result.num_contributions:,} contributions of {clients}{rounds}"
+    return f"{part.num_contributions:,} contributions of {clients}{rounds}"
+
+
+def may_be_drawn(part: Part) -> bool:
+    """Return whether items of clients were drawn, or may have been, which privacy hides."""
+    return bool(drawn_away(part.draw)) or (
+        part.plan.privacy is not None and "client" in part.columns
+    )
 
 
 def line(result: Result) -> str:
@@ -52,9 +60,7 @@ def line(result: Result) -> str:
     """
     named = result.columns.get("item", [])
     item = escaped(named[0]) if len(named) == 1 else "item"
-    # Under privacy nobody may know whether a client had more than were drawn.
-    is_hidden = result.plan.privacy is not None and "client" in result.columns
-    most, drawn = result.plan.max_items, "drawn " * bool(drawn_away(result.draw) or is_hidden)
+    most, drawn = result.plan.max_items, "drawn " * may_be_drawn(result)
     number = amounts.counted(result.domain.size, "candidate")
     if result.plan.is_open:
         number = "no list of candidates"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from fedtally.answer.merged import Merged
+    from fedtally.answer.answer import Answer
     from fedtally.answer.result import Result
 
 
@@ -42,7 +42,7 @@ def estimate_fields(estimate: Estimate) -> dict[str, Any]:
     return fields
 
 
-def fields(answer: Result | Merged, estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
+def fields(answer: Answer, estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
     """Return the fields of the estimates of a list, and whether each surely stands above noise.
 
     >>> import fedtally

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedtally.answer import amounts
-from fedtally.answer.sections import counted
+from fedtally.answer.sections import counted, dap
 from fedtally.base.text import in_number, in_range
 from fedtally.plan import Plan, Sums
 
 
 def seen(traffic: Mapping[str, Any]) -> str:
     """Return which party sees which sums, in words."""
+    if dap.is_dap(traffic):
+        return dap.seen(traffic)
     if traffic["method"] == "ideal":
         return "ideal secure summation: the server would see only these sums"
     if traffic["method"] == "two-server":
@@ -38,6 +40,8 @@ def rows(plan: Plan, traffic: Mapping[str, Any], part: str = "client") -> list[t
     >>> rows(plan, {"method": "ideal"})
     []
     """
+    if dap.is_dap(traffic):
+        return dap.rows(traffic)
     if traffic["method"] == "ideal":
         return []
     noun = counted.who(plan)
@@ -95,6 +99,8 @@ def line(traffic: Mapping[str, Any], part: str) -> str:
     >>> line({"method": "ideal"}, "client")
     ''
     """
+    if dap.is_dap(traffic):
+        return dap.line(traffic)
     if traffic["method"] == "ideal":
         return ""
     said = f"{traffic['method']}: {seen(traffic)}"
@@ -253,6 +259,8 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     elif plan.privacy.not_private:
         reader = "whatever the sums show: nothing is guaranteed"
     rows = [("Readers of this page", reader)]
+    if dap.is_dap(traffic):
+        return [*rows, *dap.learned(traffic)]
     if method == "ideal":
         everything = f"all that each {noun} holds, for no secure sum was run{adds}"
         return [*rows, ("Whoever made the sums", everything)]

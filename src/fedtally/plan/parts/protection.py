@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -44,6 +44,24 @@ class Sums(StrEnum):
     NOISED = "noised"
 
 
+def releases_by(by: str, schedule: Schedule, num_rounds: int) -> list[range]:
+    """Return the rounds that are added up before anything is opened, for each release.
+
+    Who opens a sum and adds the noise first adds up the rounds that share their hashes: their total
+    needs noise only once.
+
+    Args:
+        by: the party that adds the noise, as `Protection.by`.
+        schedule: the hashes of each round.
+        num_rounds: the planned rounds.
+    """
+    match by:
+        case "nobody" | "clients":
+            return [range(round, round + 1) for round in range(num_rounds)]
+        case _:
+            return schedule.batches_of(num_rounds)
+
+
 @dataclass(frozen=True)
 class Protection:
     """What follows from who adds the noise of a campaign.
@@ -53,20 +71,18 @@ class Protection:
         schedule: the hashes of each round.
         num_rounds: the planned rounds.
         has_secure_sum: whether a protocol sums the vectors, and no trusted server.
-
-    Attributes:
-        by: the party that adds the noise.
+        by: the party that adds the noise, before there are terms; terms say it themselves.
     """
 
     terms: PrivacyConfig | None
     schedule: Schedule
     num_rounds: int
     has_secure_sum: bool
-    by: By = field(init=False)
+    by: By = "nobody"
 
     def __post_init__(self) -> None:
-        by = "nobody" if self.terms is None else str(self.terms.noised_by)
-        object.__setattr__(self, "by", cast("By", by))
+        if self.terms is not None:
+            object.__setattr__(self, "by", cast("By", str(self.terms.noised_by)))
 
     @property
     def _noise(self) -> PrivacyConfig:
@@ -75,7 +91,23 @@ class Protection:
     @property
     def is_charged(self) -> bool:
         """Whether releases are charged, and nothing seen may depend on one client."""
-        return self.terms is not None
+        return self.by != "nobody"
+
+    @property
+    def is_once(self) -> bool:
+        """Whether noise is added once to each sum that is opened.
+
+        Rounds are then better added up first.
+        """
+        return self.by in ("aggregator", "servers")
+
+    @property
+    def is_in_sums(self) -> bool:
+        """Whether there is noise in what is summed, by clients or by two servers.
+
+        Counters need room for it.
+        """
+        return self.by in ("clients", "servers")
 
     @property
     def sums(self) -> Sums:
@@ -90,16 +122,8 @@ class Protection:
 
     @property
     def releases(self) -> list[range]:
-        """The rounds that are added up before anything is opened, for each release.
-
-        Who opens a sum and adds the noise first adds up the rounds that share their hashes: their
-        total needs noise only once.
-        """
-        match self.by:
-            case "nobody" | "clients":
-                return [range(round, round + 1) for round in range(self.num_rounds)]
-            case _:
-                return self.schedule.batches_of(self.num_rounds)
+        """The rounds that are added up before anything is opened, for each release."""
+        return releases_by(self.by, self.schedule, self.num_rounds)
 
     @property
     def participations(self) -> int:

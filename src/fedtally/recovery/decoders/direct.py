@@ -105,10 +105,10 @@ class DirectIntervals(UsualIntervals):
     simultaneous intervals is exact, and not only bounded.
 
     Args:
-        decoder: of the sums.
+        decoder: decoder of the sums.
         size: candidates.
-        confidence: of each interval, above 0 and below 1.
-        kind: as for `make_intervals`.
+        confidence: confidence of each interval, above 0 and below 1.
+        kind: kind as for `make_intervals`.
     """
 
     def __init__(

@@ -118,7 +118,8 @@ class FittedDecoder(CampaignDecoder):
         Args:
             chosen: bool [batches], at least one with clients.
             learned: whether it may be asked for estimates and limits; else for `measured` alone,
-                which takes less time.
+                which takes less time. The errors may be larger then: items that stand out in the
+                window alone are not fitted.
         """
 
 

@@ -192,6 +192,28 @@ def _short(session: bytes) -> str:
     return session.hex()[:8]
 
 
+class Responses(Watcher):
+    """Count the responses of a server of DAP.
+
+    Attributes:
+        registry: what Prometheus reads; of this process alone.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._responses = Counter(
+            "fedtally_responses", "Responses, by their status", ["status"], registry=self.registry
+        )
+        self._bytes = Counter(
+            "fedtally_body_bytes", "Bytes of bodies of responses", registry=self.registry
+        )
+
+    def answered(self, status: int, size: int) -> None:
+        """Note a response."""
+        self._responses.labels(str(status)).inc()
+        self._bytes.inc(size)
+
+
 class Counts(Watcher):
     """Count what one of two servers takes and judges, and write a line for each group.
 

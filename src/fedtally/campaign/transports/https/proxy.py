@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.transports.https.resource import (
@@ -27,6 +27,7 @@ SLOW_SECONDS = 10  # a client that sends or takes nothing for so long is hung up
 RATE, BURST = 2, 20  # requests of one token: a second, and at once
 _STEP_SECONDS = 40  # closing a large phase takes the server some seconds, in which nobody is heard
 _GROUP_SECONDS = 60  # a group of reports may wait while a sum is opened
+_JOB_SECONDS = 120  # verifying the reports of a job may take a minute
 _ZONE_BYTES = 256  # of memory for each token
 _MIB = 1 << 20
 _MOST_SOCKET_BYTES = 100  # of the path of a Unix socket; the system takes a few more
@@ -159,6 +160,53 @@ class Reports:
         return "\n".join([head, upstream, _server(front), found, _TAIL])
 
 
+@dataclass(frozen=True)
+class DapBackend:
+    """A server of a DAP task behind nginx.
+
+    Args:
+        title: a name for people.
+        side: the server.
+        task: the text of the id of the task.
+        base: the path of the server's address, without a slash at its end.
+        socket: the path of the Unix socket on which its process listens.
+        most_bytes: a bound on the bytes of a request.
+    """
+
+    title: str
+    side: Side
+    task: str
+    base: str
+    socket: Path
+    most_bytes: int
+
+    def conf(self, front: Front) -> str:
+        """Return a conf for nginx, as `conf` does for campaigns.
+
+        Args:
+            front: how nginx meets the network.
+
+        Raises:
+            InvalidInputError: as for `conf`.
+        """
+        _check_places([self.socket], front)
+        name = f"fedtally_dap_{self.side}_{self.task[:16]}"
+        onward: dict[str, Any] = {
+            "base": _plain(self.base, "path") if self.base else "",
+            "task": self.task,
+            "title": _plain(self.title, "server"),
+            "most": self.most_bytes,
+            "upstream": name,
+            "slow": SLOW_SECONDS,
+            "read": _JOB_SECONDS,
+            "whose": "server's",
+        }
+        found = [(place + _ONWARD).format(**onward) for place in (_DAP_KEYS, _DAP_TASK)]
+        head = _HEAD.format(what="A DAP task", titles=self.title, command=f"dap {self.side} nginx")
+        upstream = _UPSTREAM.format(name=name, socket=self.socket)
+        return "\n".join([head, upstream, _server(front), *found, _TAIL])
+
+
 _HEAD = """\
 # {what} over HTTPS: {titles}. Printed by `fedtally {command}`: change nothing here.
 # Put it into /etc/nginx/conf.d/, then: nginx -t && systemctl reload nginx"""
@@ -215,7 +263,15 @@ _REPORTS = """
     client_max_body_size {most};  # no report under the plan is longer
     client_body_buffer_size {buffer};"""
 
-# How bytes go on from either location.
+_DAP_KEYS = """
+  location = {base}/hpke_config {{  # {title}"""
+
+_DAP_TASK = """
+  location {base}/tasks/{task}/ {{  # {title}
+    client_max_body_size {most};  # no request of the task is longer
+    client_body_buffer_size 64k;"""
+
+# How bytes go on from any location.
 _ONWARD = """
     proxy_pass http://{upstream};
     proxy_http_version 1.1;

@@ -69,8 +69,8 @@ KIND = DecoderKind(
     held_bytes=message_bytes,
     fits_items=True,
     largest_support=joint.KIND.largest_support,
-    # About so many were measured. Of real tables with more, which have few items that stand out,
-    # messages mostly gain nothing (docs/recovery.md).
+    # About this number was measured. Of real tables with more, which have few items that stand
+    # out, messages mostly gain nothing (docs/recovery.md).
     most_candidates=1 << 17,
     most_messages=MOST_MESSAGES,  # with more, only some candidates send messages
     auto_rows=MANY_ROWS,

@@ -67,7 +67,7 @@ F32 = npt.NDArray[np.float32]
 
 ITERATIONS = 200  # the most; twelve are usual
 # Close to exact recovery the noise may fall slowly for hundreds of iterations. So there are fewer
-# iterations of many messages: about so many are sent in all, which takes some ten seconds.
+# iterations of many messages: about this number is sent in all, which takes some ten seconds.
 _SENT_IN_ALL = 1 << 28
 # Where most items lie just below the noise, messages may move little for a long time, and meanwhile
 # the noise falls to a half or a third. So messages are settled only if the variance of the noise
@@ -107,11 +107,11 @@ FEWEST_CELLS = 400
 # by degrees, and harms where many are alike.
 _SMOOTH = 0.15
 _EXACT = 0.05  # clients: with less noise joint recovery leaves nothing to gain
-# Belief propagation is not trusted in three cases. First: messages still move by so many standard
-# deviations.
+# Belief propagation is not trusted in three cases. First: messages still move by this number of
+# standard deviations.
 _RESTLESS = 0.5
 # Second: the squared errors of rows, as the other rows see them, are larger or smaller than their
-# prediction by this factor. A kind of items is judged if there are at least so many of it.
+# prediction by this factor. A kind of items is judged if it has at least this number of them.
 _MISFIT = 1.5
 _JUDGED = 20
 # Third: the median standard deviation of the beliefs exceeds this share of that of joint recovery.
@@ -136,7 +136,7 @@ def clearly_different(freedom: float) -> float:
     """Return by what share the squared deviations of batches must exceed what noise gives them.
 
     Args:
-        freedom: of the deviations, in degrees.
+        freedom: degrees of freedom of the deviations.
     """
     return float(chdtri(freedom, _CLEARLY)) / freedom - 1.0
 
@@ -149,7 +149,7 @@ class Beliefs(NamedTuple):
 
     Attributes:
         value: the item's count plus an error that is nearly normal.
-        stddev: of the error.
+        stddev: standard deviation of the error.
     """
 
     value: F64
@@ -197,7 +197,7 @@ class Sent:
         Args:
             landed: the sums of these batches.
             ids: uint64 [n], the items.
-            chosen: bool [all batches].
+            chosen: batches of the window, bool [all batches].
         """
         other = copy.copy(self)
         other.words = pack_words(landed.words(ids))
@@ -232,7 +232,7 @@ class Messages:
             messages start; all others start from 0.
         prior: the distribution of counts from which learning starts, which is changed in place
             unless its counts are `known`; None: one that knows nothing.
-        smooth: of that prior.
+        smooth: smoothness of that prior.
 
     Attributes:
         residual: float64 like `Landed.frequencies`, in clients: sums less all messages.
@@ -332,7 +332,7 @@ class Messages:
         other batches' sums is taken out, and phantoms say how large the errors are.
 
         Args:
-            chosen: bool [batches].
+            chosen: batches of the window, bool [batches].
             learned: whether to learn the prior of these counts.
         """
         other = copy.copy(self)
@@ -358,7 +358,7 @@ class Messages:
 
         Args:
             read: what the cells say of those that send messages.
-            steps: of expectation-maximization.
+            steps: steps of expectation-maximization.
             looked: whether all candidates are looked at; else the prior stays as it is.
             final: whether the choice of candidates that send messages stays as it is.
         """
@@ -505,7 +505,7 @@ class BeliefDecoder(FittedDecoder):
     Args:
         sketches: landed sums, all of one spec, at most one per round.
         domain: the candidate items; only these can hold anything.
-        progress: as for `JointDecoder`.
+        progress: callback as for `JointDecoder`.
 
     Attributes:
         spec: the spec of the sketches.

@@ -70,7 +70,7 @@ POLISH_SWEEPS = 8  # sweeps of the fit over the support, in each polish
 # the number is higher, so that the support holds about FALSE_ITEMS candidates without a client.
 SELECTED = 4.0
 FALSE_ITEMS = 4
-_FEW_PHANTOMS = 4096  # while the support is being chosen, so many phantoms show the scale
+_FEW_PHANTOMS = 4096  # phantoms that show the scale while the support is being chosen
 PROBE_SWEEPS = 12  # sweeps of the fit over the support, in each probe
 # A probe fills all cells with random numbers, refits them, and shows the share of a cell that the
 # fit leaves. All probes together fill at least this number of cells, unless that takes more than 64
@@ -271,15 +271,17 @@ class Fit:
 
     # ---- windows ----
 
-    def window(self, chosen: Bools) -> Fit:
+    def window(self, chosen: Bools, fitted_there: bool) -> Fit:
         """Return this fit, measured in some batches alone.
 
-        Items that stand out there, and not in all batches, are fitted, too.
-
         Args:
-            chosen: bool [batches].
+            chosen: batches of the window, bool [batches].
+            fitted_there: whether items that stand out there, and not in all batches, are fitted,
+                too.
         """
         found = self._measured_in(chosen)
+        if not fitted_there:
+            return found
         positions, items, z = found.standing_out(self.threshold)
         new = (z > self.threshold) & ~items.fitted & (items.values > found._half_a_client)
         room = self.most - len(self.support.positions)
@@ -299,8 +301,7 @@ class Fit:
         other = copy.copy(self)
         other.whole, other._kept = self, {}
         other.landed = self.landed.weighted(chosen)
-        other._rng = generator(self.landed.spec.seed, b"window")
-        other._probe()
+        other._share_out()
         other._calibrate(self.phantoms)
         other._settle()
         return other
@@ -420,22 +421,52 @@ class Fit:
 
         If the shrinkage is fixed, the fit is linear: residual = (1 - H) sums, for some matrix H.
         The share of a cell is the cell's diagonal entry of 1 - H. This entry is the mean of
-        g * (1 - H) g over independent normal cells g, which a probe draws. The share depends almost
-        only on the cell's load, the amount of the support that lies in the cell. So the cells are
-        grouped by load, and few probes are enough.
+        g * (1 - H) g over independent normal cells g, which a probe draws.
         """
         landed, support = self.landed, self.support
         cells, signs = self._places
-        # `fitted_to` are the sums that the fit moves by; a window weighs what this leaves.
-        fitted_to = landed if self.whole is None else self.whole.landed
-        weights = landed.weights
+        batches = len(landed.weights)
         # `_restore` repeats the last probe, from the same state of the generator.
         self._draws = dict(self._rng.bit_generator.state)
         # Suppose that an item's cells change in one batch only. With shrinkage s, the value of the
         # item is mean + s (y - mean), where y is the value without shrinkage. If y changes by 1,
         # the mean over batches changes by the batch's weight w, and y - mean by 1 - w. So the value
         # moves by w + s (1 - w) = s + (1 - s) w.
-        moved = support.shrinkage + (1.0 - support.shrinkage) * fitted_to.weights
+        self._moved = support.shrinkage + (1.0 - support.shrinkage) * landed.weights
+        self._probes = int(
+            np.clip(-(-PROBED_CELLS[landed.several] // landed.frequencies.size), 1, 64)
+        )
+        probed = self._rng.standard_normal((self._probes, *landed.frequencies.shape))
+        if batches == 1 and landed.cells <= _FEW_CELLS:
+            drawn = probed.reshape(self._probes, landed.cells).T
+            left = (drawn * left_by(cells[..., 0], signs[..., 0], drawn)).sum(axis=1)
+            self._left = left.reshape(1, *landed.frequencies.shape)
+        else:
+            self._left = probed
+            for drawn in probed:
+                left = drawn.copy()
+                values = np.zeros_like(support.values)
+                kernels.refit(
+                    cells,
+                    signs,
+                    landed.clients,
+                    left,
+                    values,
+                    support.shrinkage,
+                    PROBE_SWEEPS,
+                    frozen=True,
+                )
+                drawn *= left
+        self._share_out()
+
+    def _share_out(self) -> None:
+        """Give cells and items the shares that probes found, weighted as batches are.
+
+        The share depends almost only on the cell's load, the amount of the support that lies in the
+        cell. So the cells are grouped by load, and few probes are enough.
+        """
+        landed, support, moved = self.landed, self.support, self._moved
+        cells, weights = self._places[0], landed.weights
         batches = len(weights)
         load = np.zeros(landed.frequencies.shape if landed.fresh else landed.frequencies.shape[:2])
         if landed.fresh:
@@ -445,34 +476,11 @@ class Fit:
             # mean of `moved` over the batches, weighted by their clients. `cells` are indexes into
             # [rows, width, batches].
             np.add.at(load.reshape(-1), cells[..., 0] // batches, (moved @ weights)[:, None])
-        probes = int(np.clip(-(-PROBED_CELLS[fitted_to.several] // landed.frequencies.size), 1, 64))
         kept = np.zeros(load.shape)
-        probed = self._rng.standard_normal((probes, *landed.frequencies.shape))
-        if batches == 1 and landed.cells <= _FEW_CELLS:
-            drawn = probed.reshape(probes, landed.cells).T
-            kept += (
-                (drawn * left_by(cells[..., 0], signs[..., 0], drawn))
-                .sum(axis=1)
-                .reshape(load.shape)
-            )
-        else:
-            for drawn in probed:
-                left = drawn.copy()
-                values = np.zeros_like(support.values)
-                kernels.refit(
-                    cells,
-                    signs,
-                    fitted_to.clients,
-                    left,
-                    values,
-                    support.shrinkage,
-                    PROBE_SWEEPS,
-                    frozen=True,
-                )
-                left *= drawn
-                kept += left if landed.fresh else left @ weights
+        for left in self._left:
+            kept += left if landed.fresh else left @ weights
         # `loads` and `shares` are a short table, which `np.interp` reads for any load.
-        loads, shares = _falling(load.reshape(-1), kept.reshape(-1) / probes)
+        loads, shares = _falling(load.reshape(-1), kept.reshape(-1) / self._probes)
         self._least_share = float(shares.min())
         self._shares = landed.cell_mean(np.interp(load, loads, shares))
         # The b of a fitted item is the share that its cells would keep if this item alone left the
@@ -610,7 +618,7 @@ class JointDecoder(FittedDecoder):
     Args:
         sketches: landed sums, all of one spec, at most one per round.
         domain: the candidate items; only these can be heavy.
-        progress: as for `Fit`.
+        progress: callback as for `Fit`.
         found: what a decoder of the same sums found before (`JointDecoder.found`). If it is no fit
             of these sums, it is ignored.
 
@@ -621,8 +629,8 @@ class JointDecoder(FittedDecoder):
         clients: float64 [batches], the clients of each.
         fit: the fit of the sums.
         fallback: the paper's decoder if it answers in place of the fit; else None.
-        kappa: as for `FoundFit`; intervals measure it.
-        largest_error: as for `FoundFit`; intervals predict it.
+        kappa: scale as for `FoundFit`; intervals measure it.
+        largest_error: error as for `FoundFit`; intervals predict it.
 
     Raises:
         InvalidInputError: no sketch, two of one round, no client in any, or fewer than 3 rows.
@@ -728,7 +736,7 @@ class JointDecoder(FittedDecoder):
     def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
         """Return a decoder of the counts in some batches, which rests on the fit of all."""
         other = copy.copy(self)
-        other.fit = self.fit.window(chosen)
+        other.fit = self.fit.window(chosen, fitted_there=learned)
         other.num_clients = other.fit.landed.num_clients
         other.largest_error = None
         return other

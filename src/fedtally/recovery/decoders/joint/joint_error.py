@@ -314,7 +314,7 @@ def normal_equivalent(size: F64, number: F64, plan: Sums) -> Callable[[F64], F64
 
 
 def _exceeded_by(many: float, fitted: _Fitted) -> float:
-    """Return the size, in scales, that so many errors are expected to exceed."""
+    """Return the size, in scales, that this number of errors is expected to exceed."""
 
     def more(x: float) -> float:
         # The tails fall like exp(-x^2 / 2): their logarithm is nearly a parabola.

@@ -88,7 +88,7 @@ class JointIntervals(UsualIntervals):
         confidence: level of each interval, above 0 and below 1.
         size: number of candidates.
         kappa: the scale of fitted items over that of phantoms.
-        kind: as for `make_intervals`.
+        kind: kind as for `make_intervals`.
         largest_error: the predicted largest error, if it is known already.
     """
 
@@ -377,7 +377,7 @@ def list_lows(
         z: float64 [n], values over their standard deviation.
         fitted: bool [n], whether an item was fitted, so that z exceeds the fit's threshold, too.
         threshold: the threshold of the fit, in the same unit.
-        kappa: as for `selective_limits`.
+        kappa: scale as for `selective_limits`.
         tail: the probability of a limit that is too high, given that z reached its threshold.
         most: the furthest that a limit lies below z.
         reached: float64 [n], the least z that is listed; None where it is not known.
@@ -445,7 +445,7 @@ def _highs_below(tail: float, threshold: float, kappa: float) -> tuple[F64, F64]
 
 
 def _crossing(falling: Callable[[F64], F64], number: int) -> F64:
-    """Return where each of so many falling functions of means passes zero, by bisection."""
+    """Return where each of a number of falling functions of means passes zero, by bisection."""
     low, high = np.full(number, -2000.0), np.full(number, 4000.0)
     for _ in range(70):
         middle = (low + high) / 2

@@ -17,7 +17,7 @@ from fedtally.recovery.sums import F64, Prediction, Sums, grouped
 _WIDE_GROUP = 1.1  # items within this ratio are taken together
 _ALONE = 60  # heaviest items that the distribution takes one by one
 _ALIKE = 1.01  # batches whose clients are within this ratio are taken together, ...
-_SIZES = 12  # ... or more, so that the distribution sees about so many sizes
+_SIZES = 12  # ... or more, so that the distribution sees about this number of sizes
 _LATTICE = 4096
 _STEPS = 48  # lattice steps to the size that is asked for
 _BLUR = 1.2  # steps: keeps the lattice smooth where it is coarser than counts
@@ -33,7 +33,7 @@ def predict(frequencies: F64, plan: Sums, number: F64, probability: float) -> Pr
 
 
 def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
-    """Return the probability that one of so many independent items errs by more than tau."""
+    """Return the probability that one of several independent items errs by more than tau."""
     exceeds = exceedance(frequencies, plan, number, tau)
     return -math.expm1(plan.candidates * math.log1p(-min(exceeds, 1 - 1e-15)))
 
@@ -161,7 +161,7 @@ def _less(step: float, expected: tuple[float, ...], groups: tuple[tuple[float, i
     """Return 1 - c_i(t), the same for all rows and widths: float64 [items, angles].
 
     Args:
-        step: of the lattice.
+        step: step of the lattice.
         expected: counts of items.
         groups: batches, as of `_alike`.
     """
@@ -195,7 +195,7 @@ def _law_of_median(row: F64, rows: int, step: float) -> tuple[F64, float]:
     Args:
         row: float64 [n], the distribution of one row on a lattice, 0 at n // 2.
         rows: how many.
-        step: of the lattice.
+        step: step of the lattice.
     """
     below = np.clip(np.append(0.0, np.cumsum(row)), 0.0, 1.0)
     k = (rows + 1) // 2

@@ -51,11 +51,11 @@ class MedianIntervals(UsualIntervals):
     list the lower limits come from the distribution of an estimate given that it reached the list.
 
     Args:
-        decoders: of one result, or of several whose counts are added.
+        decoders: decoders of one result, or of several whose counts are added.
         landed: the sums of each result.
         domain: the candidate items.
-        confidence: of each interval, above 0 and below 1.
-        kind: as for `make_intervals`.
+        confidence: confidence of each interval, above 0 and below 1.
+        kind: kind as for `make_intervals`.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class _MedianLaw:
         It does so where at least half of the rows exceed x on the same side.
         """
         need = (len(sizes) + 1) // 2
-        # The probability that so many rows lie above x; the last entry stands for `need` or more.
+        # The probabilities of each number of rows above x; the last stands for `need` or more.
         reached = np.zeros((need + 1, len(x)))
         reached[0] = 1.0
         for row in sizes:

@@ -1,0 +1,473 @@
+"""An answer: the estimates of one part or of several together.
+
+A campaign may look at its releases so far, and choose a better width for the rounds that follow.
+These rounds have a plan, hashes and clients of their own: they are another part. The estimate of
+all parts together is the sum of their estimates. With differential privacy only private results may
+choose the next plan (`fedtally plan --like` enforces it), and each plan is charged by itself. No
+client should be in two parts; `Answer.joint_guarantee` is the cost to a client that is in all.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+
+from fedtally.answer import notes
+from fedtally.answer.answer_rows import Rows, rows_of
+from fedtally.answer.estimates import Estimate, clip_limits, uncertainty
+from fedtally.answer.frames import NOTEBOOK_ROWS, Tabular, notebook_table
+from fedtally.answer.part import LEAST, Part, Progress
+from fedtally.answer.pooled_limits import PooledLimits, rounded
+from fedtally.base import validate
+from fedtally.errors import InvalidInputError, OutsideDomainError, opt
+from fedtally.privacy.guarantee_text import JointGuarantee, add_up_guarantees
+from fedtally.recovery.decoding import named_kind
+from fedtally.recovery.limits import Limits
+from fedtally.recovery.linear_system import F64, I64, U64
+
+_MOST_COMPARED = 1 << 18  # candidates among which a likely name is looked for: a second or two
+
+
+class Answer(Tabular):
+    """The estimates of several results together, over the same candidates, of different clients.
+
+    A `Result` is an answer of one part: all that is said here holds for it, too.
+
+    Frequencies are shares of the contributions of all clients together. `PooledLimits` says how
+    limits are put together. Where the domain is open, the list holds the strings whose names at
+    least one part read.
+
+    Args:
+        parts: two results or more, of different plans, over one domain; with intervals of one kind
+            and confidence, or without.
+
+    Attributes:
+        domain: the candidates.
+        confidence: the confidence of the limits; 0: there are none.
+        interval_kind: the kind of the limits.
+        num_clients: the number of clients, which counts somebody in each part again.
+        num_contributions: the number of sketches in all sums.
+
+    Raises:
+        InvalidInputError: the results do not belong together.
+
+    >>> import fedtally
+    >>> from fedtally.domain import IntegerRange
+    >>> first, second = (
+    ...     fedtally.estimate([1] * n + [2] * 60, domain=IntegerRange(1, 9), seed=n)
+    ...     for n in (40, 140)
+    ... )
+    >>> both = Answer([first, second])
+    >>> both.num_clients, [(e.item, e.frequency) for e in both.top(2)]
+    (300, [(1, 0.6), (2, 0.4)])
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        _check_parts(parts)
+        self._parts = tuple(parts)
+        first = parts[0]
+        self.domain = first.domain
+        self.confidence, self.interval_kind = first.confidence, first.interval_kind
+        self.num_clients = sum(part.num_clients for part in parts)
+        self.num_contributions = sum(part.num_contributions for part in parts)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts, in the order given; the only part of a result is the result."""
+        return self._parts
+
+    @property
+    def unit(self) -> str:
+        """The noun for the things that are counted: that of all parts, or "contributions"."""
+        units = {part.unit for part in self.parts}
+        return units.pop() if len(units) == 1 else "contributions"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether estimates are the counts themselves: those of histograms without noise."""
+        return all(part.is_exact for part in self.parts)
+
+    @property
+    def not_private(self) -> str:
+        """The mark of parts with `not_private`; "" where none has it."""
+        return next((part.not_private for part in self.parts if part.not_private), "")
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """Those of the `cautions` that say that clients may have lied (docs/screening.md)."""
+        return tuple(dict.fromkeys(note for part in self.parts for note in notes.alarms(part)))
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """Those of the `warnings` that say what the data and the privacy do to the numbers."""
+        own = notes.on_parts(self.parts, self.num_contributions)
+        theirs = [note for part in self.parts for note in notes.cautions(part)]
+        return tuple(dict.fromkeys([*self.alarms, *own, *theirs]))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Notes that a reader of the numbers needs, on the data and on how they are decoded."""
+        theirs = [note for part in self.parts for note in notes.warnings(part)]
+        return tuple(dict.fromkeys([*self.cautions, *theirs]))
+
+    @property
+    def joint_guarantee(self) -> JointGuarantee:
+        """The cost of the parts together to a client that is in all of them.
+
+        Only the releases of these parts count. A ledger knows the other charges of a population,
+        those of pilots included.
+        """
+        return add_up_guarantees([part.plan.privacy for part in self.parts])
+
+    @cached_property
+    def _shares(self) -> F64:
+        """The share of each part in all contributions, float64 [parts]."""
+        return np.array([part.num_contributions / self.num_contributions for part in self.parts])
+
+    @cached_property
+    def _pooled(self) -> dict[str, PooledLimits]:
+        """The limits that were asked for before, by their kind."""
+        return {}
+
+    def pooled_limits(self, kind: str | None = None) -> PooledLimits | None:
+        """Return what gives items their limits; None where the confidence is 0.
+
+        Args:
+            kind: the kind, one of `make_intervals`'s; None: as asked for.
+        """
+        if self.confidence == 0:
+            return None
+        kind = self.interval_kind if kind is None else kind
+        if kind not in self._pooled:
+            self._pooled[kind] = PooledLimits(self.parts, self._shares, kind)
+        return self._pooled[kind]
+
+    @property
+    def about(self) -> str:
+        """How the limits were made, in words; "" without limits, or if estimates are the counts."""
+        pooled = self.pooled_limits()
+        return "" if pooled is None else pooled.about
+
+    @property
+    def rows(self) -> Rows:
+        """What a list or the table may hold: all candidates, or the strings of an open domain."""
+        return rows_of(self.parts)
+
+    def estimates(self, items: Sequence[str | int] | str | int) -> list[Estimate]:
+        """Return the estimates of named items, in the order given.
+
+        In a domain of strings an item need not be a candidate. In an open domain the estimate is
+        that of all strings of the same hash.
+
+        Raises:
+            OutsideDomainError: an item is not in the domain.
+        """
+        named = [items] if isinstance(items, str | int | np.integer) else list(items)
+        if not named:
+            return []
+        ids = _ids(self, named)
+        counts = [part.decoder.at(own) for part, own in zip(self.parts, ids, strict=True)]
+        is_number = self.domain.kind in ("range", "integers")
+        labels = [int(item) for item in named] if is_number else named
+        pooled = self.pooled_limits()
+        limits = None if pooled is None else pooled.at(ids)
+        return self._estimates(labels, counts, limits)
+
+    def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
+        """Return whether each estimate of a list surely stands above noise, in all parts together.
+
+        >>> import fedtally
+        >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
+        >>> result.above_noise(result.estimates(["tea", "milk"]))
+        [True, False]
+        """
+        if self.parts[0].plan.is_open or self.confidence == 0:
+            return None
+        if not estimates:
+            return []
+        pooled = self.pooled_limits("simultaneous")
+        assert pooled is not None
+        limits = pooled.at(_ids(self, [estimate.item for estimate in estimates]))
+        above: list[bool] = (limits.low > 0).tolist()
+        return above
+
+    def top(
+        self, k: int = 20, min_frequency: float | None = None, progress: Progress | None = None
+    ) -> list[Estimate]:
+        """Return the k largest estimates, largest first, ties by position in the domain.
+
+        Estimates below half a client are left out, so the list may have fewer than k. The limits
+        allow for the fact that the estimates chose the list, unless another kind of interval was
+        asked for.
+
+        Args:
+            k: the length of the list, at least 0.
+            min_frequency: the smallest frequency to list, from 0 to 1.
+            progress: called as (stage, candidates done, candidates).
+
+        Raises:
+            InvalidInputError: an argument is outside its bounds.
+            MemoryLimitError: the domain is too large to enumerate; name items with `estimates`
+                instead.
+        """
+        validate.integer(0, k=k)
+        floor = LEAST
+        if min_frequency is not None:
+            least = validate.share(min_frequency=min_frequency)
+            floor = max(floor, least * self.num_contributions)
+        # One more than k: it is the estimate that the others had to exceed, on which the limits of
+        # a chosen list depend.
+        rows = self.rows
+        places, counts = _largest(rows.blocks(progress), k + 1, floor)
+        reached = float(counts[:, k].sum()) if len(places) > k else floor
+        places, counts = places[:k], counts[:, :k]
+        if not len(places):
+            return []
+        pooled, threshold = self.pooled_limits(), _threshold(self, reached)
+        limits = None if pooled is None else pooled.listed(rows.ids(places), threshold)
+        return self._estimates(rows.labels(places), list(counts), limits)
+
+    def frequencies(self, memory: int | None = None) -> F64:
+        """Return the estimated frequency of every candidate, by position: float64 [domain.size].
+
+        Args:
+            memory: the bytes that the table may take; half of the machine's memory by default.
+
+        Raises:
+            InvalidInputError: the domain is open.
+            MemoryLimitError: the table would not fit.
+        """
+        rows = self.rows
+        rows.check_listed()
+        rows.check_table(memory)
+        return _total(
+            [
+                share * (counts / part.num_contributions)
+                for share, part, counts in zip(self._shares, self.parts, rows.counts(), strict=True)
+            ]
+        )
+
+    def limits(self, memory: int | None = None, kind: str | None = None) -> Limits | None:
+        """Return the limits of every candidate's frequency, by position; None where there are none.
+
+        Each of the two arrays is float64 [domain.size]. The limits are those of items that were
+        named before anybody saw an estimate.
+
+        Args:
+            memory: the bytes that the table may take; half of the machine's memory by default.
+            kind: the kind of limits: "simultaneous" hold at once; None: as asked for.
+
+        Raises:
+            InvalidInputError: the domain is open.
+            MemoryLimitError: the table would not fit.
+        """
+        rows = self.rows
+        rows.check_listed()
+        rows.check_table(memory)
+        pooled = self.pooled_limits(kind)
+        return None if pooled is None else pooled.all(rows.id_blocks())
+
+    def to_arrow(self, memory: int | None = None) -> Any:
+        """Return a `pyarrow.Table` of every candidate, largest estimate first.
+
+        Its columns are the fields of `Estimate`. The limits are those of an item named beforehand,
+        not of a list, which the schema's metadata say in `intervals`. If the run is marked not
+        private, a further column `note` says so.
+
+        Of an open domain the rows are the strings that stand out. For a result, a further column
+        `hash` has their hashes, in hexadecimal digits, and `item` is null where the name could not
+        be read. For several results, the rows are the strings that at least one of them read.
+
+        Args:
+            memory: the bytes that the table may take; half of the machine's memory by default.
+
+        Raises:
+            MemoryLimitError: the table would not fit.
+        """
+        import pyarrow as pa
+
+        rows = self.rows
+        rows.check_table(memory)
+        pooled = self.pooled_limits()
+        limits = None if pooled is None else pooled.all(rows.id_blocks())
+        numbers = self._numbers(rows.counts(), limits)
+        order = np.argsort(-numbers["frequency"], kind="stable")
+        items = rows.columns(order)
+        nothing = pa.nulls(len(order), pa.float64())
+        columns = {
+            "item": items.pop("item"),
+            **{name: nothing if n is None else n[order] for name, n in numbers.items()},
+            **items,
+        }
+        if self.not_private:
+            columns["note"] = pa.array([self.not_private] * len(order))
+        kind = None if limits is None else named_kind(self.interval_kind)
+        return pa.table(columns, metadata={} if kind is None else {"intervals": kind})
+
+    def _numbers(self, counts: Sequence[F64], limits: Limits | None) -> dict[str, Any]:
+        """Return the numbers of estimates by the fields of `Estimate`; None where there are none.
+
+        Args:
+            counts: the estimated counts in each part, float64 [n] each.
+            limits: the limits of the frequencies; None: there are none.
+        """
+        total = _total(counts)
+        frequencies = total / self.num_contributions
+        if limits is None:
+            return {"frequency": frequencies, "low": None, "high": None, "count": total} | (
+                dict.fromkeys(("sampling_error", "population_low", "population_high"))
+            )
+        if len(self.parts) > 1:
+            limits = rounded(limits, frequencies)
+        limits = clip_limits(limits)
+        shared = zip(self._shares, self.parts, counts, strict=True)
+        drawn = [
+            share * part.sampling_error(own / part.num_contributions) for share, part, own in shared
+        ]
+        off = uncertainty(frequencies, limits, reduce(np.hypot, drawn))
+        return {
+            "frequency": frequencies,
+            "low": limits.low,
+            "high": limits.high,
+            "count": total,
+            "sampling_error": off.sampling,
+            "population_low": off.limits.low,
+            "population_high": off.limits.high,
+        }
+
+    def _estimates(
+        self, items: Sequence[Any], counts: Sequence[F64], limits: Limits | None
+    ) -> list[Estimate]:
+        nothing = [None] * len(items)
+        columns = [
+            nothing if n is None else n.tolist() for n in self._numbers(counts, limits).values()
+        ]
+        return [Estimate(item, *row) for item, *row in zip(items, *columns, strict=True)]
+
+    def __len__(self) -> int:
+        """Return the number of rows of `to_arrow`.
+
+        These are all candidates; of an open domain, the strings that have a place in a list.
+
+        Raises:
+            OverflowError: more than Python can count by `len`; `domain.size` says how many.
+        """
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return (
+            f"Answer({len(self.parts)} results, {self.unit}={self.num_contributions:,},"
+            f" candidates={self.rows.size or 'none'})"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the ten largest estimates as an HTML table, which notebooks show.
+
+        Control characters are escaped, and long items elided in the middle. A hash without a name
+        is shown by "#". A list of candidates too long to enumerate shows its sizes alone.
+        """
+        rows = self.rows
+        where = f" in {len(self.parts)} results" if len(self.parts) > 1 else ""
+        candidates = f"{rows.size or 'no list of'} candidates"
+        head = f"{self.num_contributions:,} {self.unit}{where}, {candidates}"
+        head += f", <strong>{html.escape(self.not_private)}</strong>" * bool(self.not_private)
+        if not rows.are_few():
+            return f"<p>{head}: name items with <code>result.estimates</code></p>"
+        shown = self.top(NOTEBOOK_ROWS)
+        if 0 < len(shown) < len(rows):
+            head += f"; the largest {len(shown):,}"
+        return notebook_table(head, self.unit, self.confidence, shown, self.warnings)
+
+
+def _ids(answer: Answer, items: Sequence[str | int]) -> list[U64]:
+    """Return the ids of items in each part; the hashes of strings have keys of their own."""
+    try:
+        return [part.domain.encode(items) for part in answer.parts]
+    except OutsideDomainError:
+        raise _no_candidates(answer, items) from None
+
+
+def _threshold(answer: Answer, reached: float) -> float | None:
+    """Return the frequency that an estimate had to reach before shrinkage; None: unknown.
+
+    The limits belong to the estimate of a part before shrinkage. A list was chosen after it, and by
+    the sum of the parts.
+    """
+    if len(answer.parts) > 1 or answer.parts[0].objective != "linf":
+        return None
+    return reached / answer.num_contributions
+
+
+def _largest(blocks: Iterable[tuple[int, list[F64]]], k: int, floor: float) -> tuple[I64, F64]:
+    """Return the places of the k largest rows, largest first, and their counts [parts, n].
+
+    Args:
+        blocks: the place of the first row of each block, and its counts in each part.
+        k: the length of the list.
+        floor: the smallest count to list.
+    """
+    places, counts, totals = np.empty(0, np.int64), np.empty((0, 0)), np.empty(0)
+    for start, block in blocks:
+        # Only rows that could enter the list are sorted. Before k are known all could.
+        least = max(floor, totals.min() if len(totals) == k else -np.inf)
+        hits = np.flatnonzero(_total(block) >= least)
+        places = np.concatenate([places, start + hits])
+        counts = np.hstack([counts.reshape(len(block), -1), [own[hits] for own in block]])
+        totals = _total(counts)
+        kept = np.lexsort((places, -totals))[:k]
+        places, counts, totals = places[kept], counts[:, kept], totals[kept]
+    return places, counts
+
+
+def _total(counts: Sequence[F64] | F64) -> F64:
+    """Return the sum of the counts in each part, float64 [n]."""
+    total: F64 = reduce(np.add, counts)
+    return total
+
+
+def _check_parts(parts: Sequence[Part]) -> None:
+    """Refuse results that are not over the same candidates, or of one plan."""
+    if len(parts) < 2:
+        raise InvalidInputError(f"merge takes two results or more, got {len(parts)}")
+    first = parts[0]
+    for other in parts[1:]:
+        if not other.domain.public or other.domain.describe() != first.domain.describe():
+            raise InvalidInputError(
+                "the results are over different candidates: only those over one declared"
+                " domain can be merged; estimate each of them with the same list"
+                f" ({opt.domain('FILE')})"
+            )
+        if other.confidence != first.confidence:
+            raise InvalidInputError(
+                f"the results have intervals of {first.confidence:g} and {other.confidence:g}:"
+                f" run them with one {opt.confidence}"
+            )
+        if other.interval_kind != first.interval_kind:
+            raise InvalidInputError(
+                f"the results have intervals of kind {first.interval_kind} and"
+                f" {other.interval_kind}: run them with one {opt.intervals}"
+            )
+    prints = [part.plan.fingerprint for part in parts]
+    if len(set(prints)) < len(prints):  # the same hashes: the same items collide in both
+        raise InvalidInputError(
+            "two of the results are of one plan: their errors are not independent; merge"
+            f" results of different plans (a run without {opt.plan} makes one of its own)"
+        )
+
+
+def _no_candidates(answer: Answer, named: Sequence[str | int]) -> OutsideDomainError:
+    """Return the error on items that an answer cannot have an estimate of."""
+    domain = answer.domain
+    lacking = [n for n, known in zip(named, domain.contains(named), strict=True) if not known]
+    many = f" ({len(lacking):,} of {len(named):,} items)" if len(lacking) > 1 else ""
+    hint = ""
+    if domain.kind == "dictionary" and domain.size <= _MOST_COMPARED:
+        hint = validate.did_you_mean(str(lacking[0]), domain.labels(range(domain.size)))
+    return OutsideDomainError(
+        f"{str(lacking[0])!r} was no candidate of this result{many}, and it has estimates of"
+        f" candidates alone ({domain}): leave it out{hint}"
+    )

@@ -1,0 +1,417 @@
+"""The sums of one plan, and what decodes them: one part of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.answer import provenance
+from fedtally.answer.exports import check_table_fits
+from fedtally.base import validate
+from fedtally.domain import Domain, OpenStrings
+from fedtally.errors import IncompatibleError, InvalidInputError, arg
+from fedtally.plan import Plan
+from fedtally.privacy import NOT_PRIVATE
+from fedtally.recovery.decoders import OPEN
+from fedtally.recovery.decoders.kind import CampaignDecoder
+from fedtally.recovery.decoding import AUTO, Decoding, check_enumerable, kind_of
+from fedtally.recovery.found import FoundFit
+from fedtally.recovery.intervals import (
+    Intervals,
+    NoisyNumberIntervals,
+    make_intervals,
+    sampling_error,
+)
+from fedtally.recovery.linear_system import (
+    BLOCK,
+    Decoder,
+    Ids,
+    ask,
+    check_landed,
+    ids_between,
+    landed_batches,
+)
+from fedtally.recovery.names import read_names
+from fedtally.recovery.shrinkage import ShrunkDecoder
+from fedtally.sketch import CountSketch, check_compatible
+
+LEAST = 0.5  # of a client: what rounds to none is no item to list
+AS_USUAL = Decoding()
+
+F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+Progress = Callable[[str, int, int | None], None]
+
+
+class Part:
+    """The landed sums of one plan, and the decoder that reads them.
+
+    An answer has one part or several. A result is a part that is an answer by itself.
+
+    Args:
+        plan: the campaign's plan.
+        domain: the candidate items.
+        sketches: the landed sums, at most one per round. If the plan has privacy, each sum holds
+            the noise of that plan and the mark of it.
+        decoding: how the sums are decoded.
+        warnings: notes that a reader of the numbers needs.
+        secure_sum: how the sums were made, JSON-able; None: as the plan says.
+        attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
+            no client is in more than one, or the number is private.
+        num_silos: the number of silos, each counted once; None: none is in two of the sums.
+        draw: the number of items that the bound on a client's items dropped, JSON-able; None: none
+            were dropped, or the number is private.
+        columns: the names of the table's columns by the part that they play, as `Result` has them.
+        words: the words of a public list whose hashes stand out.
+        known_fit: the fit that a decoder found in these sums before; None: it looks for one.
+        known_names: the names that were read from these sums before; None: they are read when
+            somebody asks for them.
+
+    Raises:
+        IncompatibleError: the sums, or an open domain, are not those of the plan.
+        InvalidInputError: nobody took part; the numbers of clients or silos do not fit the sums; or
+            the plan guarantees privacy, and a sum has no noise or another plan's.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        domain: Domain,
+        sketches: Sequence[CountSketch],
+        *,
+        decoding: Decoding = AS_USUAL,
+        warnings: Sequence[str] = (),
+        secure_sum: Mapping[str, Any] | None = None,
+        attendance: Sequence[int] | None = None,
+        num_silos: int | None = None,
+        draw: Mapping[str, Any] | None = None,
+        columns: Mapping[str, Sequence[str]] | None = None,
+        words: Sequence[str] = (),
+        known_fit: FoundFit | None = None,
+        known_names: Sequence[str] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.domain = domain.with_seed(plan.seed)
+        self.sketches = list(sketches)
+        _check_planned(plan, self.domain, self.sketches)
+        _check_noised(plan, self.sketches)
+        _check_silos(plan, self.sketches)
+        self.notes = tuple(warnings)
+        self.secure_sum: dict[str, Any] = dict(secure_sum or provenance.planned_sum(plan))
+        self.draw = None if draw is None else dict(draw)
+        self.columns = {part: [str(n) for n in names] for part, names in (columns or {}).items()}
+        self.words, self._known_fit = tuple(words), known_fit
+        self._known_names = None if known_names is None else tuple(known_names)
+        self._asked = decoding
+        self.decoding = decoding.resolved(
+            domain.size,
+            plan.rows,
+            plan.encoding,
+            batches=len(landed_batches(plan.spec, self.sketches)),
+            planned=plan.is_open,
+        )
+        self.objective = self.decoding.objective
+        if plan.is_open and self.recovery != OPEN:
+            raise InvalidInputError(
+                f"{arg.recovery} must be {OPEN} where the domain is open: it finds the hashes that"
+                f" stand out, got {self.recovery}"
+            )
+        self.confidence, self.interval_kind = self.decoding.confidence, self.decoding.intervals
+        self._made: dict[tuple[str, float], Intervals] = {}
+        self._count(attendance, num_silos)
+
+    def _count(self, attendance: Sequence[int] | None, num_silos: int | None) -> None:
+        """Set the numbers of contributions, clients and silos; refuse numbers that do not fit."""
+        silos = sum(sketch.num_silos for sketch in self.sketches)
+        self.num_silos = silos  # each adds noise to each of its sums
+        if num_silos is not None:
+            self.num_silos = validate.integer(min(1, silos), silos, num_silos=num_silos)
+        self.num_contributions = sum(sketch.num_clients for sketch in self.sketches)
+        if self.num_contributions < 1:
+            raise InvalidInputError(
+                "no client took part in any landed round: there is no frequency to estimate"
+            )
+        each_once = [self.num_contributions]
+        self.attendance = each_once if attendance is None else [int(n) for n in attendance]
+        # k rounds of a client are k contributions
+        counted = sum(rounds * number for rounds, number in enumerate(self.attendance, start=1))
+        if counted != self.num_contributions or min(self.attendance) < 0:
+            raise InvalidInputError(
+                f"attendance must add up to the {self.num_contributions:,} contributions in the"
+                f" sums, got {counted:,}"
+            )
+        self.num_clients = sum(self.attendance)
+
+    def prepare(self, progress: Progress | None = None, *, names: bool = True) -> None:
+        """Fit the decoder and calibrate the intervals now, not at the first question.
+
+        Args:
+            progress: called as ("recover", candidates looked at, candidates to look at), and as
+                ("names", ...) where the domain is open.
+            names: whether to read names, too, where the domain is open.
+
+        Raises:
+            MemoryLimitError: joint recovery must enumerate the domain, and it is too large.
+            InvalidInputError: too few rows for the kind of interval.
+        """
+        self._progress = progress
+        _ = self.decoder, self.intervals
+        if names:
+            _ = self.names
+        self._progress = None
+
+    # Reported to while `_recovered` fits. A cached property takes no arguments, so `prepare` leaves
+    # it here.
+    _progress: Progress | None = None
+
+    def ready(self, name: str) -> Any:
+        """Return what a cached property holds; None before anybody asked: no fit starts.
+
+        >>> import fedtally
+        >>> fedtally.estimate(["tea"], seed=1).ready("no such property") is None
+        True
+        """
+        return self.__dict__.get(name)
+
+    @property
+    def recovery(self) -> str:
+        """How the sums are decoded: the name of a decoder, such as "joint" or "median".
+
+        Where nobody asked for a decoder by its name, and one turns out not to fit the sums, it is
+        that of the decoder that takes its place from then on.
+        """
+        decoder = self.fitted
+        return self.decoding.recovery if decoder is None else str(decoder.recovery)
+
+    @property
+    def fitted(self) -> CampaignDecoder | None:
+        """The decoder before shrinkage; None before anybody asked for it: this starts no fit."""
+        decoder: CampaignDecoder | None = self.ready("_recovered")
+        return decoder
+
+    @cached_property
+    def _recovered(self) -> CampaignDecoder:
+        """The decoder before shrinkage. Intervals are built on it: shrinkage would bias them."""
+        kind, report = kind_of(self.recovery), self._progress
+        if kind.fits_items:
+            check_enumerable(self.domain)
+        told = None if report is None else lambda done, total: report("recover", done, total)
+        terms = self.plan.privacy
+        found = kind.make(
+            self.sketches, self.domain, progress=told, terms=terms, found=self._known_fit
+        )
+        return found.instead if self._asked.recovery == AUTO else found
+
+    @property
+    def known_fit(self) -> FoundFit | None:
+        """The fit that a decoder found in these sums; None before it has decoded them."""
+        found = None if self.fitted is None else self.fitted.found
+        return self._known_fit if found is None else found
+
+    @cached_property
+    def _found(self) -> dict[int, float]:
+        """The frequencies of the hashes that stand out, where the domain is open."""
+        if not self.plan.is_open:
+            return {}
+        ids = self._recovered.heavy_ids
+        counts = self.decoder.at(ids)
+        listed = counts >= LEAST  # a fit may have items of negative counts, which nobody holds
+        found = (counts[listed] / self.num_contributions).tolist()
+        return dict(zip(ids[listed].tolist(), found, strict=True))
+
+    @property
+    def found(self) -> I64:
+        """The hashes that stand out, rising, where the domain is open: int64 [n]; else none."""
+        return np.array(sorted(self._found), np.int64)
+
+    @property
+    def num_found(self) -> int:
+        """The number of hashes that stand out, where the domain is open; 0 elsewhere."""
+        return len(self._found)
+
+    @property
+    def num_unread(self) -> int:
+        """The number of hashes that stand out and could not be read; 0 before names are read."""
+        names = self.ready("names")  # whoever asks for notes must not start to read
+        return 0 if names is None else self.num_found - len(names)
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """The names of the hashes that were read, where the domain is open.
+
+        A hash that stands out and is not there was found, and could not be read.
+        """
+        if not isinstance(self.domain, OpenStrings):
+            return {}
+        if self._known_names is not None:
+            hashes = self.domain.encode(self._known_names).tolist()
+            known = zip(hashes, self._known_names, strict=True)
+            return {hash: name for hash, name in known if hash in self._found}
+        report = self._progress
+        words: dict[int, list[str]] = {}
+        for word, found in zip(self.words, self.domain.encode(self.words).tolist(), strict=True):
+            words.setdefault(found, []).append(word)
+        return read_names(
+            self.sketches,
+            self.domain,
+            self._found,
+            None if report is None else lambda done, total: report("names", done, total),
+            words,
+        )
+
+    @property
+    def known_names(self) -> tuple[str, ...] | None:
+        """The names of an open domain, sorted; None before they were read."""
+        names = self.ready("names")  # whoever saves a result must not start to read
+        return self._known_names if names is None else tuple(sorted(names.values()))
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """The decoder that turns the landed sums into estimated counts.
+
+        Raises `MemoryLimitError` where the domain is too large for joint recovery or shrinkage,
+        which must enumerate it.
+        """
+        if self.objective == "linf":
+            return self._recovered
+        check_enumerable(self.domain)
+        return ShrunkDecoder(self._recovered, self.domain)
+
+    @cached_property
+    def intervals(self) -> Intervals | None:
+        """The intervals that give items their limits; None where the confidence is 0."""
+        return None if self.confidence == 0 else self.intervals_of(self.interval_kind)
+
+    def intervals_of(self, kind: str, confidence: float | None = None) -> Intervals:
+        """Return the intervals of another kind, or of another confidence, of the same estimates.
+
+        Args:
+            kind: the kind, one of `make_intervals`'s.
+            confidence: the level, above 0 and below 1; None: the result's.
+        """
+        level = self.confidence if confidence is None else confidence
+        if (kind, level) not in self._made:
+            self._made[kind, level] = _intervals(self, self._recovered, kind, level)
+        return self._made[kind, level]
+
+    def check_table_fits(self, memory: int | None) -> None:
+        """Raise MemoryLimitError unless a table of all candidates fits, beside the decoder."""
+        plan = self.plan
+        batches = len(landed_batches(plan.spec, self.sketches))
+        kind = kind_of(self.recovery)
+        held = kind.held_bytes(self.domain.size, plan.rows, batches)
+        check_table_fits(self.domain.size, memory, held, kind.rests_on)
+
+    def sampling_error(self, frequencies: F64) -> F64:
+        """Return the half-widths for a population that the clients are a sample of, float64 [n]."""
+        # Clients, not contributions, are the sample. Clients that hold the same in many rounds tell
+        # as much as fewer clients of one round each: (sum k)^2 / sum k^2 of them (Kish 1965).
+        squares = sum(rounds**2 * number for rounds, number in enumerate(self.attendance, start=1))
+        if self.repeats_are_private:  # at worst everybody comes as often as may be
+            assert self.plan.privacy is not None
+            squares *= self.plan.privacy.event.contributions
+        return sampling_error(
+            frequencies, max(1, self.num_contributions**2 // squares), self.confidence
+        )
+
+    @property
+    def repeats_are_private(self) -> bool:
+        """Whether people of silos may count several times, and nobody may know how many do."""
+        terms = self.plan.privacy
+        return self.plan.is_of_silos and terms is not None and terms.event.contributions > 1
+
+    @property
+    def unit(self) -> str:
+        """The noun for the things that are counted: "clients", "people" or "contributions".
+
+        They are people where clients are silos, and contributions where a client, or a person of
+        silos, may be in several rounds, or a person in several silos.
+        """
+        if self.num_clients != self.num_contributions or self.repeats_are_private:
+            return "contributions"
+        return self.plan.nouns[1]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether estimates are the counts themselves: those of a histogram without noise."""
+        return not kind_of(self.recovery).has_collisions and self.plan.privacy is None
+
+    @property
+    def not_private(self) -> str:
+        """The mark that every output of a run with `not_private` carries; "" for other runs."""
+        return (
+            NOT_PRIVATE if self.plan.privacy is not None and self.plan.privacy.not_private else ""
+        )
+
+    def blocks(self, progress: Progress | None = None) -> Iterator[tuple[int, Ids, F64]]:
+        """Yield (first position, ids, estimated counts) of consecutive candidates.
+
+        Args:
+            progress: called as ("decode", candidates done, candidates).
+        """
+        for start, stop in block_bounds(self.domain):
+            ids = ids_between(self.domain, start, stop)
+            yield start, ids, ask(self.decoder, ids)
+            if progress is not None:
+                progress("decode", stop, self.domain.size)
+
+
+def block_bounds(domain: Domain) -> Iterator[tuple[int, int]]:
+    """Yield the first position, and the one after the last, of each block of candidates.
+
+    Raises:
+        MemoryLimitError: the domain is too large to enumerate.
+    """
+    check_enumerable(domain)
+    for start in range(0, domain.size, BLOCK):
+        yield start, min(start + BLOCK, domain.size)
+
+
+def _intervals(part: Part, decoder: CampaignDecoder, kind: str, confidence: float) -> Intervals:
+    made = make_intervals(decoder, part.sketches, part.domain, confidence, kind)
+    terms = part.plan.privacy
+    if terms is None or terms.event.relation != "add-remove":
+        return made
+    # Under this relation the number of clients is noised, too, in each release. Shares of it are as
+    # uncertain as it is. Shares of silos add up: it has the noise of all silos in all sums.
+    silos = sum(sketch.num_silos for sketch in part.sketches)
+    stddev = part.plan.protection.stddev(silos, len(part.sketches))
+    return NoisyNumberIntervals(made, stddev / part.num_contributions, confidence)
+
+
+def _check_silos(plan: Plan, sketches: Sequence[CountSketch]) -> None:
+    """Refuse sums that count clients where the plan counts people, or the other way round."""
+    for sketch in sketches:
+        if not plan.clients.fits(sketch.num_silos):
+            counted = "people in silos" if plan.is_of_silos else "clients, none of them a silo"
+            raise InvalidInputError(
+                f"the plan counts {counted}, and the sum of round {sketch.round} says"
+                f" {sketch.num_silos} silos: take the sums of this plan (FrequencyServer.release)"
+            )
+
+
+def _check_planned(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> None:
+    """Refuse sums of another plan, whose items and symbols are in other counters."""
+    check_compatible(check_landed(sketches), plan.spec, "the sums are not those of the plan")
+    if plan.is_open and domain.describe() != plan.domain:
+        raise IncompatibleError(
+            f"the domain is not that of the plan: {domain.describe()}, and not {dict(plan.domain)}"
+        )
+
+
+def _check_noised(plan: Plan, sketches: Sequence[CountSketch]) -> None:
+    """Refuse sums without the plan's noise: the answer would print a guarantee that it lacks."""
+    if plan.privacy is None:
+        return
+    for sketch in sketches:
+        if sketch.noise != plan.noise_mark:
+            held = f"holds noise of {sketch.noise}" if sketch.noise else "is exact"
+            raise InvalidInputError(
+                f"the plan guarantees differential privacy by noise of {plan.noise_mark}, and the"
+                f" sum of round {sketch.round} {held}: take the sums from what adds the noise"
+                " (FrequencyServer.release), or a plan without privacy"
+            )

@@ -1,0 +1,116 @@
+"""Limits of frequencies in all parts of an answer together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from fedtally.answer.estimates import clip_limits
+from fedtally.answer.part import Part
+from fedtally.recovery.intervals import Intervals, Limits, merged_intervals
+from fedtally.recovery.limits import ROUNDING
+from fedtally.recovery.linear_system import F64, U64, Ids
+
+_NOBODY = np.empty(0, np.uint64)
+
+
+class PooledLimits:
+    """Limits of frequencies in all parts together, not yet clipped to 0 and 1.
+
+    A single part has its own limits. Errors of different parts are independent, since their hashes
+    and noises are. Limits of several parts are pooled in one of three ways:
+
+    - Joint recovery and belief propagation: errors are normal, so half-widths add up in squares.
+      They are taken around the values before shrinkage, which goes the same way in all parts.
+    - The median: errors are not normal. The distribution of their sum is measured at ids that
+      nobody holds in any part.
+    - Otherwise (a median beside joint recovery): each of K parts has limits of the confidence
+      1 - (1 - P) / K, which are added as they are. Together they fail with probability at most
+      1 - P (union bound).
+
+    Args:
+        parts: the parts, all with intervals of one confidence.
+        shares: the share of each part in the contributions of all.
+        kind: the kind of limits, one of `make_intervals`'s.
+
+    Attributes:
+        about: how the limits were made, in words.
+    """
+
+    def __init__(self, parts: Sequence[Part], shares: F64, kind: str) -> None:
+        self._shares = shares[:, None]
+        confidence = parts[0].confidence
+        self._made = [part.intervals_of(kind) for part in parts]  # of the sum, or of each part
+        self._are_normal = all(one.centres(_NOBODY) is not None for one in self._made)
+        pooled = _pooled(self._made, shares, parts, kind)
+        if pooled is not None:
+            self._made, self.about = [pooled], pooled.about
+        elif self._are_normal:
+            self.about = "the errors of the results are independent: half-widths add up in squares"
+        else:  # a union bound: each part gets its share of the probability to fail
+            fails = (1.0 - confidence) / len(parts)
+            self._made = [part.intervals_of(kind, 1.0 - fails) for part in parts]
+            self.about = (
+                f"sums of limits of 1 - {1.0 - confidence:.3g} / {len(parts)} in each result"
+                " (union bound)"
+            )
+
+    def at(self, ids: Sequence[Ids]) -> Limits:
+        """Return the limits of items that were named before anybody saw an estimate.
+
+        Args:
+            ids: the ids of the items in each part.
+        """
+        return self._together(ids, [one.at(own) for one, own in zip(self._made, ids, strict=False)])
+
+    def all(self, blocks: Iterable[Sequence[Ids]]) -> Limits:
+        """Return the limits of all items, clipped to 0 and 1: they were named before.
+
+        Args:
+            blocks: the ids of some items in each part, block by block.
+        """
+        limits = [self.at(ids) for ids in blocks]
+        return clip_limits(Limits(*(np.concatenate(ends) for ends in zip(*limits, strict=True))))
+
+    def listed(self, ids: Sequence[U64], threshold: float | None) -> Limits:
+        """Return the limits of items that their estimates chose for a list.
+
+        Args:
+            ids: the ids of the items in each part.
+            threshold: the frequency that an estimate had to reach; None: it is not known.
+        """
+        chosen = [one.listed(own, threshold) for one, own in zip(self._made, ids, strict=False)]
+        return self._together(ids, chosen)
+
+    def _together(self, ids: Sequence[Ids], limits: Sequence[Limits]) -> Limits:
+        if len(limits) == 1:
+            return limits[0]
+        low, high = (self._shares * np.array(ends) for ends in zip(*limits, strict=True))
+        if not self._are_normal:
+            return Limits(low.sum(axis=0), high.sum(axis=0))
+        centres = [one.centres(own) for one, own in zip(self._made, ids, strict=True)]
+        own = self._shares * np.array(centres)
+        middle = own.sum(axis=0)  # the half-widths of independent errors add up in squares
+        return Limits(middle - np.hypot.reduce(own - low), middle + np.hypot.reduce(high - own))
+
+
+def _pooled(
+    made: Sequence[Intervals], shares: F64, parts: Sequence[Part], kind: str
+) -> Intervals | None:
+    """Return the intervals of the sum; None where only each part has some."""
+    if len(made) == 1:
+        return made[0]
+    first = parts[0]
+    return merged_intervals(made, shares.tolist(), first.domain, first.confidence, kind)
+
+
+def rounded(limits: Limits, frequencies: F64) -> Limits:
+    """Return limits where those of exact counts are the estimates, whatever the rounding.
+
+    >>> rounded(Limits(np.array([0.3 - 1e-16]), np.array([0.5])), np.array([0.3]))
+    Limits(low=array([0.3]), high=array([0.5]))
+    """
+    return Limits(
+        *(np.where(abs(end - frequencies) <= ROUNDING, frequencies, end) for end in limits)
+    )

@@ -1,0 +1,68 @@
+"""What an answer says of sums that two servers of DAP made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedtally.answer import amounts
+
+ENGINE = "dap"  # in `Result.secure_sum`
+
+
+def is_dap(traffic: Mapping[str, Any]) -> bool:
+    """Return whether two servers of DAP made the sums."""
+    return traffic.get("engine") == ENGINE
+
+
+def summed(least: int, report_bytes: int) -> dict[str, Any]:
+    """Return what a result of DAP keeps in `Result.secure_sum`.
+
+    Args:
+        least: the fewest reports of a batch.
+        report_bytes: the bytes of a report.
+    """
+    return {
+        "method": "ideal",  # of the plan, which is made for the answer and summed by nobody
+        "engine": ENGINE,
+        "min_survivors": least,
+        "report_bytes": report_bytes,
+    }
+
+
+def seen(_: Mapping[str, Any]) -> str:
+    """Return which party sees which sums, in words."""
+    return "only the collector sees these sums, unless both servers of DAP work together"
+
+
+def line(traffic: Mapping[str, Any]) -> str:
+    """Return who saw the sums."""
+    return f"DAP: {seen(traffic)}"
+
+
+def rows(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows on the secure sum."""
+    least = f"at least {traffic['min_survivors']:,} reports in a batch"
+    return [
+        ("Secure sum", f"DAP: two servers that do not work together; {least}"),
+        ("", "each report has a proof of its form; any other is refused"),
+    ]
+
+
+def learned(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows on who could learn what, and on which conditions."""
+    return [
+        ("The two servers", "when reports came, and from which addresses"),
+        ("", "no report, as long as they do not work together"),
+        ("The collector", f"sums over at least {traffic['min_survivors']:,} reports"),
+        ("Nobody", "whether two reports are of one person"),
+    ]
+
+
+def upload(traffic: Mapping[str, Any]) -> str:
+    """Return what a client uploads.
+
+    >>> upload(summed(10, 2_700))
+    '2.7 kB per report, which goes to the leader'
+    """
+    return f"{amounts.size(traffic['report_bytes'])} per report, which goes to the leader"

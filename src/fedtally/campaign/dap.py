@@ -1,0 +1,386 @@
+"""The folder of one server of a DAP task: what it needs to serve, and to go on after a crash.
+
+::
+
+    NAME/
+      dap.toml    where keys, secret and mark are, the policy, and which web pages may ask
+      task.toml   the public file of the task
+      reports.db  what the server keeps
+      lock        held by the process that runs; its number is in it
+
+Keys and the secret must not be in a backup of the folder, and the mark must not be put back
+together with it. So they lie elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from fedtally.base import archive, toml, validate
+from fedtally.campaign.key_files import load_aggregator_key
+from fedtally.campaign.places import check_mark, held_by, holder
+from fedtally.dap import Helper, Keyring, Leader, Task, TaskSecret
+from fedtally.dap.draft18 import Role
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.secagg.params import UnsafeParametersError
+from fedtally.store import DapFile
+from fedtally.store.marks import new_mark
+
+SCHEMA = "fedtally-dap-server/1"
+SETTINGS, TASK, REPORTS = "dap.toml", "task.toml", "reports.db"
+LEAST_BATCH = 10  # reports, which an operator demands unless they say another number
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
+_ENTRIES = ("schema", "role", "keys", "secret", "mark", "origins", "ca", "policy")
+
+
+@dataclass(frozen=True)
+class DapPolicy:
+    """What an operator demands of a task.
+
+    Args:
+        min_batch: the fewest reports of a batch, at least 2: of one report the sum is the report.
+
+    >>> DapPolicy()
+    DapPolicy(min_batch=10)
+    """
+
+    min_batch: int = LEAST_BATCH
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "min_batch", validate.integer(2, min_batch=self.min_batch))
+
+    def check(self, task: Task) -> None:
+        """Refuse a task that is weaker than this policy allows.
+
+        Raises:
+            UnsafeParametersError: its batches may be too small.
+        """
+        if task.min_batch < self.min_batch:
+            raise UnsafeParametersError(
+                f"the task's batches may have {task.min_batch} reports, and this policy demands"
+                f" {self.min_batch} or more: agree on a task with larger batches"
+            )
+
+
+@dataclass(frozen=True)
+class DapSettings:
+    """What an operator decides of a server.
+
+    Args:
+        keys: the paths of its private key files: clients seal to the first, and all of them open.
+        secret: the path of the secret file of the task.
+        mark: the path of the mark of its store, outside of the folder.
+        policy: the operator's own.
+        origins: the origins of web pages that may report, as `https://page.example`.
+        ca: the path of the certificates that a leader trusts at the helper; None: the system's.
+    """
+
+    keys: tuple[Path, ...]
+    secret: Path
+    mark: Path
+    policy: DapPolicy = DapPolicy()
+    origins: tuple[str, ...] = ()
+    ca: Path | None = None
+
+    def __post_init__(self) -> None:
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise InvalidInputError(
+                    f"{origin!r} is no origin of a page: give it as https://page.example"
+                )
+
+    def absolute(self) -> DapSettings:
+        """Return the settings with paths that hold in every working directory."""
+        return replace(
+            self,
+            keys=tuple(each.absolute() for each in self.keys),
+            secret=self.secret.absolute(),
+            mark=self.mark.absolute(),
+            ca=self.ca and self.ca.absolute(),
+        )
+
+
+@dataclass(frozen=True)
+class DapFolder:
+    """A server of a task on disk, checked when it is opened; made by `create` and `open`.
+
+    Args:
+        path: the folder.
+        role: the server that it is of.
+        task: the task.
+        settings: what the operator decided.
+    """
+
+    path: Path
+    role: Role
+    task: Task
+    settings: DapSettings
+
+    @classmethod
+    def create(
+        cls, path: Path, role: Role, *, task: str | os.PathLike[str], settings: DapSettings
+    ) -> Self:
+        """Make the folder of a server; the public file of the task is copied.
+
+        Everything is checked before the folder is made, and the folder is whole or not there.
+
+        Args:
+            path: the folder, which must not exist.
+            role: the server that it is of.
+            task: the path of the public file.
+            settings: what the operator decided.
+
+        Raises:
+            InvalidInputError: the folder exists, or something does not fit the task.
+            UnreadableFileError: a file cannot be read.
+        """
+        if path.exists():
+            raise InvalidInputError(f"{path} exists already: name another folder")
+        made = cls(path, role, load_task(task), settings.absolute())
+        check_mark(made.settings.mark, path, str(path))
+        made.settings.policy.check(made.task)
+        _ = made.keyring(), made.secret()
+        draft = path.with_name(f".{path.name}.new")
+        try:
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(mode=0o700, parents=True)
+            for name, text in ((TASK, made.task.to_toml()), (SETTINGS, made._to_toml())):
+                with archive.replacing(draft / name) as temporary:
+                    Path(temporary).write_text(text, encoding="utf-8")
+            with new_mark(made.settings.mark):
+                draft.rename(path)
+        except BaseException as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            if isinstance(error, OSError):
+                place = error.filename or path  # it may be the mark, whose folder is not there
+                raise InvalidInputError(
+                    f"cannot make {place} ({error.strerror or error}): name another place"
+                ) from error
+            raise
+        return made
+
+    @classmethod
+    def open(cls, path: Path, role: Role) -> Self:
+        """Return the server in a folder.
+
+        Args:
+            path: the folder.
+            role: the server that it must be of.
+
+        Raises:
+            UnreadableFileError: there is no server, or a file of it cannot be read.
+            InvalidInputError: it is the other server's, or an entry of `dap.toml` is wrong.
+            UnsafeParametersError: the task is weaker than the policy allows.
+        """
+        values = _read_settings(path / SETTINGS)
+        if values["role"] != role.name.lower():
+            raise InvalidInputError(
+                f"{path} is the folder of the {values['role']}: fedtally dap {values['role']} ..."
+            )
+        made = cls(path, role, load_task(path / TASK), _settings(values))
+        made.settings.policy.check(made.task)
+        return made
+
+    def keyring(self) -> Keyring:
+        """Return the keys that reports are sealed to."""
+        return keyring_of(self.settings.keys)
+
+    def secret(self) -> TaskSecret:
+        """Return the secret of the task."""
+        secret = load_secret(self.settings.secret)
+        secret.verify_key(self.task)
+        return secret
+
+    def claim(self) -> Leader | Helper:
+        """Return the server for this process alone.
+
+        Raises:
+            InvalidInputError: a file or its mark does not fit.
+            UnreadableFileError: a file cannot be read.
+        """
+        secret, keys = self.secret(), self.keyring()
+        file = DapFile.open(self.path / REPORTS, create=True)
+        store = file.claim(self.task, self.role, mark=self.settings.mark)
+        make = Leader if self.role is Role.LEADER else Helper
+        return make(self.task, secret, keys, store)
+
+    @contextmanager
+    def running(self, number: int) -> Iterator[None]:
+        """Hold the folder while this process runs it; a courtesy, as of the folder of a plan.
+
+        Args:
+            number: the number of this process.
+
+        Raises:
+            InvalidInputError: another process holds it, or it cannot be held.
+        """
+        with held_by(self.path, number):
+            yield
+
+    def runner(self) -> int | None:
+        """Return the number of the process that runs it; None: no process does."""
+        return holder(self.path)
+
+    def _to_toml(self) -> str:
+        settings = self.settings
+        values: dict[str, Any] = {
+            "schema": SCHEMA,
+            "role": self.role.name.lower(),
+            "keys": [str(each) for each in settings.keys],
+            "secret": str(settings.secret),
+            "mark": str(settings.mark),
+            "origins": list(settings.origins),
+        }
+        if settings.ca is not None:
+            values["ca"] = str(settings.ca)
+        return toml.document(values | {"policy": {"min_batch": settings.policy.min_batch}})
+
+
+def write_task(folder: Path, files: Mapping[str, str]) -> None:
+    """Write the files of a task into a new folder; those but `*.toml` are for its owner alone.
+
+    Args:
+        folder: the folder, which must not exist.
+        files: texts by names.
+
+    Raises:
+        InvalidInputError: the folder exists, or cannot be made.
+    """
+    if folder.exists():
+        raise InvalidInputError(f"{folder} exists already: name another folder")
+    draft = folder.with_name(f".{folder.name}.new")
+    try:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(mode=0o700, parents=True)
+        for name, text in files.items():
+            with archive.replacing(draft / name, private=not name.endswith(".toml")) as temporary:
+                Path(temporary).write_text(text, encoding="utf-8")
+        draft.rename(folder)
+    except OSError as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise InvalidInputError(
+            f"cannot make {folder} ({error.strerror or error}): name another place"
+        ) from None
+
+
+def load_task(path: str | os.PathLike[str]) -> Task:
+    """Return the task of a public file.
+
+    Raises:
+        UnreadableFileError: the file cannot be read.
+        InvalidInputError: it is damaged, or of another version.
+    """
+    return Task.from_toml(_text(Path(path)))
+
+
+def load_secret(path: str | os.PathLike[str]) -> TaskSecret:
+    """Return the secret of a task.
+
+    Raises:
+        UnreadableFileError: the file cannot be read.
+        InvalidInputError: it is damaged, or open to others than its owner.
+    """
+    place = Path(path)
+    text = _text(place)
+    check_private(place)
+    return TaskSecret.from_toml(text)
+
+
+def check_private(place: Path) -> None:
+    """Refuse a file that others than its owner may read or write.
+
+    Raises:
+        InvalidInputError: they may.
+    """
+    mode = stat.S_IMODE(place.stat().st_mode)
+    if mode & 0o077:
+        raise InvalidInputError(
+            f"{place} is open to others than its owner (mode {mode:04o}): chmod 600 {place}"
+        )
+
+
+def keyring_of(paths: Sequence[Path]) -> Keyring:
+    """Return the keys in private key files, by numbers that follow from the keys.
+
+    Raises:
+        UnreadableFileError, InvalidInputError: a file holds no such key, or two have one number.
+    """
+    keys = [load_aggregator_key(each) for each in paths]
+    numbered = {key_number(each.public): each for each in keys}
+    if len(numbered) < len(keys):
+        raise InvalidInputError(
+            "two keys have the same number: make another key (fedtally keys new aggregator)"
+        )
+    return Keyring(numbered)
+
+
+def key_number(public: bytes) -> int:
+    """Return the number of a key, 0 .. 255, which messages name it by.
+
+    >>> key_number(bytes(32))
+    102
+    """
+    return hashlib.sha256(public).digest()[0]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise UnreadableFileError(
+            f"cannot read {path} ({why}): give a file of fedtally dap task"
+        ) from None
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    """Return the entries of a dap.toml, of which none is unknown."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UnreadableFileError(
+            f"{path.parent} is no folder of a server: fedtally dap leader init makes one"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UnreadableFileError(f"cannot read {path}: {error}") from error
+    if values.get("schema") != SCHEMA:
+        raise UnreadableFileError(
+            f"{path} has the schema {values.get('schema')!r}, and this version reads {SCHEMA}: run"
+            " it with the fedtally that made it"
+        )
+    return validate.table(os.fspath(path), values, _ENTRIES, optional=("ca",))
+
+
+def _settings(values: dict[str, Any]) -> DapSettings:
+    policy = validate.table(f"policy of {SETTINGS}", values["policy"], ["min_batch"])
+    keys, origins = (_texts(values, name) for name in ("keys", "origins"))
+    secret, mark, *ca = (
+        Path(_entry(values, name)) for name in ("secret", "mark", "ca") if name in values
+    )
+    return DapSettings(
+        tuple(map(Path, keys)), secret, mark, DapPolicy(**policy), origins, ca[0] if ca else None
+    )
+
+
+def _entry(values: dict[str, Any], name: str) -> str:
+    value = values[name]
+    if not isinstance(value, str) or not value:
+        raise InvalidInputError(f"{SETTINGS} needs the entry {name}, a text, got {value!r}")
+    return value
+
+
+def _texts(values: dict[str, Any], name: str) -> tuple[str, ...]:
+    found = values[name]
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise InvalidInputError(f"{SETTINGS} needs the entry {name}, a list of texts")
+    return tuple(found)

@@ -1,0 +1,111 @@
+"""A client and a collector of DAP, as commands run them: one report, and one batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from fedtally.campaign.dap import key_number
+from fedtally.campaign.transports.https.dap_asking import DapAsking, DeniedError
+from fedtally.crypto.hpke_aad import RecipientKey
+from fedtally.dap import Collected, Keyring, Task, make_query, make_report, open_result
+from fedtally.dap.client import check_draft, random_bytes
+from fedtally.dap.draft18 import CollectionJobReq, CollectionJobResp, UploadRequest
+from fedtally.dap.sealing import choose
+from fedtally.dap.task import to_text
+from fedtally.errors import InvalidInputError
+
+_POLLS = 1 << 20  # of an answer that a collector waits for: the time ends it
+
+
+async def report(
+    http: httpx.AsyncClient,
+    task: Task,
+    measurement: Any,
+    *,
+    now: float,
+    random: Callable[[int], bytes],
+) -> None:
+    """Make a report of a measurement, and bring it to the leader.
+
+    Args:
+        http: the client.
+        task: the task.
+        measurement: as for `dap.make_report`.
+        now: seconds since 1970.
+        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+
+    Raises:
+        InvalidInputError: the task is not of draft 18, the measurement does not fit, or the leader
+            does not take the report.
+        UnansweredError: a server did not answer as it should.
+    """
+    check_draft(task)
+    of, id = task.configuration, to_text(task.id)
+    leader, helper = (DapAsking(http, url.decode(), id) for url in (of.leader, of.helper))
+    made = make_report(
+        task,
+        measurement,
+        leader=choose(await leader.configs()),
+        helper=choose(await helper.configs()),
+        now=now,
+        random=random(random_bytes(task)),
+    )
+    try:
+        refused = (await leader.upload(UploadRequest((made,)).encode())).status
+    except DeniedError as error:
+        raise InvalidInputError(f"the leader does not take the report: {error}") from None
+    if refused:
+        why = refused[0].error.name.lower().replace("_", " ")
+        raise InvalidInputError(f"the leader does not take the report ({why}): make another one")
+
+
+async def collect(
+    http: httpx.AsyncClient,
+    task: Task,
+    key: RecipientKey,
+    token: str,
+    interval: tuple[int, int],
+    *,
+    wait: float,
+) -> Collected:
+    """Return the batch of an interval; asked again, it is the same.
+
+    Args:
+        http: the client.
+        task: the task.
+        key: the collector's key.
+        token: the collector's token.
+        interval: its first second, and the second after its last.
+        wait: the seconds to wait for an answer.
+
+    Raises:
+        InvalidInputError: the key is of another task, the leader refuses the query, or has no
+            answer in time.
+        UnansweredError: the leader did not answer as it should.
+    """
+    if key.public != task.collector.key:
+        raise InvalidInputError(
+            f"the task {to_text(task.id)[:8]} is of another collector: give the key that its file"
+            " names"
+        )
+    query = make_query(task, *interval)
+    url = task.configuration.leader.decode()
+    asking = DapAsking(http, url, to_text(task.id), token, polls=_POLLS)
+    try:
+        async with asyncio.timeout(wait):
+            body, _ = await asking.make(
+                "collection_jobs", query.encode(), CollectionJobReq, CollectionJobResp
+            )
+    except TimeoutError:
+        raise InvalidInputError(
+            f"the leader has no answer after {wait:g} seconds, as while the helper is away: ask"
+            " again for the same interval"
+        ) from None
+    except DeniedError as error:
+        raise InvalidInputError(f"the leader refuses this interval: {error}") from None
+    keys = Keyring({key_number(key.public): key})
+    return open_result(task, keys, query, body)

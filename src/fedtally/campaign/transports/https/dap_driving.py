@@ -1,0 +1,142 @@
+"""What the leader of a DAP task asks the helper, until each job and each collection has an end.
+
+`Driving` goes on from whatever the disk has. What was asked is asked again with the same bytes, so
+a death of either server costs time alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fedtally.campaign.transports.https.dap import DapLeader
+from fedtally.campaign.transports.https.dap_asking import DapAsking, DeniedError, UnansweredError
+from fedtally.campaign.transports.https.web import Refused
+from fedtally.dap import AbandonedError, Problem, ProblemType, UnknownResourceError
+from fedtally.dap.draft18 import (
+    AggregateShare,
+    AggregateShareReq,
+    AggregationJobInitReq,
+    AggregationJobResp,
+)
+from fedtally.dap.leader import CollectionState, Job
+from fedtally.errors import FedtallyError
+
+PAUSE = 1.0  # seconds between two looks for reports
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds after what failed; each further one doubles them
+
+
+@dataclass
+class Driving:
+    """The leader of a task, which asks the helper.
+
+    Args:
+        served: the leader's resources, and the leader.
+        asking: the helper.
+        note: takes what the operator should know, in words.
+    """
+
+    served: DapLeader
+    asking: DapAsking
+    note: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self._wait, self._why = FIRST_WAIT, ""
+
+    async def run(self) -> None:
+        """Ask for ever, until another process has the store."""
+        while not self.served.overtaken.is_set():
+            pause = PAUSE
+            try:
+                await self.step()
+                self._wait, self._why = FIRST_WAIT, ""
+            except (FedtallyError, Refused) as error:
+                if str(error) != self._why:
+                    self.note(f"jobs wait: {error}")
+                self._why = str(error)
+                pause, self._wait = self._wait, min(LONGEST_WAIT, 2 * self._wait)
+            await self._rest(pause)
+
+    async def step(self) -> None:
+        """Run all jobs, of all reports that wait, and then the collections.
+
+        Raises:
+            UnansweredError: the helper did not answer.
+            Refused: the store did not.
+        """
+        leader = self.served.server
+        for job in await self.served.ask(leader.jobs):
+            await self._run_job(job)
+        while not await self.served.ask(lambda: leader.is_idle):
+            made = await self.served.ask(leader.make_job)
+            if made is not None:
+                await self._run_job(made)
+        for id in sorted(self.served.collections):
+            await self._collect(id)
+
+    async def _run_job(self, job: Job) -> None:
+        """Let the helper verify and add the reports of a job, and add those that passed."""
+        leader = self.served.server
+        try:
+            answer, place = await self.asking.make(
+                "aggregation_jobs", job.request, AggregationJobInitReq, AggregationJobResp
+            )
+        except DeniedError as error:
+            await self.served.ask(lambda: leader.abandon_job(job.id))
+            self.note(f"the reports of a job are left out: {error}")
+            return
+        try:
+            await self.served.ask(lambda: leader.finish_job(job.id, answer))
+        except AbandonedError as error:
+            self.note(f"the reports of a job are left out: {error}")
+        await self._forget(place)
+
+    async def _collect(self, id: bytes) -> None:
+        """Answer a collection job, if no job is in its way and there are reports enough."""
+        leader = self.served.server
+        try:
+            state = await self.served.ask(lambda: leader.collection(id))
+        except Problem as error:  # whoever asks for it is told
+            if error.type is not ProblemType.INVALID_BATCH_SIZE:  # reports may still come
+                self.served.collections.discard(id)
+            return
+        except UnknownResourceError:
+            self.served.collections.discard(id)
+            return
+        if state.ask:
+            await self._ask_share(state)
+        if state.ask or state.answer:
+            self.served.collections.discard(id)
+
+    async def _ask_share(self, state: CollectionState) -> None:
+        leader = self.served.server
+        try:
+            answer, _ = await self.asking.make(
+                "aggregate_shares", state.ask, AggregateShareReq, AggregateShare
+            )
+        except DeniedError as error:
+            kind = error.type
+            await self.served.ask(lambda: leader.fail_collection(state.id, kind))
+            self.note(f"a batch is lost: {error}")
+            return
+        try:
+            await self.served.ask(lambda: leader.finish_collection(state.id, answer))
+        except (Problem, UnknownResourceError) as error:
+            self.note(f"a batch is lost: {error}")
+
+    async def _forget(self, place: str) -> None:
+        """Tell the helper that an answer is needed no more; if it does not hear it, it keeps it."""
+        try:
+            await self.asking.forget(place)
+        except (UnansweredError, DeniedError):
+            return
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait, or until the collector asks."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.served.wake.wait()
+        except TimeoutError:
+            pass
+        self.served.wake.clear()

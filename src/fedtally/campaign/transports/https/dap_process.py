@@ -1,0 +1,126 @@
+"""The process of one server of a DAP task: it serves, and the leader asks the helper."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fedtally.campaign.dap import DapFolder
+from fedtally.campaign.transports.https.aggregating import ROOM
+from fedtally.campaign.transports.https.carry import client, tls
+from fedtally.campaign.transports.https.collecting import one_thread
+from fedtally.campaign.transports.https.dap import DapHelper, DapLeader, DapServer
+from fedtally.campaign.transports.https.dap_asking import DapAsking
+from fedtally.campaign.transports.https.dap_driving import Driving
+from fedtally.campaign.transports.https.listen import Address, Listening
+from fedtally.campaign.transports.https.operate import Responses, probed
+from fedtally.campaign.transports.https.process import all_served, run_loop
+from fedtally.dap import Leader
+from fedtally.dap.draft18 import Role
+from fedtally.dap.task import to_text
+from fedtally.errors import OvertakenError
+
+
+@dataclass(frozen=True)
+class DapProcess:
+    """A server of a task as it runs.
+
+    Args:
+        folder: the folder of the server.
+        listen: where it listens for clients and for whoever has the token.
+        operate: where it listens for probes and Prometheus; None: nowhere.
+        note: takes what the operator should know, in words.
+    """
+
+    folder: DapFolder
+    listen: Address
+    operate: Address | None
+    note: Callable[[str], None]
+
+    def run(self) -> None:
+        """Run until SIGTERM.
+
+        Raises:
+            InvalidInputError: an address cannot be had, or the folder cannot be claimed.
+            OvertakenError: another process runs the folder.
+        """
+        with ExitStack() as held:
+            # Before the folder is claimed: a mistyped address must begin nothing.
+            places = self.listen, self.operate
+            listening = [held.enter_context(one.bound()) for one in places if one is not None]
+            trusted = tls(self.folder.settings.ca)
+            held.enter_context(self.folder.running(os.getpid()))
+            run_loop(self._serve(listening, trusted))
+
+    async def _serve(self, listening: list[Listening], trusted: ssl.SSLContext) -> None:
+        stopping = asyncio.Event()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(name, stopping.set)
+        async with AsyncExitStack() as stack:
+            served, responses = self._served(stack)
+            operated = probed(
+                lambda: not served.overtaken.is_set(), lambda: served.is_ready, responses.registry
+            )
+            apps = zip((served.application(), operated), listening, strict=False)
+            waits: list[asyncio.Future[Any]] = [
+                *await stack.enter_async_context(all_served(apps)),
+                *await stack.enter_async_context(self._driven(served, trusted)),
+                *(asyncio.ensure_future(e.wait()) for e in (stopping, served.overtaken)),
+            ]
+            self.note(f"the {self.folder.role.name.lower()} serves on {listening[0].address}")
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            served.is_leaving = True
+        for wait in waits:
+            wait.cancel()
+        for ended in done:
+            ended.result()  # raises what nobody expected
+        if served.overtaken.is_set():
+            raise OvertakenError(f"another process runs {self.folder.path}: this one ended")
+
+    def _served(self, stack: AsyncExitStack) -> tuple[DapServer, Responses]:
+        folder, responses = self.folder, Responses()
+        server = folder.claim()
+        asks = Role.COLLECTOR if isinstance(server, Leader) else Role.LEADER
+        make = DapLeader if isinstance(server, Leader) else DapHelper
+        served = make(
+            server,
+            folder.keyring(),
+            folder.secret().token(asks),
+            time.time,
+            folder.settings.origins,
+            self._has_room,
+            self.note,
+            responses,
+            thread=stack.enter_context(one_thread()),
+        )
+        return served, responses
+
+    def _has_room(self) -> bool:
+        return shutil.disk_usage(self.folder.path).free >= ROOM
+
+    @asynccontextmanager
+    async def _driven(
+        self, served: DapServer, trusted: ssl.SSLContext
+    ) -> AsyncIterator[list[asyncio.Task[None]]]:
+        """Let a leader ask the helper while the block runs; give the task, which ends by faults."""
+        if not isinstance(served, DapLeader):
+            yield []
+            return
+        url = served.task.configuration.helper.decode()
+        token = self.folder.secret().token(Role.LEADER)
+        async with client(trusted) as http:
+            asking = DapAsking(http, url, to_text(served.task.id), token)
+            task = asyncio.create_task(Driving(served, asking, self.note).run())
+            try:
+                yield [task]
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)

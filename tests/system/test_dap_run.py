@@ -1,0 +1,526 @@
+"""What `fedtally dap` does in its process: it serves, hears SIGTERM, makes tasks, and collects."""
+
+# ruff: noqa: E402
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn")
+httpx = pytest.importorskip("httpx")
+
+from benchmarks.federation import free_ports
+from dap_web import Web
+from dap_world import HOUR, NOW, SEED, make_task
+from secagg_cohort import stream
+
+from fedtally.answer.result import Result
+from fedtally.campaign.dap import LEAST_BATCH, DapFolder, DapPolicy, DapSettings, load_task
+from fedtally.campaign.dap_result import domain_of_task, report_bytes
+from fedtally.campaign.key_files import create_key_files
+from fedtally.campaign.transports.https import carry, dap_client
+from fedtally.campaign.transports.https.dap_asking import DapAsking
+from fedtally.campaign.transports.https.dap_process import DapProcess
+from fedtally.campaign.transports.https.listen import Address
+from fedtally.campaign.transports.https.proxy import DapBackend, Front
+from fedtally.cli import dap as command
+from fedtally.cli.app import run
+from fedtally.dap import TaskSecret
+from fedtally.dap.draft18 import Role, UploadRequest, media_type
+from fedtally.errors import InvalidInputError, MissingExtraError, OvertakenError
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+
+class Operator:
+    """A server of a task at a port of this machine, whose helper is away."""
+
+    def __init__(self, folder: Path, side: str) -> None:
+        self.port, self.metrics, self.away = free_ports(3)
+        self.role, self.notes = Role[side.upper()], list[str]()
+        now = int(time.time()) // HOUR * HOUR
+        self.task = make_task(
+            "histogram", leader=f"http://127.0.0.1:{self.port}/dap",
+            helper=f"http://127.0.0.1:{self.away if side == 'leader' else self.port}/dap",
+            start=now, end=now + 24 * HOUR,
+        )  # fmt: skip
+        (folder / "task.toml").write_text(self.task.to_toml())
+        (folder / "task.secret").write_text(TaskSecret(self.task.id, SEED).to_toml())
+        (folder / "task.secret").chmod(0o600)
+        create_key_files(folder / "server.key", "aggregator", stream(side))
+        settings = DapSettings(
+            (folder / "server.key",), folder / "task.secret", folder / "mark", DapPolicy(3)
+        )
+        self.folder = DapFolder.create(
+            folder / "made", self.role, task=folder / "task.toml", settings=settings
+        )
+
+    def process(self) -> DapProcess:
+        operate = Address(None, self.metrics)
+        return DapProcess(self.folder, Address(None, self.port), operate, self.notes.append)
+
+    def ask(self, method: str, path: str, port: int | None = None, **more: Any) -> Any:
+        end = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                url = f"http://127.0.0.1:{port or self.port}{path}"
+                return httpx.request(method, url, **more)
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
+@contextmanager
+def meanwhile(do: Callable[[], None], *, ends: bool = True) -> Iterator[None]:
+    """Do something in a thread while this one runs a process, then end that by SIGTERM."""
+    errors: list[BaseException] = []
+
+    def done() -> None:
+        try:
+            do()
+        except BaseException as error:
+            errors.append(error)
+        if ends or errors:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # until the process hears it
+    thread = threading.Thread(target=done)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+        signal.signal(signal.SIGTERM, before)
+    if errors:
+        raise errors[0]
+
+
+def test_a_leader_serves_until_sigterm_though_the_helper_is_away(tmp_path: Path) -> None:
+    world = Operator(tmp_path, "leader")
+
+    def looks() -> None:
+        keys = world.ask("GET", "/dap/hpke_config")
+        assert keys.status_code == 200
+        http = httpx.AsyncClient(transport=_OneServer(world))
+
+        async def reports() -> None:
+            async with http:
+                await dap_client.report(
+                    http, world.task, 2, now=time.time(), random=secrets.token_bytes
+                )
+
+        asyncio.run(reports())
+        end = time.monotonic() + 60
+        while len(world.notes) < 2:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        for path in ("/healthz", "/readyz"):
+            assert world.ask("GET", path, world.metrics).json() == {"status": "pass"}
+        text = world.ask("GET", "/metrics", world.metrics).text
+        assert 'fedtally_responses_total{status="200"}' in text
+
+    with meanwhile(looks):
+        world.process().run()
+    assert world.notes[0] == f"the leader serves on 127.0.0.1:{world.port}"
+    assert world.notes[1].startswith("jobs wait: cannot reach 127.0.0.1")
+    assert len(world.folder.claim().jobs()) == 1  # it is sent again
+
+
+class _OneServer(httpx.AsyncBaseTransport):
+    """Ask the leader for the keys of the helper, who is away."""
+
+    def __init__(self, world: Operator) -> None:
+        self.world = world
+
+    async def handle_async_request(self, request: Any) -> Any:
+        body = await request.aread()
+        path = request.url.path
+        found = await asyncio.to_thread(
+            self.world.ask, request.method, path, content=body, headers=dict(request.headers)
+        )
+        stream = httpx.ByteStream(found.content)
+        return httpx.Response(found.status_code, headers=found.headers, stream=stream)
+
+
+def test_a_helper_serves_until_sigterm(tmp_path: Path) -> None:
+    world = Operator(tmp_path, "helper")
+
+    def looks() -> None:
+        assert world.ask("GET", "/dap/hpke_config").status_code == 200
+
+    with meanwhile(looks):
+        world.process().run()
+    assert world.notes == [f"the helper serves on 127.0.0.1:{world.port}"]
+
+
+def test_a_process_that_is_overtaken_ends_and_says_so(tmp_path: Path) -> None:
+    world = Operator(tmp_path, "leader")
+
+    def overtakes() -> None:
+        world.ask("GET", "/dap/hpke_config")
+        world.folder.claim()
+        report = b"any"
+        kind = {"content-type": media_type(UploadRequest)}
+        path = f"/dap/tasks/{load_id(world)}/reports"
+        assert world.ask("POST", path, content=report, headers=kind).status_code == 400
+        with contextlib.suppress(Exception):
+            good = Web("histogram").report(0)
+            body = UploadRequest((good,)).encode()
+            httpx.post(f"http://127.0.0.1:{world.port}{path}", content=body, headers=kind)
+
+    with meanwhile(overtakes, ends=False), pytest.raises(OvertakenError, match="this one ended"):
+        world.process().run()
+
+
+def load_id(world: Operator) -> str:
+    from fedtally.dap.task import to_text
+
+    return to_text(world.task.id)
+
+
+# ---- commands ----
+
+
+@pytest.fixture
+def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Web:
+    """Both servers without a socket, which the commands find; and the files of the task."""
+    create_key_files(tmp_path / "collector.key", "collector", stream("collector"))
+    made = Web("histogram", collector=_collector(tmp_path))
+    (tmp_path / "task.toml").write_text(made.task.to_toml())
+    (tmp_path / "token").write_text(made.tokens[Role.COLLECTOR])
+    (tmp_path / "token").chmod(0o600)
+    (tmp_path / "fruits.txt").write_text("apple\npear\nplum\nquince\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(carry, "client", lambda _: httpx.AsyncClient(transport=_Both(made)))
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    return made
+
+
+def _collector(folder: Path) -> Any:
+    from fedtally.campaign.dap import key_number
+    from fedtally.campaign.key_files import read_public_key
+    from fedtally.dap.sealing import config
+
+    key = read_public_key(folder / "collector.key.pub", "collector")
+    return config(key_number(key), key)
+
+
+class _Both(httpx.AsyncBaseTransport):
+    """Go to either server by its name, and let the leader work before it is asked again."""
+
+    def __init__(self, web: Web) -> None:
+        self.web = web
+
+    async def handle_async_request(self, request: Any) -> Any:
+        side = request.url.host.partition(".")[0]
+        if request.method == "GET" and "collection_jobs" in request.url.path:
+            await self.web.driving.step()
+        app = getattr(self.web, f"served_{side}").application()
+        return await httpx.ASGITransport(app=app).handle_async_request(request)
+
+
+COLLECT = ["dap", "collect", "task.toml", "--key", "collector.key", "--token", "token"]
+
+
+def interval(web: Web, hours: int = 1) -> list[str]:
+    from datetime import UTC, datetime
+
+    times = [web.hour * HOUR, (web.hour + hours) * HOUR]
+    start, end = (datetime.fromtimestamp(each, UTC).isoformat() for each in times)
+    return ["--from", start, "--to", end]
+
+
+def test_reports_become_a_result_that_other_commands_read(
+    web: Web, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for fruit in ("apple", "apple", "plum"):
+        assert run(["dap", "report", "task.toml", fruit, "--candidates", "fruits.txt"]) == 0
+    assert run(["dap", "report", "task.toml", "1", "--json"]) == 0
+    words = [*COLLECT, *interval(web), "--candidates", "fruits.txt", "-o", "r.fed"]
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["fedtally", *words])
+    assert run(words) == 0
+    shown = capsys.readouterr()
+    assert "The sums of 4 reports" in shown.out and "wrote r.fed" in shown.err
+    result = Result.load("r.fed")
+    assert [(each.item, each.count) for each in result.top(2)] == [("apple", 2), ("pear", 1)]
+    assert result.command.startswith("fedtally dap collect")
+    for query in (["query", "r.fed", "apple"], ["inspect", "r.fed"]):
+        assert run(query) == 0
+    said = capsys.readouterr().out
+    assert "only the collector sees these sums" in said.replace("\n         ", " ")
+    assert "552 B per report" in said
+    assert run([*COLLECT, *interval(web), "--json"]) == 0  # the same again
+    again = json.loads(capsys.readouterr().out)
+    assert (again["reports"], again["sums"]) == (4, [2, 1, 1, 0])
+    assert run([*COLLECT, *interval(web, 2), "--json"]) == 2
+    assert "batchOverlap" in capsys.readouterr().err
+
+
+def test_sums_without_a_file_have_numbers(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
+    web.measure(0, 1, 1)
+    assert run([*COLLECT, *interval(web)]) == 0
+    assert "0       1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "invalidBatchSize"),
+        (["--from", "2027-01-31"], "no time with its zone"),
+        (["--from", "soon"], "no time with its zone"),
+        (["--to", "2020-01-31T00:00Z"], "end must be after start"),
+        (["--candidates", "three.txt"], "the task has 4 candidates, and the list has 3"),
+        (["--key", "other.key"], "is of another collector"),
+        (["--token", "other"], "HTTP 401"),
+        (["--wait", "-1"], "wait must be at least 0"),
+        (["--ca", "three.txt"], "give certificates in PEM"),
+    ],
+)
+def test_collections_that_cannot_be(
+    web: Web, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("three.txt").write_text("a\nb\nc\n")
+    Path("other").write_text("another")
+    Path("other").chmod(0o600)
+    create_key_files("other.key", "collector", stream("other"))
+    code = run([*COLLECT, *interval(web), *words])
+    error = capsys.readouterr().err
+    assert said in error
+    assert code == (1 if "401" in said else 2)
+
+
+def test_a_collector_does_not_wait_for_ever(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
+    web.bring(*(web.report(each) for each in (0, 1, 1)))
+
+    async def away() -> None:
+        return
+
+    web.driving.step = away  # type: ignore[method-assign]
+    assert run([*COLLECT, *interval(web), "--wait", "0.05"]) == 2
+    assert "no answer after 0.05 seconds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["4"], "measurement must be at most 3"),
+        (["tea"], "is no number"),
+        (["tea", "--candidates", "fruits.txt"], "tea"),
+    ],
+)
+def test_reports_that_cannot_be(
+    web: Web, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["dap", "report", "task.toml", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_leader_may_refuse_a_report(
+    web: Web, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    web.now = NOW - 2 * HOUR  # the leader's clock is behind
+    assert run(["dap", "report", "task.toml", "1"]) == 2
+    assert "report too early" in capsys.readouterr().err
+    monkeypatch.setattr(UploadRequest, "encode", lambda _: b"odd")
+    assert run(["dap", "report", "task.toml", "1"]) == 2
+    assert "invalidMessage" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("vdaf", "text", "given", "value"),
+    [
+        ("count", "1", None, 1),
+        ("count", "yes", ["yes"], 1),
+        ("sumvec", "1, 0,2", None, [1, 0, 2]),
+        ("sumvec", "tea,milk", ["tea", "cake", "milk"], [1, 0, 1]),
+        ("histogram", "3", None, 3),
+        ("histogram", "d", ["a", "b", "c", "d"], 3),
+    ],
+)
+def test_what_a_text_measures(
+    vdaf: str, text: str, given: list[str] | None, value: Any, tmp_path: Path
+) -> None:
+    from fedtally.domain import Dictionary
+
+    task = make_task(vdaf) if vdaf != "sumvec" else _small_sumvec()
+    domain = None if given is None else Dictionary(given, public=True)
+    assert command._measurement(task, text, domain) == value
+
+
+def _small_sumvec() -> Any:
+    from dap_world import SIZES
+
+    SIZES["sumvec"]["maximum"], before = 1, SIZES["sumvec"]["maximum"]
+    try:
+        return make_task("sumvec")
+    finally:
+        SIZES["sumvec"]["maximum"] = before
+
+
+def test_sums_of_numbers_are_no_shares() -> None:
+    with pytest.raises(InvalidInputError, match="numbers up to 5, and no shares"):
+        domain_of_task(make_task("sumvec"))
+    assert domain_of_task(_small_sumvec()).size == 3
+    assert domain_of_task(make_task("count")).labels(range(1)) == [1]
+
+
+@pytest.mark.parametrize("vdaf", ["count", "sumvec", "histogram"])
+def test_the_bytes_of_a_report(vdaf: str) -> None:
+    web = Web(vdaf)
+    value = {"count": 1, "sumvec": [1, 2, 3], "histogram": 2}[vdaf]
+    assert report_bytes(web.task) == len(web.report(value).encode())
+
+
+# ---- fedtally dap task, and servers ----
+
+PARTIES = ["--leader", "https://l.example/", "--helper", "https://h.example/"]
+
+
+@pytest.fixture
+def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    create_key_files(tmp_path / "c.key", "collector", stream("collector"))
+    create_key_files(tmp_path / "s.key", "aggregator", stream("server"))
+    (tmp_path / "fruits.txt").write_text("apple\npear\nplum\nquince\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def makes(*words: str) -> int:
+    return run(["dap", "task", "made", *PARTIES, "--collector", "c.key.pub", *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "sizes"),
+    [
+        (["--vdaf", "count"], "count", {}),
+        (["--vdaf", "histogram", "--size", "100"], "histogram", {"buckets": 100, "chunk": 10}),
+        (
+            ["--vdaf", "histogram", "--candidates", "fruits.txt", "--chunk", "1"],
+            "histogram",
+            {"buckets": 4, "chunk": 1},
+        ),
+        (
+            ["--vdaf", "sumvec", "--size", "100", "--maximum", "255"],
+            "sumvec",
+            {"entries": 100, "maximum": 255, "chunk": 28},
+        ),
+        (["--vdaf", "sumvec", "--size", "9"], "sumvec", {"entries": 9, "maximum": 1, "chunk": 3}),
+    ],
+)
+def test_a_task_is_made_in_three_files(
+    keys: Path, words: list[str], kind: str, sizes: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert makes(*words, "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    task = load_task("made/task.toml")
+    assert (task.vdaf, task.sizes) == (kind, sizes)
+    assert shown["vdaf"] == {"kind": kind} | sizes
+    assert shown["upload"] == f"https://l.example/tasks/{shown['id']}/reports"
+    modes = {each.name: each.stat().st_mode & 0o777 for each in Path("made").iterdir()}
+    assert modes["servers.secret"] == modes["collector.token"] == 0o600
+    secret = TaskSecret.from_toml(Path("made/servers.secret").read_text())
+    assert Path("made/collector.token").read_text().strip() == secret.token(Role.COLLECTOR)
+    for text in ("collector.token", "task.toml"):
+        assert bytes(secret.seed.reveal()).hex() not in Path("made", text).read_text()
+    assert makes(*words) == 2 and "exists already" in capsys.readouterr().err
+
+
+def test_two_tasks_of_the_same_words_are_two(keys: Path) -> None:
+    ids = set()
+    for name in ("a", "b"):
+        words = ["--vdaf", "count", "--collector", "c.key.pub"]
+        assert run(["dap", "task", name, *PARTIES, *words]) == 0
+        ids.add(load_task(f"{name}/task.toml").id)
+    assert len(ids) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--vdaf", "count", "--size", "3"], "a count has one size"),
+        (["--vdaf", "count", "--maximum", "3"], "--maximum is of sumvec alone"),
+        (["--vdaf", "histogram"], "needs --size N or --candidates FILE"),
+        (["--vdaf", "histogram", "--size", "3", "--candidates", "fruits.txt"], "one of them"),
+        (["--vdaf", "histogram", "--size", "0"], "size must be at least 1"),
+        (["--vdaf", "count", "--min-batch", "1"], "must be at least 2"),
+        (["--vdaf", "count", "--precision", "0"], "precision must be at least 1"),
+        (["--vdaf", "count", "--days", "0"], "days must be at least 1"),
+        (["--vdaf", "count", "--leader", "l.example"], "leader must be an address"),
+        (["--vdaf", "count", "--collector", "s.key.pub"], "that of the collector is needed"),
+    ],
+)
+def test_tasks_that_cannot_be(
+    keys: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert makes(*words) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not Path("made").exists()
+
+
+def test_a_task_whose_folder_cannot_be_made(keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("made").symlink_to("nowhere/at/all")
+    Path(".made.new").write_text("in the way")
+    assert makes("--vdaf", "count") == 2
+    assert "name another place" in capsys.readouterr().err
+
+
+def init(side: str, *words: str) -> int:
+    files = ["--task", "made/task.toml", "--secret", "made/servers.secret", "--key", "s.key"]
+    return run(["dap", side, "init", side, *files, "--mark", f"{side}.mark", *words])
+
+
+def test_servers_are_made_and_print_their_conf(
+    keys: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert makes("--vdaf", "count") == 0
+    assert init("leader", "--origin", "https://a.example", "--json") == 0
+    capsys.readouterr()
+    assert init("helper") == 0
+    assert "fedtally dap helper run helper" in capsys.readouterr().err
+    leader = DapFolder.open(Path("leader"), Role.LEADER)
+    assert leader.settings.origins == ("https://a.example",)
+    assert leader.settings.policy == DapPolicy(command.LEAST_BATCH) == DapPolicy(LEAST_BATCH)
+    for side, most in (("leader", 16 << 20), ("helper", 64 << 20)):
+        assert run(["dap", side, "nginx", side, "--socket", "s.sock"]) == 0
+        conf = capsys.readouterr().out
+        assert f"client_max_body_size {most};" in conf and "location = /hpke_config" in conf
+    assert run(["dap", "helper", "run", "leader", "--listen", "127.0.0.1:0"]) == 2
+    assert "is the folder of the leader" in capsys.readouterr().err
+    assert run(["dap", "leader", "run", "leader", "--listen", "0.0.0.0:80"]) == 2
+
+
+def test_an_operator_refuses_small_batches(keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert makes("--vdaf", "count", "--min-batch", "9") == 0
+    assert init("leader") == 2
+    assert "demands 10 or more" in " ".join(capsys.readouterr().err.split())
+    assert init("leader", "--min-batch", "9") == 0
+
+
+def test_a_path_before_the_resources(keys: Path) -> None:
+    made = DapBackend("x", "leader", "abc", "/dap/x", Path("/s"), 9)
+    assert "location = /dap/x/hpke_config {" in made.conf(Front())
+    assert "location /dap/x/tasks/abc/ {" in made.conf(Front())
+
+
+def test_what_lacks_is_named(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_NEEDS", ("no_such_library",))
+    assert makes("--vdaf", "count") == MissingExtraError.exit_code
+
+
+def test_no_token_goes_over_plain_http() -> None:
+    with pytest.raises(InvalidInputError, match="is not of https"):
+        DapAsking(httpx.AsyncClient(), "http://leader.example/", "task", "token")

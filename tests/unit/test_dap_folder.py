@@ -1,0 +1,202 @@
+"""The folder of a server of DAP: made whole, opened as it was, and refused where it is weak."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dap_world import SEED, make_task
+from secagg_cohort import stream
+
+from fedtally.base import archive
+from fedtally.campaign.dap import (
+    DapFolder,
+    DapPolicy,
+    DapSettings,
+    key_number,
+    keyring_of,
+    load_secret,
+)
+from fedtally.campaign.key_files import create_key_files
+from fedtally.dap import Helper, Leader, TaskSecret
+from fedtally.dap.draft18 import Role
+from fedtally.errors import InvalidInputError, UnreadableFileError
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+POLICY = DapPolicy(3)
+
+
+def settings_in(folder: Path, **changes: Any) -> DapSettings:
+    """Write what a server needs beside a task; return the settings that name it."""
+    task = make_task("histogram")
+    (folder / "task.toml").write_text(task.to_toml())
+    (folder / "task.secret").write_text(TaskSecret(task.id, SEED).to_toml())
+    (folder / "task.secret").chmod(0o600)
+    if not (folder / "server.key").exists():
+        create_key_files(folder / "server.key", "aggregator", stream("server"))
+    values: dict[str, Any] = {
+        "keys": (folder / "server.key",),
+        "secret": folder / "task.secret",
+        "mark": folder / "mark",
+        "policy": POLICY,
+    }
+    return DapSettings(**values | changes)
+
+
+def made(folder: Path, role: Role = Role.LEADER, **changes: Any) -> DapFolder:
+    settings = settings_in(folder, **changes)
+    return DapFolder.create(folder / "made", role, task=folder / "task.toml", settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("role", "kind"), [(Role.LEADER, Leader), (Role.HELPER, Helper)], ids=["leader", "helper"]
+)
+def test_a_folder_is_opened_as_it_was_made(tmp_path: Path, role: Role, kind: type) -> None:
+    first = made(tmp_path, role, origins=("https://a.example",), ca=tmp_path / "ca.pem")
+    assert DapFolder.open(tmp_path / "made", role) == first
+    assert isinstance(first.claim(), kind)
+    assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700
+    assert first.runner() is None
+    with first.running(os.getpid()):
+        assert first.runner() == os.getpid()
+        with pytest.raises(InvalidInputError, match="end it first"), first.running(1):
+            pass
+
+
+def test_relative_paths_hold_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings_in(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    given = settings_in(tmp_path, keys=(Path("server.key"),), secret=Path("task.secret"))
+    DapFolder.create(Path("made"), Role.HELPER, task="task.toml", settings=given)
+    monkeypatch.chdir("/")
+    assert DapFolder.open(tmp_path / "made", Role.HELPER).settings.keys[0].is_absolute()
+
+
+def test_clients_seal_to_the_first_key(tmp_path: Path) -> None:
+    keys = [tmp_path / f"{name}.key" for name in ("new", "old")]
+    publics = [create_key_files(each, "aggregator", stream(each.name)).value for each in keys]
+    configs = keyring_of(keys).configs.configs
+    assert [(each.id, each.key) for each in configs] == [(key_number(p), p) for p in publics]
+    with pytest.raises(InvalidInputError, match="the same number"):
+        keyring_of([keys[0], keys[0]])
+
+
+# ---- what is refused ----
+
+
+def weak_task(folder: Path) -> dict[str, Any]:
+    return {"policy": DapPolicy(4)}
+
+
+def known_mark(folder: Path) -> dict[str, Any]:
+    (folder / "mark").touch()
+    return {}
+
+
+def other_secret(folder: Path) -> dict[str, Any]:
+    other = folder / "other.secret"
+    other.write_text(TaskSecret(bytes(32), SEED).to_toml())
+    other.chmod(0o600)
+    return {"secret": other}
+
+
+def key_of_a_leader(folder: Path) -> dict[str, Any]:
+    create_key_files(folder / "leader.key", "leader", stream("leader"))
+    return {"keys": (folder / "leader.key",)}
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (weak_task, "may have 3 reports, and this policy demands 4"),
+        (known_mark, "exists already"),
+        (other_secret, "the secret file is of the task"),
+        (key_of_a_leader, "that of the aggregator is needed"),
+        (lambda folder: {"mark": folder / "made" / "mark"}, "lies in"),
+        (lambda folder: {"mark": folder / "no" / "mark"}, "cannot make"),
+        (lambda folder: {"secret": folder / "no.secret"}, "cannot read"),
+        (lambda folder: {"keys": ()}, "must have a key"),
+    ],
+)
+def test_what_does_not_fit_makes_no_folder(
+    tmp_path: Path, make: Callable[[Path], dict[str, Any]], match: str
+) -> None:
+    settings_in(tmp_path)
+    with pytest.raises(InvalidInputError, match=match):
+        made(tmp_path, **make(tmp_path))
+    assert not (tmp_path / "made").exists() and not (tmp_path / ".made.new").exists()
+
+
+def test_a_folder_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(archive, "replacing", dies)
+        with pytest.raises(KeyboardInterrupt):
+            made(tmp_path)
+    assert not (tmp_path / "made").exists() and not (tmp_path / "mark").exists()
+    made(tmp_path)
+    with pytest.raises(InvalidInputError, match="exists already"):
+        made(tmp_path)
+
+
+def test_a_secret_is_for_its_owner(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    settings.secret.chmod(0o640)
+    with pytest.raises(InvalidInputError, match=r"mode 0640\): chmod 600"):
+        load_secret(settings.secret)
+    settings.secret.write_bytes(b"\xff")
+    with pytest.raises(UnreadableFileError, match="it is no text"):
+        load_secret(settings.secret)
+
+
+@pytest.mark.parametrize("number", [1, 0, "3", True])
+def test_a_batch_of_one_is_a_report(number: Any) -> None:
+    with pytest.raises(InvalidInputError, match="min_batch"):
+        DapPolicy(number)
+
+
+@pytest.mark.parametrize("origin", ["*", "page.example", "https://a.example/x", "https://A.b"])
+def test_an_origin_is_one_of_a_page(tmp_path: Path, origin: str) -> None:
+    with pytest.raises(InvalidInputError, match="is no origin of a page"):
+        settings_in(tmp_path, origins=(origin,))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ('role = "leader"', 'role = "helper"', "is the folder of the helper"),
+        ("fedtally-dap-server/1", "fedtally-dap-server/9", "has the schema"),
+        ('secret = "', 'secret = 7 # "', "needs the entry secret"),
+        ("origins = []", "origins = 7", "needs the entry origins"),
+        ("origins = []", "origins = [7]", "needs the entry origins"),
+        ("origins = []", "other = []", "lacks origins"),
+        ("min_batch = 3", "min_batch = 4", "this policy demands 4"),
+        ("min_batch = 3", "least = 4", "lacks min_batch"),
+        ("schema", "= schema", "cannot read"),
+    ],
+)
+def test_settings_that_are_wrong(tmp_path: Path, old: str, new: str, match: str) -> None:
+    place = made(tmp_path).path / "dap.toml"
+    text = place.read_text()
+    assert old in text
+    place.write_text(text.replace(old, new))
+    with pytest.raises(InvalidInputError, match=match):
+        DapFolder.open(place.parent, Role.LEADER)
+
+
+def test_what_is_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableFileError, match="fedtally dap leader init makes one"):
+        DapFolder.open(tmp_path, Role.LEADER)
+
+
+def test_a_file_is_of_one_server(tmp_path: Path) -> None:
+    folder = made(tmp_path)
+    folder.claim()
+    with pytest.raises(InvalidInputError, match="is the file of the leader"):
+        replace(folder, role=Role.HELPER).claim()
