@@ -27,6 +27,7 @@ from benchmarks import (
     silos,
     tables,
     two_servers,
+    web,
     windows,
 )
 
@@ -59,6 +60,7 @@ for module in (
     silos,
     tables,
     two_servers,
+    web,
     windows,
 ):
     main.add_command(module.command)

@@ -79,6 +79,7 @@ NOT_PASTED = {
     ("docs/planning.md", "python -m"): _MINUTES,
     ("docs/privacy.md", "python"): _MINUTES,
     ("docs/recovery.md", "python -m"): _MINUTES,
+    ("docs/web.md", "cd clients/web"): "needs Node.js and npm: .ci/run has it",
     ("docs/start.md", "python3 -m venv"): "installs the package: .ci/run does it",
     ("docs/start.md", "fedtally demo"): "compared in test_demo_quoted.py",
 }

@@ -5,17 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Callable
+import threading
+from base64 import b64encode
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from browser import Page, find
 from secagg_cohort import stream
 
 import fedtally
@@ -30,7 +35,8 @@ from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import TwoServerConfig
 from fedtally.secagg.two_server import BatchPolicy, MemoryJournal, Outcome
 
-MAKE = Path(__file__).resolve().parents[2] / "clients" / "web" / "build" / "test" / "make.js"
+WEB = Path(__file__).resolve().parents[2] / "clients" / "web"
+MAKE = WEB / "build" / "test" / "make.js"
 AT_ONCE = 1000
 BATCHES = int(os.environ.get("FEDTALLY_WEB_REPORTS", "1000")) // AT_ONCE  # of each field
 NOW = 1_800_000_000
@@ -45,15 +51,18 @@ LEADER, HELPER = (PrivateKey(Secret(secret(each))) for each in ("leader", "helpe
 WORDS = Dictionary(["tea", "coffee", "a \u00e9clair", "\U0001f375"])
 
 
+def missing(what: str) -> None:
+    if os.environ.get("FEDTALLY_REQUIRE_WEB") == "1":
+        pytest.fail(what)
+    pytest.skip(what)
+
+
 @pytest.fixture(scope="module")
 def make() -> Callable[..., list[str]]:
     """Return a call of the program in node, which prints lines."""
     node = shutil.which("node")
     if node is None or not MAKE.exists():
-        missing = "not tested: clients/web needs node, and 'npm ci && npm test' there"
-        if os.environ.get("FEDTALLY_REQUIRE_WEB") == "1":
-            pytest.fail(missing)
-        pytest.skip(missing)
+        missing("not tested: clients/web needs node, and 'npm ci && npm test' there")
 
     def call(**wanted: Any) -> list[str]:
         done = subprocess.run(
@@ -79,10 +88,19 @@ def pairs_of(people: int) -> list[tuple[str, str]]:
 class World:
     """A published plan of two servers, and the clients on its list."""
 
-    def __init__(self, domain: Domain, people: int, bits: int, rounds: int, **asked: Any) -> None:
+    def __init__(
+        self,
+        domain: Domain,
+        people: int,
+        bits: int,
+        rounds: int,
+        allowed: AllowList | None = None,
+        **asked: Any,
+    ) -> None:
         self.domain = domain
         self.people = pairs_of(people)
-        self.allowed = AllowList(sorted(bytes.fromhex(public) for _, public in self.people))
+        publics = sorted(bytes.fromhex(public) for _, public in self.people)
+        self.allowed = allowed or AllowList(publics)
         fixed = {"secure_sum": "two-server", "confidence": 0, "max_dropout": 0.3}
         sized = fedtally.estimate(40 * domain.labels([0]), domain=domain, **fixed | asked).plan
         assert isinstance(sized.secure_sum, TwoServerConfig)
@@ -198,3 +216,101 @@ def test_a_proof_of_possession_is_that_of_python(make):
         assert lines == [each.to_line().rstrip() for each in expected]
         read = [Proof.from_line(line + "\n") for line in lines]
         assert len(allow_list_of(read, registrar, purpose)) == 3
+
+
+def bundled() -> dict[str, Any]:
+    """Return the sizes and hashes of the bundles, which are made anew."""
+    node = shutil.which("node")
+    if node is None or not (WEB / "node_modules" / "esbuild").exists():
+        missing("not tested: the bundle of clients/web needs node, and 'npm ci' there")
+    done = subprocess.run([node, "bundle.mjs"], cwd=WEB, capture_output=True, text=True, check=True)
+    return {each["name"]: each for each in map(json.loads, done.stdout.splitlines())}
+
+
+def test_bundles_are_small_and_the_same_each_time():
+    found = bundled()
+    assert found["report"]["gzip"] <= 13_000 and found["fedtally"]["gzip"] <= 18_000
+    assert bundled() == found
+    text = (WEB / "dist" / "fedtally.js").read_bytes()
+    digest = b64encode(hashlib.sha384(text).digest()).decode()
+    assert found["fedtally"]["integrity"] == f"sha384-{digest}"
+    assert str(WEB).encode() not in text and b"eval(" not in text and b"WebAssembly" not in text
+
+
+def test_packages_have_exact_versions_hashes_and_no_address():
+    package = json.loads((WEB / "package.json").read_text())
+    lock = json.loads((WEB / "package-lock.json").read_text())["packages"]
+    assert 1 <= len(package["dependencies"]) <= 2
+    for version in (package["dependencies"] | package["devDependencies"]).values():
+        assert re.fullmatch(r"\d+\.\d+\.\d+", version)
+    others = {name: each for name, each in lock.items() if name}
+    assert all(each["integrity"].startswith("sha512-") for each in others.values())
+    assert not any("resolved" in each for each in others.values())
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[str]:
+    """Serve a page with the bundle on localhost, by a strict policy."""
+    integrity = bundled()["fedtally"]["integrity"]
+    policy = "default-src 'none'; script-src 'self'; connect-src 'none'"
+    (tmp_path / "fedtally.js").write_bytes((WEB / "dist" / "fedtally.js").read_bytes())
+    (tmp_path / "page.html").write_text(
+        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<script type="module" src="fedtally.js" integrity="{integrity}"></script>'
+    )
+    (tmp_path / "favicon.ico").touch()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
+    with server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://localhost:{server.server_address[1]}/page.html"
+        server.shutdown()
+
+
+@pytest.mark.browser
+def test_people_enrol_and_report_in_a_browser(tmp_path, site):
+    """Keys of the browser are registered, then the plan is made, and then reports of them count."""
+    if find() is None:
+        assert os.environ.get("FEDTALLY_REQUIRE_BROWSER") != "1"
+        pytest.skip("there is no Chromium")
+    registrar = SigningKey(Secret(secret("registrar"))).public
+    with Page(tmp_path) as page:
+        page.call("Page.navigate", url=site)
+
+        def run(script: str) -> Any:
+            wrapped = f"(async () => {{ const web = await import('/fedtally.js'); {script} }})()"
+            given = {"returnByValue": True, "awaitPromise": True}
+            found = page.call("Runtime.evaluate", expression=wrapped, **given)
+            assert "exceptionDetails" not in found, found
+            return found["result"].get("value")
+
+        while page.value("location.protocol + document.readyState") != "http:complete":
+            pass
+        lines = run(
+            "globalThis.people = await Promise.all([1, 2, 3].map(() => web.makeIdentity()));"
+            f" return Promise.all(people.map(p => web.register(p, '{registrar.hex()}', 'fruit')))"
+        )
+        allowed = allow_list_of([Proof.from_line(each) for each in lines], registrar, "fruit")
+        world = World(people=3, bits=16, allowed=allowed, **FIELDS["16"])
+        path = tmp_path / "plan.json"
+        world.plan.save(path)
+        reports = run(
+            f"const plan = await web.readPlan({json.dumps(path.read_text())},"
+            f" '{world.plan.fingerprint}', {{ minHonest: 3 }});"
+            " const hex = bytes => [...bytes].map(b => b.toString(16).padStart(2, '0')).join('');"
+            " const made = [];"
+            " for (const [i, p] of people.entries()) {"
+            f"  const given = {{ round: 0, time: {NOW} }};"
+            "   const { helper, leader } = await web.report(plan, p, 7 + i, given);"
+            "   made.push({ item: 7 + i, helper: hex(helper), leader: hex(leader) });"
+            " }"
+            " return made"
+        )
+        assert page.complaints == []
+    pair = world.servers(0)
+    assert pair.judge(reports) == []
+    assert np.array_equal(pair.total(), plain_sum(world, reports, 0))

@@ -30,7 +30,9 @@ export async function checkAlgorithms(): Promise<void> {
   const subtle = globalThis.crypto?.subtle as SubtleCrypto | undefined;
   if (subtle !== undefined && subtle === complete) return;
   if (subtle === undefined) {
-    throw new MissingAlgorithmError("WebCrypto is missing: open the page over https or on localhost");
+    throw new MissingAlgorithmError(
+      "WebCrypto is missing: open the page over https or on localhost",
+    );
   }
   for (const [name, probe] of NEEDED) {
     try {

@@ -116,7 +116,11 @@ function transform(field: Field, coefficients: readonly Element[], root: number)
   if (n === 1) return [...coefficients];
   const square = field.times(root, root);
   const [even, odd] = [0, 1].map((parity) =>
-    transform(field, coefficients.filter((_, i) => i % 2 === parity), square),
+    transform(
+      field,
+      coefficients.filter((_, i) => i % 2 === parity),
+      square,
+    ),
   );
   const values = new Array<Element>(n);
   for (let i = 0, power = 1; i < n / 2; i++, power = field.times(power, root)) {

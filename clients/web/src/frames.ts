@@ -99,7 +99,10 @@ export async function makeFrames(
 }
 
 /** A vector with one entry in each row, or, without cells, with none. */
-export function oneHot(circuit: OneHot, cells: readonly (readonly [number, number])[] | null): Vector {
+export function oneHot(
+  circuit: OneHot,
+  cells: readonly (readonly [number, number])[] | null,
+): Vector {
   const { field, widths } = circuit;
   const words = new Float64Array(circuit.length);
   words.fill(1, circuit.counters, circuit.counters + circuit.checksumWords);

@@ -8,7 +8,8 @@ export class Float {
 export type Json = bigint | Float | string | boolean | Json[] | Table;
 export type Table = { readonly [name: string]: Json };
 
-const TOKEN = /[\t\n\r ]*(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|"(?:[^"\\]|\\.)*"|true|false|.)/suy;
+const TOKEN =
+  /[\t\n\r ]*(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|"(?:[^"\\]|\\.)*"|true|false|.)/suy;
 
 export function parse(text: string): Json {
   let at = 0;

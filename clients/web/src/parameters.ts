@@ -1,6 +1,17 @@
 // What a report is made for, and its context: docs/protocol_two_server.md and docs/validity.md.
 
-import { type Bytes, equal, join, label, refuse, sha256, toInteger, u32, u64, u8 } from "./bytes.js";
+import {
+  type Bytes,
+  equal,
+  join,
+  label,
+  refuse,
+  sha256,
+  toInteger,
+  u32,
+  u64,
+  u8,
+} from "./bytes.js";
 import { OneHot } from "./circuit.js";
 import { FIELDS } from "./field.js";
 

@@ -73,7 +73,9 @@ const PRIMITIVE: Record<string, (value: Json) => boolean> = {
   s: (value) => typeof value === "string" && isUnicode(value),
   b: (value) => typeof value === "boolean",
   "[]": (value) => Array.isArray(value) && value.length === 2 && value.every(PRIMITIVE["i"]!),
-  domain: (value) => isTable(value) && !Object.values(value).some((v) => typeof v === "object" && !(v instanceof Float)),
+  domain: (value) =>
+    isTable(value) &&
+    !Object.values(value).some((v) => typeof v === "object" && !(v instanceof Float)),
 };
 
 /** The entries of a table with their types: an integer is a float where a float belongs. */
@@ -123,9 +125,16 @@ function scheduleOf(text: Json | undefined, rounds: number): Schedule {
 }
 
 function domainOf(table: Table): Domain {
-  const { kind, size, first = 0n, last = 0n, sha256: digest = null } = table as Record<string, Json>;
+  const {
+    kind,
+    size,
+    first = 0n,
+    last = 0n,
+    sha256: digest = null,
+  } = table as Record<string, Json>;
   const known = ["range", "integers", "dictionary", "strings", "grid"];
-  if (!known.includes(String(kind))) refuse(`a client here reports no domain of kind ${String(kind)}`);
+  if (!known.includes(String(kind)))
+    refuse(`a client here reports no domain of kind ${String(kind)}`);
   const listed = kind !== "range" && kind !== "grid";
   if (listed && (digest !== null) !== table["public"]) {
     refuse("the domain has sha256 only and always if it is public");
@@ -137,7 +146,13 @@ function domainOf(table: Table): Domain {
     const bounds = -(2n ** 63n) <= low && low <= high && high < 2n ** 63n;
     if (!bounds || high - low + 1n !== size) refuse("the bounds of the range do not fit its size");
   }
-  return { kind: kind as Domain["kind"], size, first: low, last: high, sha256: digest as string | null };
+  return {
+    kind: kind as Domain["kind"],
+    size,
+    first: low,
+    last: high,
+    sha256: digest as string | null,
+  };
 }
 
 function checkPolicy(of: Parameters, length: number, privacy: Table | undefined, policy: Policy) {
@@ -145,11 +160,13 @@ function checkPolicy(of: Parameters, length: number, privacy: Table | undefined,
   if (!(minHonest >= 2)) refuse("minHonest must be at least 2");
   const honest = of.min_batch - of.corrupt;
   if (honest < minHonest) refuse(`a sum may have ${honest} honest clients: below ${minHonest}`);
-  if (of.corrupt < corrupt) refuse(`the plan allows for ${of.corrupt} corrupt clients, not ${corrupt}`);
+  if (of.corrupt < corrupt)
+    refuse(`the plan allows for ${of.corrupt} corrupt clients, not ${corrupt}`);
   if (of.n_max > maxBatch) refuse(`a batch may have ${of.n_max} reports: above ${maxBatch}`);
   if (length > maxLength) refuse(`a vector has ${length} counters: above ${maxLength}`);
   if (epsilon === undefined) return;
-  const planned = privacy?.["not_private"] === false ? (privacy["epsilon"] as Float).value : Infinity;
+  const planned =
+    privacy?.["not_private"] === false ? (privacy["epsilon"] as Float).value : Infinity;
   if (!(planned <= epsilon)) refuse(`the plan's epsilon is ${planned}: above ${epsilon}`);
 }
 
@@ -169,6 +186,53 @@ export async function readEntries(json: string): Promise<[Table, Bytes]> {
   return [entries, digest];
 }
 
+/** Refuses plans of which a client here cannot make reports; says whether it is a histogram. */
+function checkKind(entries: Table, sum: Table): boolean {
+  if (sum["validity"] !== "proofs") refuse('the plan has no validity = "proofs"');
+  if (entries["people"] !== undefined) refuse("a browser is one person, and the plan has silos");
+  if (entries["spelling"] !== undefined) refuse("a client here reports no open domain");
+  integer(entries, "max_items", 1, 1);
+  integer(sum, "largest_entry", 1, 1);
+  const encoding = entries["encoding"];
+  if (encoding !== undefined && encoding !== "histogram") {
+    refuse(`the encoding ${String(encoding)} is unknown`);
+  }
+  return encoding === "histogram";
+}
+
+function checkHistogram(rows: number, width: number, schedule: Schedule, domain: Domain): void {
+  if (rows !== 1 || BigInt(width) !== domain.size || schedule.kind !== "shared") {
+    refuse("the histogram does not have one counter for each candidate");
+  }
+  if (domain.kind === "integers" || domain.kind === "strings") {
+    refuse(`a histogram has no domain of kind ${domain.kind}`);
+  }
+}
+
+/** What the servers must agree about, as the plan says it. */
+function parametersOf(
+  sum: Table,
+  privacy: Table | undefined,
+  shape: Pick<Parameters, "widths" | "signed" | "fingerprint">,
+): Parameters {
+  const key = (name: string) =>
+    fromHex(sum[name] ?? refuse(`the plan is not published: it lacks ${name}`), 32, name);
+  const event = privacy?.["event"] as Table | undefined;
+  return {
+    ...shape,
+    bits: Number(sum["bits"]),
+    noise: Number(sum["noise"]),
+    n_max: Number(sum["n_max"]),
+    min_batch: Number(sum["min_batch"]),
+    corrupt: Number(sum["corrupt"]),
+    leader_key: key("leader_key"),
+    helper_key: key("helper_key"),
+    allow_list: key("allow_list"),
+    abstain: privacy !== undefined,
+    central: event?.["trust"] === "central",
+  };
+}
+
 /**
  * Reads a plan (a file of JSON), and refuses one that no report can be made for.
  *
@@ -183,54 +247,26 @@ export async function readPlan(json: string, fingerprint: string, policy: Policy
   if (toHex(digest) !== fingerprint) refuse("the plan is another one: its fingerprint differs");
   const sum = entries["secure_sum"] as Table;
   const privacy = entries["privacy"] as Table | undefined;
-  const event = privacy?.["event"] as Table | undefined;
-  if (sum["validity"] !== "proofs") refuse('the plan has no validity = "proofs"');
-  if (entries["people"] !== undefined) refuse("a browser is one person, and the plan has silos");
-  if (entries["spelling"] !== undefined) refuse("a client here reports no open domain");
-  const encoding = entries["encoding"];
-  const histogram = encoding === "histogram";
-  if (encoding !== undefined && !histogram) refuse(`the encoding ${String(encoding)} is unknown`);
+  const histogram = checkKind(entries, sum);
   const [rows, width] = [integer(entries, "rows", 1, 1024), integer(entries, "width", 1, 2 ** 24)];
+  integer(sum, "length", rows * width, rows * width);
   const num_rounds = integer(entries, "num_rounds", 1, 2 ** 20);
   const schedule = scheduleOf(entries["schedule"], num_rounds);
   const domain = domainOf(entries["domain"] as Table);
-  integer(entries, "max_items", 1, 1);
-  integer(sum, "largest_entry", 1, 1);
-  integer(sum, "length", rows * width, rows * width);
-  if (histogram && (rows !== 1 || BigInt(width) !== domain.size || schedule.kind !== "shared")) {
-    refuse("the histogram does not have one counter for each candidate");
-  }
-  if (histogram && (domain.kind === "integers" || domain.kind === "strings")) {
-    refuse(`a histogram has no domain of kind ${domain.kind}`);
-  }
-  const key = (name: string) =>
-    fromHex(sum[name] ?? refuse(`the plan is not published: it lacks ${name}`), 32, name);
-  const parameters: Parameters = {
-    widths: new Array<number>(rows).fill(width),
-    bits: Number(sum["bits"]),
-    noise: Number(sum["noise"]),
-    n_max: Number(sum["n_max"]),
-    min_batch: Number(sum["min_batch"]),
-    corrupt: Number(sum["corrupt"]),
-    leader_key: key("leader_key"),
-    helper_key: key("helper_key"),
-    allow_list: key("allow_list"),
-    fingerprint: digest,
-    abstain: privacy !== undefined,
-    signed: !histogram,
-    central: event?.["trust"] === "central",
-  };
+  if (histogram) checkHistogram(rows, width, schedule, domain);
+  const widths = new Array<number>(rows).fill(width);
+  const shape = { widths, signed: !histogram, fingerprint: digest };
+  const parameters = parametersOf(sum, privacy, shape);
   const circuit = circuitOf(parameters);
   checkPolicy(parameters, rows * width, privacy, policy);
   const context = await contextOf(parameters, circuit);
   const seed = fromHex(entries["seed"], 32, "seed");
-  return {
-    fingerprint, entries, seed, rows, width, schedule, num_rounds, histogram, domain,
-    parameters, circuit, context,
-  };
+  const sketch = { seed, rows, width, schedule, num_rounds, histogram, domain };
+  return { fingerprint, entries, ...sketch, parameters, circuit, context };
 }
 
-const PREFIX = (bytes: Bytes): Bytes => {
+/** Bytes behind their number. */
+const prefixed = (bytes: Bytes): Bytes => {
   const size = new Uint8Array(8);
   new DataView(size.buffer).setBigUint64(0, BigInt(bytes.length), true);
   return join(size, bytes);
@@ -248,7 +284,7 @@ export async function checkCandidates(
   if (candidates.some((each) => typeof each !== type)) refuse(`candidates must be of type ${type}`);
   if (domain.sha256 === null) return;
   const parts = candidates.map((each) =>
-    typeof each === "string" ? PREFIX(utf8(each)) : new Uint8Array(BigInt64Array.of(each).buffer),
+    typeof each === "string" ? prefixed(utf8(each)) : new Uint8Array(BigInt64Array.of(each).buffer),
   );
   if (toHex(await sha256(...parts)) !== domain.sha256) refuse("the candidates are not the plan's");
 }

@@ -75,7 +75,8 @@ export async function report(
   const found = item === null ? null : await locate(plan, item, candidates);
   if (found === null && !circuit.abstain) refuse("the item is outside the plan's domain");
   const cells =
-    found && (plan.histogram ? [[Number(found.place), 1] as const] : cellsOf(plan, found.id, round));
+    found &&
+    (plan.histogram ? [[Number(found.place), 1] as const] : cellsOf(plan, found.id, round));
   const vector = oneHot(circuit, cells);
   const secrets: Secrets = {
     nonce: drawn(16),

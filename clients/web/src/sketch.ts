@@ -40,7 +40,8 @@ export function cellsOf(
   round: number,
 ): (readonly [number, number])[] {
   const { schedule, width } = sketch;
-  const seed = schedule.kind === "fresh" ? shake("round", 32, sketch.seed, u32(round)) : sketch.seed;
+  const seed =
+    schedule.kind === "fresh" ? shake("round", 32, sketch.seed, u32(round)) : sketch.seed;
   const turn =
     schedule.kind === "hybrid"
       ? round
@@ -52,7 +53,7 @@ export function cellsOf(
     const first = word(seed, row, 0, id);
     const signs = group === 0 ? first : word(seed, row, group, id);
     const location = Math.floor(((first >>> 8) * width) / 2 ** 24);
-    return [location, (signs >>> (turn % 8)) & 1 ? -1 : 1] as const;
+    return [location, (signs >>> turn % 8) & 1 ? -1 : 1] as const;
   });
 }
 

@@ -11,11 +11,18 @@ export const hex = (text: string): Bytes => join(Buffer.from(text, "hex"));
 /** One of the documents in tests/vectors; integers that are no double are texts. */
 export function vectors(name: string): any {
   const path = new URL(`../../../../tests/vectors/${name}.json`, import.meta.url);
-  const text = readFileSync(path, "utf8").replace(/(?<=[[\s]|[^\\]":)(-?\d{16,})(?=[,\]}\s])/g, '"$1"');
+  const text = readFileSync(path, "utf8").replace(
+    /(?<=[[\s]|[^\\]":)(-?\d{16,})(?=[,\]}\s])/g,
+    '"$1"',
+  );
   return JSON.parse(text);
 }
 
-async function pair(secret: Bytes, name: "Ed25519" | "X25519", use: KeyUsage): Promise<CryptoKeyPair> {
+async function pair(
+  secret: Bytes,
+  name: "Ed25519" | "X25519",
+  use: KeyUsage,
+): Promise<CryptoKeyPair> {
   const prefix = `302e020100300506032b65${name === "Ed25519" ? "70" : "6e"}04220420`;
   const pkcs8 = join(hex(prefix), secret);
   const privateKey = await crypto.subtle.importKey("pkcs8", pkcs8, name, true, [use]);
@@ -43,4 +50,3 @@ export async function open(secret: Bytes, info: Bytes, sealed: Bytes): Promise<B
   const { aes, how } = await keys(exchanged, sealed.slice(0, 32), await publicOf(made), info);
   return new Uint8Array(await crypto.subtle.decrypt(how, aes, sealed.slice(32)));
 }
-

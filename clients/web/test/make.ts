@@ -72,7 +72,12 @@ const LIES: Record<string, readonly number[]> = {
   "one in each row": [1], // which is none: this client is honest
 };
 
-async function cheat(plan: Plan, identity: Identity, kind: string, wanted: Wanted): Promise<Frames> {
+async function cheat(
+  plan: Plan,
+  identity: Identity,
+  kind: string,
+  wanted: Wanted,
+): Promise<Frames> {
   const { field, widths, abstain, signed } = plan.circuit;
   const circuit = new (kind === "proof changed" ? Changed : OneHot)(field, widths, abstain, signed);
   const { leader_key: leader, helper_key: helper } = plan.parameters;

@@ -1,10 +1,10 @@
 // The known answers of the specifications, byte for byte.
 
 import assert from "node:assert/strict";
-import { createHash } from "node:crypto";
+import { createCipheriv, createHash } from "node:crypto";
 import { test } from "node:test";
 
-import { type Bytes, toHex } from "../src/bytes.js";
+import { type Bytes, stream, toHex } from "../src/bytes.js";
 import { makeFrames, oneHot, type Vector } from "../src/frames.js";
 import { sealFrom } from "../src/hpke.js";
 import { sign } from "../src/identity.js";
@@ -103,6 +103,17 @@ test("vectors have reports of all fields, and of sketches and histograms with no
   assert.equal(seen((each) => !each.signed && each.e === 0).size, 1);
 });
 
+test("a stream goes on in the next chunk, as AES-256-GCM under the chunk's number", async () => {
+  const key = hex("07".repeat(32));
+  const chunks = [0, 1, 2].map((chunk) => {
+    const nonce = Buffer.alloc(12);
+    nonce.writeUInt32BE(chunk, 8);
+    return createCipheriv("aes-256-gcm", key, nonce).update(Buffer.alloc(131_072));
+  });
+  const expected = Buffer.concat(chunks).subarray(0, 2 * 131_072 + 5);
+  assert.ok(expected.equals(await stream(key, expected.length)));
+});
+
 test("seals are those of the vectors", async () => {
   for (const each of vectors("two_server").hpke) {
     if (!each.success) continue;
@@ -150,7 +161,11 @@ test("sketches are those of the vectors", () => {
           counters[row]![cell]! += BigInt(sign) * BigInt(weight);
         });
       }
-      assert.deepEqual(counters.map((row) => row.map(Number)), each.counters[round], each.name);
+      assert.deepEqual(
+        counters.map((row) => row.map(Number)),
+        each.counters[round],
+        each.name,
+      );
     });
   }
   assert.equal(seen.size, 4);

@@ -138,7 +138,7 @@ class LandedRounds:
                 f" so that there are no sums by round: {without}"
             )
         terms = plan.privacy
-        if terms is not None and plan.clients.hides_number(terms.event.relation):
+        if terms is not None and plan.clients.are_hidden(terms.event.relation):
             raise InvalidInputError(
                 f"under {terms.event.relation} nobody knows how many clients a round has, and"
                 f" shares in a window are of that number: {without}"
