@@ -1234,7 +1234,7 @@ def options_of(place: str) -> Iterator[Option]:
     """Yield the options of a command or a function, as it has them, in the order of their use.
 
     >>> [each.flag for each in options_of("report")]
-    ['--top', '--title']
+    ['--top', '--window', '--history', '--title']
     """
     return (each.places[place] for each in OPTIONS.values() if place in each.places)
 

@@ -113,7 +113,7 @@ def test_a_small_file_fills_no_memory(
 
 
 def test_entries_that_no_such_file_has_are_refused_though_they_are_small(saved: Path) -> None:
-    with pytest.raises(UnreadableFileError, match="no file of fedtally-result/1 has an entry 'zz'"):
+    with pytest.raises(UnreadableFileError, match="no file of fedtally-result/2 has an entry 'zz'"):
         Result.load(with_entry(saved, "zz", 16))
     with pytest.raises(UnreadableFileError, match="not a file that fedtally saved"):
         Result.load(with_entry(saved, "zz", 16, listed=False))

@@ -253,6 +253,7 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
         "plan",
         "num_contributions",
         "num_silos",
+        "window",
         "columns",
         "draw",
         "privacy",
@@ -1496,7 +1497,7 @@ def test_the_defaults_that_help_shows_are_those_that_run() -> None:
         shown = re.findall(r" \[(.*)\]$", one.help or "")
         assert shown, (command.name, one.name)
         if one.name not in others:
-            filled_in = str(one.default).removesuffix(".0")
+            filled_in = str(one.default).removesuffix(".0").replace("e-0", "e-")
             assert shown[0].split(";")[0] == filled_in, (command.name, one.name)
     assert len(filled) > 30
 

@@ -183,7 +183,7 @@ def test_a_file_is_for_one_campaign(tmp_path: Path) -> None:
     """Else the writes of one would hide that an old copy has lost those of the other."""
     world = World(tmp_path, plan_of())
     other, mark = plan_of(rounds=2), tmp_path / "other"
-    with pytest.raises(InvalidInputError, match="a file is for one campaign"):
+    with pytest.raises(InvalidInputError, match="and a file holds one"):
         world.campaigns().claim(other, mark=mark, clock=lambda: START, owner="other")
     assert not mark.exists()
     assert not world.campaigns().holds(other)

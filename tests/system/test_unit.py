@@ -289,7 +289,7 @@ def test_the_sampling_error_counts_clients_and_not_contributions() -> None:
             sketches.append(sketch)
         attended = [int((rounds == k).sum()) for k in range(1, 6)]
         result = Result(plan, DOMAIN, sketches, attendance=attended)
-        error = result._sampling_error(np.array([share]))[0]
+        error = result.sampling_error(np.array([share]))[0]
         hits += abs(share - 0.5) <= error
         narrow += abs(share - 0.5) <= 1.96 * (share * (1 - share) / result.num_contributions) ** 0.5
     assert hits >= 0.91 * 600 > narrow

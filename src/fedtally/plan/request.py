@@ -104,8 +104,8 @@ class Request:
             domain=self._domain(),
             plan=self.plan,
             **self._sizes(),
+            decoding=self._decoding(),  # before the encoding, which takes its names for granted
             encoding=self._encoding(),
-            decoding=self._decoding(),
             failure_probability=validate.inside(failure_probability=self.failure_probability),
             tau=None if self.tau is None else validate.inside(tau=self.tau),
             schedule=self._schedule(silos),

@@ -70,6 +70,6 @@ def upload(traffic: Mapping[str, Any]) -> str:
     """Return what a client uploads.
 
     >>> upload(summed(10, 2_700))
-    '2.7 kB per report, which goes to the leader'
+    '2.70 kB per report, which goes to the leader'
     """
     return f"{amounts.size(traffic['report_bytes'])} per report, which goes to the leader"
