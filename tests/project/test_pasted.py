@@ -43,6 +43,7 @@ _MINUTES = "takes minutes or hours; a quick run of each is tested in tests/proje
 _FLOWER = "needs a Flower federation: examples/flower/run.sh starts one"
 _OTHERS = "needs files of the registrar and the server: examples/local/run.sh has them, in .ci/run"
 _DAP = "needs both servers and nginx: examples/dap/run.sh has them, in .ci/run"
+_NODE = "needs Node.js and npm: .ci/web has them"
 _AGENTS = "starts processes: test_the_campaign_of_a_page_runs_on_one_machine has them in one shell"
 NOT_PASTED = {
     ("README.md", "python3 -m venv .venv && "): "installs the package: .ci/run does it first",
@@ -79,7 +80,10 @@ NOT_PASTED = {
     ("docs/planning.md", "python -m"): _MINUTES,
     ("docs/privacy.md", "python"): _MINUTES,
     ("docs/recovery.md", "python -m"): _MINUTES,
-    ("docs/web.md", "cd clients/web"): "needs Node.js and npm: .ci/run has it",
+    ("docs/streams-measured.md", "python -m"): _MINUTES,
+    ("docs/web.md", "cd clients/web"): _NODE,
+    ("docs/web.md", "npm"): _NODE,
+    ("docs/web.md", "node"): _NODE,
     ("docs/start.md", "python3 -m venv"): "installs the package: .ci/run does it",
     ("docs/start.md", "fedtally demo"): "compared in test_demo_quoted.py",
 }

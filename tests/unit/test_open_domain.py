@@ -567,7 +567,7 @@ def test_an_estimate(tmp_path, monkeypatch):
     result.save(tmp_path / "r")
     again = fedtally.Result.load(tmp_path / "r")
     with monkeypatch.context() as patch:  # what was read is kept
-        patch.setattr("fedtally.answer.result.read_names", lambda *_: pytest.fail("read anew"))
+        patch.setattr("fedtally.answer.part.read_names", lambda *_: pytest.fail("read anew"))
         assert again.top(5) == result.top(5) and again.names == result.names
         again.save(tmp_path / "r2")  # a file that was only read keeps it, too
         assert fedtally.Result.load(tmp_path / "r2").names == result.names

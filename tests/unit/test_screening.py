@@ -539,7 +539,7 @@ def test_a_terminal_shows_an_alarm_whatever_room_it_has(
     for seed, path in enumerate(paths):
         poison(monkeypatch, 7)
         result = answer(seed=seed)
-        result._warnings = [f"{number} and other notes" for number in range(40)]
+        result.notes = tuple(f"{number} and other notes" for number in range(40))
         text = " ".join(plain(report_answer(result, result.top(20))).split())
         assert "the sums of the 8 cohorts do not fit honest clients" in text
         assert "40 more notes" in text
