@@ -268,12 +268,18 @@ def test_rounds_whose_clients_are_hidden_have_no_windows() -> None:
 def test_auto_says_which_decoders_it_is_for(campaign: Result) -> None:
     with pytest.raises(InvalidInputError, match="median recovery does not: take window='last:7'"):
         campaign.decoded(recovery="median").window("auto")
+    items, days = drawn()
+    shared = fedtally.estimate(items, rounds=days, seed=1, schedule="shared", **SKETCH)
+    with pytest.raises(InvalidInputError, match="there is one set of them here: take window="):
+        shared.window("auto")
 
 
 def test_an_open_domain_has_windows_of_the_names_of_all_rounds() -> None:
     items = ["tea"] * 600 + ["milk"] * 300
     rounds = ([1] * 200 + [2] * 200 + [3] * 200) + ([1] * 100 + [2] * 100 + [3] * 100)
     result = fedtally.estimate(items, rounds=rounds, domain="open", seed=1, allow_rare_names=True)
+    with pytest.raises(InvalidInputError, match="of an open domain nobody has the list: take"):
+        result.window("auto")
     window = result.window("last:2")
     assert sorted(str(e.item) for e in window.top(5)) == ["milk", "tea"]
     assert window.num_contributions == 600
