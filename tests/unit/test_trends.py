@@ -205,8 +205,10 @@ def test_rounds_of_one_set_of_hashes_are_one_point() -> None:
     points = result.series([1]).points
     assert [(p.round, p.last_round) for p in points] == [(0, 1), (2, 3), (4, 5), (6, 7)]
     assert [point.label for point in points] == [None] * 4
-    with pytest.raises(InvalidInputError, match="rounds 6 to 7 have one set of hashes"):
-        result.trends("last:1")
+    with pytest.raises(InvalidInputError, match="rounds 4 to 5 have one set of hashes"):
+        result.trends("last:3")
+    usual = result.trends().window  # the last round has no value of its own
+    assert (usual.asked, usual.rounds) == ("last:2", (6, 7))
     assert result.trends("last:2", against=2).against.rounds == (4, 5)
 
 

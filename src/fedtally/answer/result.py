@@ -308,7 +308,8 @@ class Result(Part, Answer):
         not change, on whatever day one looks. How much it changed is the difference of two windows.
 
         Args:
-            window: the rounds of the shares now, as for `window`.
+            window: the rounds of the shares now, as for `window`. Where the last round has no value
+                of its own, "last:1" is all rounds of its set of hashes.
             against: the number of landed rounds before these that they are compared with; None: all
                 that were looked at.
             alpha: the share, above 0 and below 1.
