@@ -320,6 +320,18 @@ def test_the_command_prints_the_list_and_lines(
     assert json.loads(capsys.readouterr().out)["schema"] == "fedtally-series/1"
 
 
+def test_the_command_names_items_that_were_no_candidates_and_rounds_of_one_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved, days = str(tmp_path / "r.fed"), ["Mon", "Tue", "Wed", "Thu"]
+    asked: dict[str, Any] = {"rows": 5, "width": 40, "encoding": "sketch", "seed": 1}
+    words = ["tea", "milk"] * 200
+    fedtally.estimate(words, rounds=days * 100, schedule="batched:2", **asked).save(saved)
+    assert run(["trends", saved, "--item", "tea", "--item", "tee"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^Mon \(rounds 0..1\) .*^tee was no candidate$", shown, re.M | re.S)
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -329,6 +341,9 @@ def test_the_command_prints_the_list_and_lines(
         ["--window", "all"],
         ["--item", "tea"],
         ["--item", "4444"],
+        ["--item", "5", "--window", "last:2"],
+        ["--item", "5", "--against", "before"],
+        ["--item", "5", "--alpha", "0.1"],
         ["-o", "t.txt"],
         ["--recovery", "median"],
     ],
