@@ -107,6 +107,7 @@ def test_lines_hold_the_shares_of_each_round(campaign: Result) -> None:
     truth = (np.array(items).reshape(ROUNDS, CLIENTS)[..., None] == [5, 1]).mean(axis=1)
     series = campaign.series([5, 1])
     assert series.items == [5, 1] and len(series) == 2 * ROUNDS
+    assert campaign.series(5).points == campaign.series([5, 5]).points == series.of(5)
     points = [series.of(5), series.of(1)]
     assert [point.label for point in points[0]] == DAYS
     assert [point.round for point in points[0]] == list(range(ROUNDS))
@@ -261,6 +262,8 @@ def test_a_report_says_what_changed(campaign: Result) -> None:
     section = section[: section.index("</section>")]
     words = " ".join(re.sub(r"<[^>]+>", " ", section).split())
     assert f"4 of {SIZE} items changed in {DAYS[0]}..{DAYS[-1]}" in words
+    last, before = f"{DAYS[-1]} (round {ROUNDS - 1})", f"{DAYS[0]}..{DAYS[-2]} (rounds 0.."
+    assert f"Now is {last}, and before is {before}" in words
     assert "On average at most 5 % of the items of such a list did not change" in words
     for item, (since, kind) in CHANGED.items():
         assert re.search(rf"\b{item} {kind} {DAYS[since]}\b", words), (item, words)
@@ -280,7 +283,9 @@ def test_a_chart_has_a_line_for_each_of_at_most_seven(
     assert labels == [str(change.item) for change in trends.changed]
     assert "4 of 400 items changed" in figure.axes[0].get_title("left")
     # a circle at the round of each change
-    circles = [line.get_xdata()[0] for line in figure.axes[0].lines if line.get_markersize() == 12]
+    rings = [line for line in figure.axes[0].lines if line.get_markersize() == 12]
+    circles = [line.get_xdata()[0] for line in rings]
+    assert not any(ring.get_clip_on() for ring in rings)  # a share of 0 lies on the axis
     assert circles == [DAYS.index(str(change.since)) for change in trends.changed]
     assert (tmp_path / "t.png").stat().st_size > 10_000
     with pytest.raises(InvalidInputError, match="a plot has at most 7 lines, got 8 items"):

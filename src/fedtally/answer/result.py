@@ -332,7 +332,7 @@ class Result(Part, Answer):
 
     def series(
         self,
-        items: Sequence[str | int],
+        items: Sequence[str | int] | str | int,
         *,
         whole: bool = False,
         history: int = LONGEST,
@@ -351,7 +351,7 @@ class Result(Part, Answer):
             InvalidInputError: there are no values by round; the message says why.
         """
         with reporting(self, progress):
-            named = [each.item for each in self.estimates(list(dict.fromkeys(items)))]
+            named = list(dict.fromkeys(each.item for each in self.estimates(items)))
             return series_of(self._by_round, named, whole, history)
 
     def _account(self) -> dict[str, Any]:
