@@ -202,7 +202,9 @@ def test_clients_of_several_rounds_are_not_counted_in_a_window() -> None:
         ("last:0", "'last:0' is no window: write all, auto, last:7 or 3..9"),
         ("", "'' is no window"),
         ("5..3", "window must end after it begins, got 5..3: write 3..5"),
-        ("4..12", "'4' is no round of 0..9, and the label of none; labels go from 2026-11-01"),
+        ("4..12", "'12' is no round of 0..9, and the label of none; labels go from 2026-11-01"),
+        (f"{DAYS[3]}..5", f"both ends by labels or both by numbers, got {DAYS[3]}..5"),
+        (f"3..{DAYS[5]}", f"both ends by labels or both by numbers, got 3..{DAYS[5]}"),
         ("tea..milk", "'tea' is no round of 0..9, and the label of none"),
         ("2026-11-01..2026-11-99", "'2026-11-99' is no round .* did you mean '2026-11-0"),
         ("7..7", "no round of 7..7 landed: take rounds of 2026-11-01..2026-11-10"),
@@ -266,12 +268,18 @@ def test_rounds_whose_clients_are_hidden_have_no_windows() -> None:
 def test_auto_says_which_decoders_it_is_for(campaign: Result) -> None:
     with pytest.raises(InvalidInputError, match="median recovery does not: take window='last:7'"):
         campaign.decoded(recovery="median").window("auto")
+    items, days = drawn()
+    shared = fedtally.estimate(items, rounds=days, seed=1, schedule="shared", **SKETCH)
+    with pytest.raises(InvalidInputError, match="there is one set of them here: take window="):
+        shared.window("auto")
 
 
 def test_an_open_domain_has_windows_of_the_names_of_all_rounds() -> None:
     items = ["tea"] * 600 + ["milk"] * 300
     rounds = ([1] * 200 + [2] * 200 + [3] * 200) + ([1] * 100 + [2] * 100 + [3] * 100)
     result = fedtally.estimate(items, rounds=rounds, domain="open", seed=1, allow_rare_names=True)
+    with pytest.raises(InvalidInputError, match="of an open domain nobody has the list: take"):
+        result.window("auto")
     window = result.window("last:2")
     assert sorted(str(e.item) for e in window.top(5)) == ["milk", "tea"]
     assert window.num_contributions == 600

@@ -107,6 +107,7 @@ def test_lines_hold_the_shares_of_each_round(campaign: Result) -> None:
     truth = (np.array(items).reshape(ROUNDS, CLIENTS)[..., None] == [5, 1]).mean(axis=1)
     series = campaign.series([5, 1])
     assert series.items == [5, 1] and len(series) == 2 * ROUNDS
+    assert campaign.series(5).points == campaign.series([5, 5]).points == series.of(5)
     points = [series.of(5), series.of(1)]
     assert [point.label for point in points[0]] == DAYS
     assert [point.round for point in points[0]] == list(range(ROUNDS))
@@ -205,8 +206,10 @@ def test_rounds_of_one_set_of_hashes_are_one_point() -> None:
     points = result.series([1]).points
     assert [(p.round, p.last_round) for p in points] == [(0, 1), (2, 3), (4, 5), (6, 7)]
     assert [point.label for point in points] == [None] * 4
-    with pytest.raises(InvalidInputError, match="rounds 6 to 7 have one set of hashes"):
-        result.trends("last:1")
+    with pytest.raises(InvalidInputError, match="rounds 4 to 5 have one set of hashes"):
+        result.trends("last:3")
+    usual = result.trends().window  # the last round has no value of its own
+    assert (usual.asked, usual.rounds) == ("last:2", (6, 7))
     assert result.trends("last:2", against=2).against.rounds == (4, 5)
 
 
@@ -259,6 +262,8 @@ def test_a_report_says_what_changed(campaign: Result) -> None:
     section = section[: section.index("</section>")]
     words = " ".join(re.sub(r"<[^>]+>", " ", section).split())
     assert f"4 of {SIZE} items changed in {DAYS[0]}..{DAYS[-1]}" in words
+    last, before = f"{DAYS[-1]} (round {ROUNDS - 1})", f"{DAYS[0]}..{DAYS[-2]} (rounds 0.."
+    assert f"Now is {last}, and before is {before}" in words
     assert "On average at most 5 % of the items of such a list did not change" in words
     for item, (since, kind) in CHANGED.items():
         assert re.search(rf"\b{item} {kind} {DAYS[since]}\b", words), (item, words)
@@ -278,7 +283,9 @@ def test_a_chart_has_a_line_for_each_of_at_most_seven(
     assert labels == [str(change.item) for change in trends.changed]
     assert "4 of 400 items changed" in figure.axes[0].get_title("left")
     # a circle at the round of each change
-    circles = [line.get_xdata()[0] for line in figure.axes[0].lines if line.get_markersize() == 12]
+    rings = [line for line in figure.axes[0].lines if line.get_markersize() == 12]
+    circles = [line.get_xdata()[0] for line in rings]
+    assert not any(ring.get_clip_on() for ring in rings)  # a share of 0 lies on the axis
     assert circles == [DAYS.index(str(change.since)) for change in trends.changed]
     assert (tmp_path / "t.png").stat().st_size > 10_000
     with pytest.raises(InvalidInputError, match="a plot has at most 7 lines, got 8 items"):
@@ -318,6 +325,18 @@ def test_the_command_prints_the_list_and_lines(
     assert json.loads(capsys.readouterr().out)["schema"] == "fedtally-series/1"
 
 
+def test_the_command_names_items_that_were_no_candidates_and_rounds_of_one_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved, days = str(tmp_path / "r.fed"), ["Mon", "Tue", "Wed", "Thu"]
+    asked: dict[str, Any] = {"rows": 5, "width": 40, "encoding": "sketch", "seed": 1}
+    words = ["tea", "milk"] * 200
+    fedtally.estimate(words, rounds=days * 100, schedule="batched:2", **asked).save(saved)
+    assert run(["trends", saved, "--item", "tea", "--item", "tee"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^Mon \(rounds 0..1\) .*^tee was no candidate$", shown, re.M | re.S)
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -327,6 +346,9 @@ def test_the_command_prints_the_list_and_lines(
         ["--window", "all"],
         ["--item", "tea"],
         ["--item", "4444"],
+        ["--item", "5", "--window", "last:2"],
+        ["--item", "5", "--against", "before"],
+        ["--item", "5", "--alpha", "0.1"],
         ["-o", "t.txt"],
         ["--recovery", "median"],
     ],

@@ -90,12 +90,22 @@ class ByRound:
 
     def _now(self) -> list[int]:
         """Return as many of the last sums as tell most of the frequencies now."""
+        auto = opt.window("auto")
+        if self.part.plan.is_open:
+            raise InvalidInputError(
+                f"{auto} looks at every candidate, and of an open domain nobody has the list: take"
+                f" {opt.window('last:7')}"
+            )
         decoder = self.history()
         if decoder is None:
             raise InvalidInputError(
-                f"{opt.window('auto')} compares windows of sketches that joint recovery or belief"
-                f" propagation fit, and {self.part.recovery} recovery does not: take"
-                f" {opt.window('last:7')}"
+                f"{auto} compares windows of sketches that joint recovery or belief propagation"
+                f" fit, and {self.part.recovery} recovery does not: take {opt.window('last:7')}"
+            )
+        if np.count_nonzero(decoder.clients) < 2:
+            raise InvalidInputError(
+                f"{auto} compares rounds of different hashes, and there is one set of them here:"
+                f" take {opt.window('last:7')}"
             )
         number = shortest_enough(decoder, self.part.domain)
         last = {decoder.batches[place] for place in np.flatnonzero(decoder.clients)[-number:]}

@@ -569,6 +569,7 @@ def _draw_line(
     if since is not None:
         ring: dict[str, Any] = {"markeredgecolor": color, "markeredgewidth": 1.6, "zorder": 4}
         ring["color"] = "none"
+        ring["clip_on"] = False
         axes.plot([since], [shares[xs.index(since)]], "o", markersize=12, **ring)
 
 

@@ -57,7 +57,7 @@ def merged_answer(
     if queried:
         asked = sections.listed.table(queried, ranked=False, **of)
         parts += [Text(), heading("Items asked for"), Text(), asked]
-        strangers = sections.listed.no_candidates(merged.domain, queried)
+        strangers = sections.listed.no_candidates(merged.domain, [e.item for e in queried])
         parts += [strangers] if strangers else []
     parts.append(Text())
     if details:

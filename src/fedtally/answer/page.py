@@ -279,6 +279,7 @@ def changed(result: Result) -> dict[str, Any] | None:
     said = [f"{sections.changed.line(found)}."]
     if not found.changed:
         return {"lines": said, "table": None, "figure": None}
+    said.append(f"Now is {found.window.told}, and before is {found.against.told}.")
     said.append(f"{_capital(sections.changed.rate(found))}.")
     listed = found.changed[:_MOST_CHANGES]
     if len(listed) < len(found):

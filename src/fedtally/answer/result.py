@@ -308,7 +308,8 @@ class Result(Part, Answer):
         not change, on whatever day one looks. How much it changed is the difference of two windows.
 
         Args:
-            window: the rounds of the shares now, as for `window`.
+            window: the rounds of the shares now, as for `window`. Where the last round has no value
+                of its own, "last:1" is all rounds of its set of hashes.
             against: the number of landed rounds before these that they are compared with; None: all
                 that were looked at.
             alpha: the share, above 0 and below 1.
@@ -331,7 +332,7 @@ class Result(Part, Answer):
 
     def series(
         self,
-        items: Sequence[str | int],
+        items: Sequence[str | int] | str | int,
         *,
         whole: bool = False,
         history: int = LONGEST,
@@ -350,7 +351,7 @@ class Result(Part, Answer):
             InvalidInputError: there are no values by round; the message says why.
         """
         with reporting(self, progress):
-            named = [each.item for each in self.estimates(list(dict.fromkeys(items)))]
+            named = list(dict.fromkeys(each.item for each in self.estimates(items)))
             return series_of(self._by_round, named, whole, history)
 
     def _account(self) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def answer(
                 queried, truth, ranked=False, **sections.listed.described(result)
             ),
         ]
-        strangers = sections.listed.no_candidates(result.domain, queried)
+        strangers = sections.listed.no_candidates(result.domain, [e.item for e in queried])
         parts += [strangers] if strangers else []
         parts += sections.listed.like_hashes(result, queried)
     if details:

@@ -300,6 +300,7 @@ def trends_of(
 ) -> Trends:
     """Return which items changed; `Result.trends` says more."""
     read_rounds, part, landed = _Rounds.of(sums, history), sums.part, sums.landed
+    window = read_rounds.usual(window)
     now = read_rounds.places(_asked(sums, window))
     before = read_rounds.before(now, against)
     candidates = Candidates(part.domain)
@@ -505,6 +506,10 @@ class _Rounds(ABC):
         mean = np.maximum(found.value.sum(axis=1, keepdims=True) / found.clients.sum(), 0.0)
         return found._replace(stddev=np.hypot(found.stddev, noise * mean))
 
+    def usual(self, window: str) -> str:
+        """Return a window as it is asked for, with the last column where it is the last round."""
+        return f"last:{len(self.columns[-1].rounds)}" if window == _LAST else window
+
     def places(self, sums: Sequence[int]) -> Bools:
         """Return the columns of a window: bool [columns].
 
@@ -517,7 +522,7 @@ class _Rounds(ABC):
             if wanted_here and len(wanted_here) < len(column.sums):
                 raise InvalidInputError(
                     f"rounds {column.rounds[0]} to {column.rounds[-1]} have one set of hashes, and"
-                    " a window holds all of them or none"
+                    " a window holds all of them or none: take them in, or leave them out"
                 )
         early = wanted.difference(*(column.sums for column in self.columns))
         if early:

@@ -188,18 +188,25 @@ class LandedRounds:
         labels, most = self._labels, self._plan.num_rounds - 1
         if labels is not None and all(each in labels for each in both):
             return list(labels).index(text)
-        if re.fullmatch("[0-9]{1,18}", text) and int(text) <= most:
+        numbered = [each for each in both if re.fullmatch("[0-9]{1,18}", each)]
+        numbered = [each for each in numbered if int(each) <= most]
+        if text in numbered:
             return int(text)
         if labels is None:
             raise InvalidInputError(
                 f"{arg.window} must be of rounds 0..{most}, which have no labels here, got"
                 f" {shortened(text, 40)!r}"
             )
-        wrong = next(each for each in both if each not in labels)
+        wrong = [each for each in both if each not in labels and each not in numbered]
+        if not wrong:
+            raise InvalidInputError(
+                f"{arg.window} must name both ends by labels or both by numbers, got"
+                f" {shortened(both[0], 40)}..{shortened(both[1], 40)}"
+            )
         raise InvalidInputError(
-            f"{shortened(wrong, 40)!r} is no round of 0..{most}, and the label of none; labels go"
-            f" from {shortened(labels[0], 40)} to {shortened(labels[-1], 40)}"
-            f"{validate.did_you_mean(wrong, labels)}"
+            f"{shortened(wrong[0], 40)!r} is no round of 0..{most}, and the label of none; labels"
+            f" go from {shortened(labels[0], 40)} to {shortened(labels[-1], 40)}"
+            f"{validate.did_you_mean(wrong[0], labels)}"
         )
 
     def _shown(self, number: int) -> str:

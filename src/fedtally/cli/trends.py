@@ -10,6 +10,7 @@ from fedtally.base import validate
 from fedtally.cli import console
 from fedtally.cli.layout import Command, option
 from fedtally.cli.shared import as_named, check_outputs, json_option, reader, shared
+from fedtally.errors import InvalidInputError
 from fedtally.options import read_against
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def trends(result: str, against: int | None, alpha: float, **options: Any) -> No
     from fedtally.answer.result import Result
 
     as_json, items = options["as_json"], options["item"]
+    if items:
+        _check_line()
     console.check_files([options["output"], options["plot"]], [result])
     check_outputs(options, "output", "plot")
     validate.integer(0, top=options["top"])
@@ -94,6 +97,17 @@ def trends(result: str, against: int | None, alpha: float, **options: Any) -> No
         console.show_json(_document(loaded, found))
     else:
         _show(loaded, found, options["top"])
+
+
+def _check_line() -> None:
+    """Raise InvalidInputError where options of a list are given with items: a line has no use."""
+    source = click.get_current_context().get_parameter_source
+    for name in ("window", "against", "alpha", "top"):
+        if source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise InvalidInputError(
+                f"--{name} is for the list of what changed, and the line of an item is of all"
+                f" rounds: leave --{name} out, or leave out --item"
+            )
 
 
 def _write(found: Series | Trends, options: dict[str, Any], quiet: bool) -> None:
@@ -129,7 +143,9 @@ def _show(loaded: Result, found: Series | Trends, top: int) -> None:
         lines = sections.changed.series_table(found)
         level = amounts.level(found.confidence)
         limits = f"± holds with {level} in each round, for an item named beforehand"
-        console.show(Group(lines, Text(), tables.facts([("Limits", limits), *rows])))
+        typos = sections.listed.no_candidates(loaded.domain, found.items)
+        told = [lines, *([typos] if typos else []), Text()]
+        console.show(Group(*told, tables.facts([("Limits", limits), *rows])))
         return
     parts: list[Any] = [tables.heading(sections.changed.line(found)), Text()]
     if shown := found.changed[:top]:

@@ -155,10 +155,10 @@ def series_table(series: Series) -> FittedTable:
 
 
 def _round(point: Point) -> str:
-    numbers = str(point.round) + (
-        f"..{point.last_round}" if point.last_round != point.round else ""
-    )
-    return numbers if point.label is None else str(point.label)
+    if point.last_round == point.round:
+        return str(point.round if point.label is None else point.label)
+    numbers = f"{point.round}..{point.last_round}"
+    return numbers if point.label is None else f"{point.label} (rounds {numbers})"
 
 
 def _half(point: Point) -> float:

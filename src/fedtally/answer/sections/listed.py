@@ -58,12 +58,12 @@ def fields(answer: Answer, estimates: Sequence[Estimate]) -> list[dict[str, Any]
     ]
 
 
-def no_candidates(domain: Domain, queried: Sequence[Estimate]) -> Text | None:
+def no_candidates(domain: Domain, queried: Sequence[str | int]) -> Text | None:
     """Return the line on items that were asked for and were no candidates: typing errors, often."""
     from rich.text import Text
 
-    found = domain.contains([estimate.item for estimate in queried])
-    names = [printable(e.item).plain for e, there in zip(queried, found, strict=True) if not there]
+    found = domain.contains(queried)
+    names = [printable(n).plain for n, there in zip(queried, found, strict=True) if not there]
     if not names:
         return None
     verb = in_number(len(names), "was no candidate", "were no candidates")
