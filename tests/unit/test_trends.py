@@ -253,6 +253,14 @@ def test_documents_hold_all_fields(campaign: Result, trends: Trends) -> None:
     json.dumps([told, lines])
 
 
+def test_a_list_of_the_last_rounds_promises_nothing_of_looks_at_others(campaign: Result) -> None:
+    whole, part = campaign.trends(), campaign.trends(history=9)
+    assert (whole.earlier, part.earlier) == (0, ROUNDS - 9)
+    told = [sections.changed.stricter(one) for one in (whole, part)]
+    assert told[0].endswith("no unchanged item ever does, at any look")
+    assert told[1].endswith("no unchanged item does, at any look at these rounds")
+
+
 @pytest.mark.extras
 def test_a_report_says_what_changed(campaign: Result) -> None:
     pytest.importorskip("jinja2")
