@@ -301,6 +301,18 @@ def test_a_chart_has_a_line_for_each_of_at_most_seven(
 
 
 @pytest.mark.extras
+@pytest.mark.filterwarnings("error:Glyph")
+def test_labels_of_rounds_are_no_formulas_and_of_letters_that_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    days = [label for label in ("$\\frac$", "1 \U0001b170") for _ in range(60)]
+    result = fedtally.estimate([1, 2] * 60, rounds=days, domain=DOMAIN, seed=1)
+    figure = result.series([1]).plot(tmp_path / "t.png")
+    shown = [text.get_text() for text in figure.axes[0].get_xticklabels()]
+    assert shown == [r"\$\frac\$", "1 \N{REPLACEMENT CHARACTER}"]
+    result.window("0..0").plot(tmp_path / "w.png")
+
+
+@pytest.mark.extras
 def test_a_line_is_broken_where_rounds_are_missing(campaign: Result) -> None:
     pytest.importorskip("matplotlib")
     left = [sketch for sketch in campaign.sketches if sketch.round not in (4, 5)]
