@@ -357,6 +357,19 @@ def test_the_command_names_items_that_were_no_candidates_and_rounds_of_one_set(
     assert re.search(r"^Mon \(rounds 0..1\) .*^tee was no candidate$", shown, re.M | re.S)
 
 
+@pytest.mark.extras
+def test_the_command_answers_where_there_is_no_line_to_draw(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    saved, plot, table = (tmp_path / name for name in ("r.fed", "t.png", "t.csv"))
+    fedtally.estimate([1, 2] * 80, rounds=[1, 2] * 80, domain=DOMAIN, seed=1).save(saved)
+    assert run(["trends", str(saved), "--plot", str(plot), "-o", str(table)]) == 0
+    out, error = capsys.readouterr()
+    assert out.startswith("None of 400 items changed") and "is not written: no item" in error
+    assert table.exists() and not plot.exists()
+
+
 @pytest.mark.parametrize(
     "words",
     [
