@@ -249,6 +249,24 @@ def test_there_is_no_result_before_a_sum_has_landed(tmp_path: Path) -> None:
     assert not (leader.folder.path / RESULT).exists()
 
 
+def test_the_answer_of_a_leader_takes_windows(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words("leader")) == 0
+    days = [day for day in range(4) for _ in range(50)]
+    found = fedtally.estimate(["tea"] * 100 + ["milk"] * 100, rounds=days, seed=1)
+    found.save(Path("at") / RESULT)
+    capsys.readouterr()
+    asked = ["aggregate", "leader", "result", "at", "--json", "--window"]
+    assert run([*asked, "last:2", "-o", "saved.fed"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["window"]["rounds"] == [2, 3] and told["window"]["clients"] == 100
+    assert [(one["item"], one["frequency"]) for one in told["estimates"]] == [("milk", 1.0)]
+    assert Path("saved.fed").read_bytes() == (Path("at") / RESULT).read_bytes()  # of all rounds
+    assert run([*asked, "7..9", "-o", "other.fed"]) == 2
+    assert not Path("other.fed").exists()
+
+
 def test_a_damaged_folder_is_refused_in_a_line(place: Path) -> None:
     assert run(words("leader")) == 0
     written = Path("at/aggregate.toml")

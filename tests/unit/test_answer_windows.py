@@ -305,6 +305,17 @@ def test_labels_stay_with_a_saved_result(campaign: Result, tmp_path: Path) -> No
             Result.load(path)
 
 
+def test_labels_of_partitions_are_in_the_order_of_the_whole_table() -> None:
+    asked: dict[str, Any] = {"domain": DOMAIN, "seed": 1}
+    tallies = [
+        fedtally.partial_tally([7] * 60, rounds=[day] * 60, partition=day, **asked)
+        for day in (DAYS[2], DAYS[0], DAYS[1])
+    ]
+    result = fedtally.estimate(fedtally.merge_tallies(tallies), **asked)
+    span = result.window(f"{DAYS[1]}..{DAYS[2]}").span
+    assert span is not None and (span.rounds, span.labels) == ((1, 2), (DAYS[1], DAYS[2]))
+
+
 def test_labels_of_a_private_run_are_not_shown() -> None:
     """They are what rows hold, and a row may be one client's."""
     items, days = drawn(4)

@@ -253,6 +253,14 @@ def test_documents_hold_all_fields(campaign: Result, trends: Trends) -> None:
     json.dumps([told, lines])
 
 
+def test_a_list_of_the_last_rounds_promises_nothing_of_looks_at_others(campaign: Result) -> None:
+    whole, part = campaign.trends(), campaign.trends(history=9)
+    assert (whole.earlier, part.earlier) == (0, ROUNDS - 9)
+    told = [sections.changed.stricter(one) for one in (whole, part)]
+    assert told[0].endswith("no unchanged item ever does, at any look")
+    assert told[1].endswith("no unchanged item does, at any look at these rounds")
+
+
 @pytest.mark.extras
 def test_a_report_says_what_changed(campaign: Result) -> None:
     pytest.importorskip("jinja2")
@@ -290,6 +298,18 @@ def test_a_chart_has_a_line_for_each_of_at_most_seven(
     assert (tmp_path / "t.png").stat().st_size > 10_000
     with pytest.raises(InvalidInputError, match="a plot has at most 7 lines, got 8 items"):
         campaign.series(range(1, 9)).plot()
+
+
+@pytest.mark.extras
+@pytest.mark.filterwarnings("error:Glyph")
+def test_labels_of_rounds_are_no_formulas_and_of_letters_that_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    days = [label for label in ("$\\frac$", "1 \U0001b170") for _ in range(60)]
+    result = fedtally.estimate([1, 2] * 60, rounds=days, domain=DOMAIN, seed=1)
+    figure = result.series([1]).plot(tmp_path / "t.png")
+    shown = [text.get_text() for text in figure.axes[0].get_xticklabels()]
+    assert shown == [r"\$\frac\$", "1 \N{REPLACEMENT CHARACTER}"]
+    result.window("0..0").plot(tmp_path / "w.png")
 
 
 @pytest.mark.extras
@@ -335,6 +355,19 @@ def test_the_command_names_items_that_were_no_candidates_and_rounds_of_one_set(
     assert run(["trends", saved, "--item", "tea", "--item", "tee"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"^Mon \(rounds 0..1\) .*^tee was no candidate$", shown, re.M | re.S)
+
+
+@pytest.mark.extras
+def test_the_command_answers_where_there_is_no_line_to_draw(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    saved, plot, table = (tmp_path / name for name in ("r.fed", "t.png", "t.csv"))
+    fedtally.estimate([1, 2] * 80, rounds=[1, 2] * 80, domain=DOMAIN, seed=1).save(saved)
+    assert run(["trends", str(saved), "--plot", str(plot), "-o", str(table)]) == 0
+    out, error = capsys.readouterr()
+    assert out.startswith("None of 400 items changed") and "is not written: no item" in error
+    assert table.exists() and not plot.exists()
 
 
 @pytest.mark.parametrize(

@@ -200,8 +200,7 @@ def top_items(
         axes.axvline(0, color=_GREY, linewidth=0.8)
     for panel in spread:
         _draw_errors(panel, estimates, truth or (), thin)
-    if note:
-        figure.suptitle(note, x=0.99, ha="right", fontsize="small", color=_ORANGE)
+    _note(figure, note)
     return _written(figure, path)
 
 
@@ -528,11 +527,12 @@ def lines_by_round(
     'round'
     """
     figure, axes = _new_figure(*((_NARROW, 4.2) if narrow else (7.0, 4.0)))
-    families, drawn = _fonts("".join(escaped(str(item)) for item in series))
+    families, drawn = _fonts("".join(escaped(str(text)) for text in [*series, *labels.values()]))
     for place, (item, points) in enumerate(series.items()):
         label = _label(place + 1, item, drawn, narrow)
         _draw_line(axes, place, points, label, (since or {}).get(item))
-    _label_rounds(axes, sorted({point.round for line in series.values() for point in line}), labels)
+    rounds = sorted({point.round for line in series.values() for point in line})
+    _label_rounds(axes, rounds, labels, drawn)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("share, in %")
     axes.grid(axis="y", color="0.9")
@@ -544,10 +544,9 @@ def lines_by_round(
     legend = figure.legend(
         frameon=False, loc="outside lower center", ncols=2 if narrow else 4, prop={"size": "medium"}
     )
-    for text in legend.get_texts():
+    for text in [*legend.get_texts(), *axes.get_xticklabels()]:
         text.set_fontfamily(families)
-    if note:
-        figure.suptitle(note, x=0.99, ha="right", fontsize="small", color=_ORANGE)
+    _note(figure, note)
     return _written(figure, path)
 
 
@@ -587,12 +586,15 @@ def _runs(rounds: Sequence[int]) -> list[slice]:
     return [slice(*ends) for ends in pairwise([0, *breaks, len(rounds)])]
 
 
-def _label_rounds(axes: Axes, rounds: Sequence[int], labels: Mapping[int, str]) -> None:
+def _label_rounds(
+    axes: Axes, rounds: Sequence[int], labels: Mapping[int, str], drawn: Set[int]
+) -> None:
     """Label about six of the rounds, the last one among them."""
     step = max(1, -(-len(rounds) // 6))
     shown = list(rounds[::-1][::step])[::-1]
-    texts = [shortened(escaped(labels.get(number, str(number))), 12) for number in shown]
+    texts = [shortened(_drawable(labels.get(number, number), drawn), 12) for number in shown]
     is_long = max(map(len, texts)) > 5
+    texts = [text.replace("$", r"\$") for text in texts]
     axes.set_xticks(
         shown, texts, rotation=30 if is_long else 0, ha="right" if is_long else "center"
     )
@@ -928,12 +930,25 @@ def _label(rank: int, item: str | int, drawn: Set[int], narrow: bool = False) ->
     What is not in `drawn`, the code points that the fonts can show, becomes the replacement
     character. Items that differ in such letters alone are told apart by their ranks.
     """
-    letters = escaped(str(item))
-    text = "".join(letter if ord(letter) in drawn else UNKNOWN for letter in letters)
+    text = _drawable(item, drawn)
     longest = _LONGEST_IF_NARROW if narrow else _LONGEST_LABEL
     number = f"{rank}. " if UNKNOWN in text else ""
     text = number + shortened(text, longest - len(number))
     return text.replace("$", r"\$")  # matplotlib reads $...$ as mathematics
+
+
+def _note(figure: Figure, note: str) -> None:
+    """Write a note above a figure, which may hold the labels of rounds."""
+    if note:
+        families, drawn = _fonts(note)
+        text = _drawable(note, drawn).replace("$", r"\$")
+        look: dict[str, Any] = {"fontsize": "small", "color": _ORANGE, "fontfamily": families}
+        figure.suptitle(text, x=0.99, ha="right", **look)
+
+
+def _drawable(label: str | int, drawn: Set[int]) -> str:
+    letters = escaped(str(label))
+    return "".join(letter if ord(letter) in drawn else UNKNOWN for letter in letters)
 
 
 def _fonts(text: str) -> tuple[list[str], set[int]]:

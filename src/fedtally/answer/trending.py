@@ -187,6 +187,7 @@ class Trends(Table):
         window: the rounds of the shares now.
         against: the rounds that they are compared with.
         rounds: all rounds that were looked at.
+        earlier: the number of sums before these, which were not looked at.
         tested: the number of items that were looked at.
         alpha: the share.
         confidence: of the limits, each of an item that was named beforehand.
@@ -205,8 +206,10 @@ class Trends(Table):
         confidence: float,
         lines: Callable[[Sequence[str | int]], Series],
         since: dict[str | int, int],
+        earlier: int = 0,
         not_private: str = "",
     ) -> None:
+        self.earlier = earlier
         self.changed = list(changed)
         self.window, self.against, self.rounds = window, against, rounds
         self.tested, self.alpha, self.confidence = tested, alpha, confidence
@@ -318,6 +321,7 @@ def trends_of(
         confidence=_confidence(part),
         lines=lambda items: _series(part, read_rounds, items, whole=False),
         since=_since(part, read_rounds, found, chosen),
+        earlier=len(part.sketches) - sum(len(one.sums) for one in read_rounds.columns),
         not_private=part.not_private,
     )
 

@@ -21,6 +21,7 @@ from fedtally.sketch import CountSketch
 
 ALL, AUTO = "all", "auto"
 _FEW = 3  # missing rounds that are named one by one
+_LONGEST_LABEL = 40  # characters of a label in a sentence
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class Window:
         Mon..Thu (rounds 4..7 without 5)
         >>> print(Window("last:1", (7,), (), 300))
         round 7
+        >>> len(str(Window("last:1", (7,), (), 300, ("x" * 900, "x" * 900))))
+        49
         """
         without = ", ".join(map(str, self.missing))
         if len(self.missing) > _FEW:
@@ -61,7 +64,10 @@ class Window:
         numbers = _ends(str(self.rounds[0]), str(self.rounds[-1]))
         one = in_number(len(self.rounds), "round", "rounds")
         told = f"{one} {numbers}" + (f" without {without}" if without else "")
-        return told if self.labels is None else f"{_ends(*self.labels)} ({told})"
+        if self.labels is None:
+            return told
+        first, last = (shortened(label, _LONGEST_LABEL) for label in self.labels)
+        return f"{_ends(first, last)} ({told})"
 
     @property
     def told(self) -> str:

@@ -112,7 +112,9 @@ def _check_line() -> None:
 
 def _write(found: Series | Trends, options: dict[str, Any], quiet: bool) -> None:
     """Write the files that were asked for."""
-    if options["plot"]:
+    if options["plot"] and not len(found):  # of a quiet week, which is an answer
+        console.note(f"{options['plot']} is not written: no item changed, so it has no line", quiet)
+    elif options["plot"]:
         found.plot(options["plot"], note=getattr(found, "not_private", ""))
         console.note(f"wrote {options['plot']}: the lines", quiet)
     if options["output"]:
@@ -144,7 +146,7 @@ def _show(loaded: Result, found: Series | Trends, top: int) -> None:
         level = amounts.level(found.confidence)
         limits = f"± holds with {level} in each round, for an item named beforehand"
         typos = sections.listed.no_candidates(loaded.domain, found.items)
-        told = [lines, *([typos] if typos else []), Text()]
+        told: list[Any] = [lines, *([typos] if typos else []), Text()]
         console.show(Group(*told, tables.facts([("Limits", limits), *rows])))
         return
     parts: list[Any] = [tables.heading(sections.changed.line(found)), Text()]

@@ -77,10 +77,10 @@ def stricter(trends: Trends) -> str:
     """Return how many items of a list the stricter rule lists, too, and what it promises."""
     number = sum(change.flagged for change in trends.changed)
     meet = in_number(number, "one of these meets", "{} of these meet")
-    return (
-        f"{meet} a stricter rule: with {amounts.level(1 - trends.alpha)} no unchanged item ever"
-        " does, at any look"
-    )
+    # Looks that leave the oldest rounds behind are tests of their own: the rate is of one set.
+    looks = "does, at any look at these rounds" if trends.earlier else "ever does, at any look"
+    level = amounts.level(1 - trends.alpha)
+    return f"{meet} a stricter rule: with {level} no unchanged item {looks}"
 
 
 def rows(trends: Trends) -> list[tuple[str, str]]:
