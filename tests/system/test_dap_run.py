@@ -31,6 +31,7 @@ from secagg_cohort import stream
 from fedtally.answer.result import Result
 from fedtally.campaign.dap import LEAST_BATCH, DapFolder, DapPolicy, DapSettings
 from fedtally.campaign.dap_files import domain_of_task, load_task
+from fedtally.campaign.dap_noise import DapNoise
 from fedtally.campaign.dap_result import report_bytes, result_of
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.transports.https import carry, dap_client
@@ -408,6 +409,24 @@ def test_a_count_is_a_result_of_one_candidate() -> None:
     task = make_task("count")
     (only,) = result_of(task, Collected(4, 0, HOUR, 3), domain_of_task(task)).top(9)
     assert (only.item, only.count, only.frequency) == (1, 3, 0.75)
+
+
+def test_sums_with_noise_are_not_taken_for_exact_ones() -> None:
+    """Each sum may well be within the count: in a histogram the total tells."""
+    task = make_task("histogram")
+    for sums in ([3, 1, 0, 1], [2, 1, 0, 0], [5, 0, 0, -1]):
+        with pytest.raises(InvalidInputError, match="and so have noise: say which"):
+            result_of(task, Collected(4, 0, HOUR, sums), domain_of_task(task))
+
+
+def test_sums_that_the_noise_does_not_explain_are_refused() -> None:
+    """A server that lies can add any number mod p."""
+    task = make_task("histogram")
+    noise = DapNoise.propose(task, epsilon=1.0, delta=1e-6)
+    for wrong in (2**126, -(2**126), 2**62, 200):
+        collected = Collected(4, 0, HOUR, [wrong, 1, 0, 0])
+        with pytest.raises(InvalidInputError, match="a server spoiled the sums"):
+            result_of(task, collected, domain_of_task(task), noise=noise)
 
 
 @pytest.mark.parametrize("vdaf", ["count", "sumvec", "histogram"])
