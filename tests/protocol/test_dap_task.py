@@ -186,6 +186,8 @@ def test_no_file_has_what_the_other_has() -> None:
         ('seed = "0', 'seed = "g', "seed must be 64 digits in hexadecimal$"),
         ("seed = ", "seed = 3 # ", "seed must be 64 digits in hexadecimal$"),
         ("seed = ", "seeds = ", "the file lacks seed"),
+        ('collector = "00', 'collector = "', "collector must have 32 bytes, got 31"),
+        ("collector = ", "tokens = ", "the file lacks collector"),
         ('task = "', 'task = "A', "an id must be 32 bytes"),
     ],
 )

@@ -141,7 +141,7 @@ def task(
     """Make the files of a task in the new folder NAME, and print what clients need.
 
     task.toml is public. servers.secret is for both servers alone: whoever has it can make wrong
-    reports that pass. collector.token is for the leader's collector alone.
+    reports that pass. collector.token is for the collector alone: not for the helper.
     """
     _check_extra()
     import secrets
@@ -151,9 +151,8 @@ def task(
     from fedtally.campaign.key_files import read_public_key
     from fedtally.crypto.keys import Secret
     from fedtally.dap import Task, TaskSecret
-    from fedtally.dap.draft18 import Role
     from fedtally.dap.sealing import config
-    from fedtally.dap.task import INFO_BYTES
+    from fedtally.dap.task import INFO_BYTES, token_digest
 
     validate.integer(2, min_batch=min_batch)  # of one report the sum is the report
     start, end = _days(days, precision)
@@ -171,9 +170,9 @@ def task(
         collector=config(key_number(key), key),
         draft=int(draft),
     )
-    secret = TaskSecret(made.id, Secret(secrets.token_bytes(32)))
-    token = f"{secret.token(Role.COLLECTOR)}\n"
-    write_task(name, {TASK: made.to_toml(), SECRET: secret.to_toml(), TOKEN: token})
+    token = secrets.token_urlsafe(32)
+    secret = TaskSecret(made.id, Secret(secrets.token_bytes(32)), token_digest(token))
+    write_task(name, {TASK: made.to_toml(), SECRET: secret.to_toml(), TOKEN: f"{token}\n"})
     console.note(
         f"made {name}: {TASK} is public; give {SECRET} to both servers alone, and {TOKEN} to the"
         " collector alone",
