@@ -57,7 +57,8 @@ class Operator:
         self.role, self.notes = Role[side.upper()], list[str]()
         now = int(time.time()) // HOUR * HOUR
         self.task = make_task(
-            "histogram", leader=f"http://127.0.0.1:{self.port}/dap",
+            "histogram",
+            leader=f"http://127.0.0.1:{self.port if side == 'leader' else self.away}/dap",
             helper=f"http://127.0.0.1:{self.away if side == 'leader' else self.port}/dap",
             start=now, end=now + 24 * HOUR,
         )  # fmt: skip
@@ -514,6 +515,10 @@ def test_two_tasks_of_the_same_words_are_two(keys: Path) -> None:
         (["--vdaf", "count", "--precision", "0"], "precision must be at least 1"),
         (["--vdaf", "count", "--days", "0"], "days must be at least 1"),
         (["--vdaf", "count", "--leader", "l.example"], "leader must be an address"),
+        (["--vdaf", "count", "--leader", "http://l.example/"], "is not of https"),
+        (["--vdaf", "count", "--helper", "https://l.example"], "must have two addresses"),
+        (["--vdaf", "histogram", "--size", "4000000"], "a leader takes 16,777,216"),
+        (["--vdaf", "histogram", "--size", "4000000000"], "a leader takes 16,777,216"),
         (["--vdaf", "count", "--collector", "s.key.pub"], "that of the collector is needed"),
     ],
 )

@@ -170,6 +170,7 @@ def task(
         collector=config(key_number(key), key),
         draft=int(draft),
     )
+    _check_served(made)
     token = secrets.token_urlsafe(32)
     secret = TaskSecret(made.id, Secret(secrets.token_bytes(32)), token_digest(token))
     write_task(name, {TASK: made.to_toml(), SECRET: secret.to_toml(), TOKEN: f"{token}\n"})
@@ -222,6 +223,25 @@ def _sizes(
     if vdaf == "histogram":
         return {"buckets": size, "chunk": chunk}
     return {"entries": size, "maximum": most, "chunk": chunk}
+
+
+def _check_served(made: Task) -> None:
+    """Refuse a task that no server of ours would serve.
+
+    Raises:
+        InvalidInputError: an address is not of https, or a report is too long.
+    """
+    from fedtally.campaign.transports.https.dap_asking import check_address
+    from fedtally.campaign.transports.https.resource import MOST_UPLOAD
+
+    for url in (made.configuration.leader, made.configuration.helper):
+        check_address(url.decode())
+    size = made.prio3.share_bytes(0)  # the leader's, which is nearly all of a report
+    if size > MOST_UPLOAD:
+        raise InvalidInputError(
+            f"a report of this task would have {size:,} bytes, and a leader takes"
+            f" {MOST_UPLOAD:,}: count fewer candidates, or smaller numbers"
+        )
 
 
 def _show_task(made: Task, as_json: bool) -> None:

@@ -47,7 +47,8 @@ PUBLIC_SCHEMA, SECRET_SCHEMA = "fedtally-dap-task/1", "fedtally-dap-secret/1"
 INFO_BYTES, ID_BYTES, DIGEST_BYTES = 16, 32, 32
 
 _SEED = re.compile(f"[0-9a-f]{{{2 * SEED_BYTES}}}")
-_URL = re.compile(r"https?://[!-~]+")
+# a host, and a path that resources are relative to: without a user, a query or a fragment
+_URL = re.compile(r"https?://[A-Za-z0-9._:\[\]-]+(/[!\"$->@-~]*)?")
 _ENTRIES = ("schema", "draft", "id", "info", "leader", "helper", "precision", "min_batch")
 _TABLES = ("interval", "vdaf", "collector")
 
@@ -114,6 +115,10 @@ class Task:
             url = getattr(of, name).decode("latin-1")
             if not _URL.fullmatch(url):
                 raise InvalidInputError(f"{name} must be an address as https://..., got {url!r}")
+        if of.leader.rstrip(b"/").lower() == of.helper.rstrip(b"/").lower():
+            raise InvalidInputError(
+                "leader and helper must have two addresses: one server would read all reports"
+            )
         validate.integer(1, precision=of.precision)
         validate.integer(1, min_batch=of.min_batch)
         if of.batch_mode != BatchMode.TIME_INTERVAL or of.batch_config:
