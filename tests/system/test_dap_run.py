@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ httpx = pytest.importorskip("httpx")
 
 from benchmarks.federation import free_ports
 from dap_web import Web
-from dap_world import HOUR, NOW, SEED, FixedNoise, make_task
+from dap_world import HOUR, LEADER_KEYS, NOW, SEED, FixedNoise, make_task
 from secagg_cohort import stream
 
 from fedtally.answer.result import Result
@@ -539,6 +540,20 @@ def test_a_task_whose_folder_cannot_be_made(keys: Path, capsys: pytest.CaptureFi
     Path(".made.new").write_text("in the way")
     assert makes("--vdaf", "count") == 2
     assert "name another place" in capsys.readouterr().err
+
+
+def test_an_operator_can_compare_the_key_that_sums_go_to(
+    keys: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another key makes no other id: so the file alone does not show it."""
+    makes("--vdaf", "count")
+    place, task = Path("made/task.toml"), load_task("made/task.toml")
+    other = replace(task, collector=LEADER_KEYS.configs.configs[0])
+    place.write_text(other.to_toml())
+    assert load_task(place).id == task.id
+    capsys.readouterr()
+    assert init("helper") == 0
+    assert other.collector.key.hex() in "".join(capsys.readouterr().err.split())
 
 
 def init(side: str, *words: str) -> int:
