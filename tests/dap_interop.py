@@ -43,7 +43,7 @@ from fedtally.dap.draft18 import (
     TaskConfiguration,
 )
 from fedtally.dap.sealing import config
-from fedtally.dap.task import ID_BYTES, KINDS, from_text, to_text
+from fedtally.dap.task import ID_BYTES, KINDS, from_text, to_text, token_digest
 from fedtally.errors import FedtallyError
 
 TASK_INFO = b"task-info"  # what janus has in its binaries of interoperation
@@ -191,11 +191,11 @@ class Aggregator:
         about: Any = (task, secret, self.keys, MemoryStore())
         token = asked["leader_authentication_token"]
         if asked["role"] == "helper":
-            helper = DapHelper(Helper(*about), self.keys, token, time.time)
+            helper = DapHelper(Helper(*about), self.keys, token_digest(token), time.time)
             self.served[asked["task_id"]] = helper.application()
             return {}
         shown = asked["collector_authentication_token"]
-        leader = DapLeader(Leader(*about), self.keys, shown, time.time)
+        leader = DapLeader(Leader(*about), self.keys, token_digest(shown), time.time)
         asking = PlainAsking(http_client(), asked["helper"], asked["task_id"], token)
         self.driven.append(asyncio.create_task(self._drive(leader, asking)))
         self.served[asked["task_id"]] = leader.application()

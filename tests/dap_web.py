@@ -21,8 +21,9 @@ from fedtally.dap.draft18 import (
     UploadRequest,
     media_type,
 )
-from fedtally.dap.task import TaskSecret, to_text
+from fedtally.dap.task import TaskSecret, to_text, token_digest
 
+COLLECTOR_TOKEN = "the-collector-made-it"
 Handler = Callable[[httpx.Request], Any]
 
 
@@ -46,14 +47,15 @@ class Web(World):
     def restart(self) -> None:
         super().restart()
         secret = TaskSecret(self.task.id, SEED)
-        self.tokens = {role: secret.token(role) for role in (Role.LEADER, Role.COLLECTOR)}
+        self.tokens = {Role.LEADER: secret.leader_token, Role.COLLECTOR: COLLECTOR_TOKEN}
+        digests = {role: token_digest(token) for role, token in self.tokens.items()}
         more: Any = {"has_room": lambda: self.has_room, "note": self.notes.append}
         self.served_leader = DapLeader(
-            self.leader, LEADER_KEYS, self.tokens[Role.COLLECTOR], lambda: self.now,
+            self.leader, LEADER_KEYS, digests[Role.COLLECTOR], lambda: self.now,
             self.origins, **more,
         )  # fmt: skip
         self.served_helper = DapHelper(
-            self.helper, HELPER_KEYS, self.tokens[Role.LEADER], lambda: self.now, **more
+            self.helper, HELPER_KEYS, digests[Role.LEADER], lambda: self.now, **more
         )
         self.slept: list[float] = []
         self.driving = Driving(self.served_leader, self.asking("helper"), self.notes.append)

@@ -14,14 +14,15 @@ import pytest
 pytest.importorskip("starlette")
 httpx = pytest.importorskip("httpx")
 
-from dap_web import Web
-from dap_world import HELPER_KEYS, LEADER_KEYS
+from dap_web import COLLECTOR_TOKEN, Web
+from dap_world import HELPER_KEYS, LEADER_KEYS, SEED
 
 from fedtally.campaign.transports.https.dap import DapServer
 from fedtally.campaign.transports.https.dap_asking import DeniedError, UnansweredError
 from fedtally.campaign.transports.https.dap_driving import FIRST_WAIT, LONGEST_WAIT
 from fedtally.campaign.transports.https.resource import MOST_UPLOAD
 from fedtally.campaign.transports.https.web import Refused
+from fedtally.crypto.keys import hkdf
 from fedtally.dap.draft18 import (
     AggregateShare,
     AggregateShareReq,
@@ -38,7 +39,7 @@ from fedtally.dap.draft18 import (
     media_type,
 )
 from fedtally.dap.problems import URN
-from fedtally.dap.task import to_text
+from fedtally.dap.task import TaskSecret, to_text, token_digest
 from fedtally.errors import OvertakenError
 from fedtally.store import StoreError
 
@@ -199,6 +200,20 @@ def test_jobs_need_the_token_of_the_task() -> None:
     assert web.ask("helper", "POST", "reports").status_code == 404
     assert web.ask("leader", "POST", "aggregation_jobs").status_code == 404
     assert len(set(web.tokens.values())) == 2
+
+
+def test_the_helper_cannot_ask_the_leader_for_sums() -> None:
+    """Its secret has the seed, and of the collector's token the digest alone."""
+    web = Web()
+    web.measure(0, 1, 1)
+    secret = TaskSecret(web.task.id, SEED, token_digest(COLLECTOR_TOKEN))
+    body, headers = web.query().encode(), web.headers(CollectionJobReq, Role.COLLECTOR)
+    derived = to_text(bytes(hkdf(SEED, b"collector token", web.task.id).reveal()))
+    for token in (secret.leader_token, to_text(secret.collector), secret.collector.hex(), derived):
+        shown = headers | {"authorization": f"Bearer {token}"}
+        said = web.ask("leader", "POST", "collection_jobs", content=body, headers=shown)
+        assert said.status_code == 401
+    assert web.ask("leader", "POST", "collection_jobs", content=body, headers=headers).is_success
 
 
 def test_a_request_says_what_message_it_is() -> None:

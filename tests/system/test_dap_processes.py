@@ -37,7 +37,7 @@ from fedtally.campaign.transports.https.proxy import DapBackend
 from fedtally.dap import Collected, Task, TaskSecret
 from fedtally.dap.draft18 import Role
 from fedtally.dap.sealing import config
-from fedtally.dap.task import to_text
+from fedtally.dap.task import to_text, token_digest
 
 pytestmark = pytest.mark.skipif(
     NGINX is None or not shutil.which("openssl"), reason="needs nginx and openssl"
@@ -61,8 +61,8 @@ class Servers:
             start=self.start_of_task, end=self.start_of_task + 24 * HOUR,
             collector=config(key_number(key), key), **values,
         )  # fmt: skip
-        secret = TaskSecret(self.task.id, SEED)
-        self.token = secret.token(Role.COLLECTOR)
+        self.token = secrets.token_urlsafe(32)
+        secret = TaskSecret(self.task.id, SEED, token_digest(self.token))
         (folder / "task.toml").write_text(self.task.to_toml())
         (folder / "task.secret").write_text(secret.to_toml())
         (folder / "task.secret").chmod(0o600)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,13 @@ httpx = pytest.importorskip("httpx")
 
 from benchmarks.federation import free_ports
 from dap_web import Web
-from dap_world import HOUR, NOW, SEED, FixedNoise, make_task
+from dap_world import HOUR, LEADER_KEYS, NOW, SEED, FixedNoise, make_task
 from secagg_cohort import stream
 
 from fedtally.answer.result import Result
 from fedtally.campaign.dap import LEAST_BATCH, DapFolder, DapPolicy, DapSettings
 from fedtally.campaign.dap_files import domain_of_task, load_task
+from fedtally.campaign.dap_noise import DapNoise
 from fedtally.campaign.dap_result import report_bytes, result_of
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.transports.https import carry, dap_client
@@ -42,6 +44,7 @@ from fedtally.cli import dap as command
 from fedtally.cli.app import run
 from fedtally.dap import Collected, MemoryStore, TaskSecret
 from fedtally.dap.draft18 import Role, UploadRequest, media_type
+from fedtally.dap.task import token_digest
 from fedtally.errors import InvalidInputError, MissingExtraError, OvertakenError
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -55,7 +58,8 @@ class Operator:
         self.role, self.notes = Role[side.upper()], list[str]()
         now = int(time.time()) // HOUR * HOUR
         self.task = make_task(
-            "histogram", leader=f"http://127.0.0.1:{self.port}/dap",
+            "histogram",
+            leader=f"http://127.0.0.1:{self.port if side == 'leader' else self.away}/dap",
             helper=f"http://127.0.0.1:{self.away if side == 'leader' else self.port}/dap",
             start=now, end=now + 24 * HOUR,
         )  # fmt: skip
@@ -293,6 +297,10 @@ def test_a_result_says_which_noise_is_in_it(
     assert run(["query", "r.fed", "pear", "--details"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "each of two servers adds rounded Gaussian noise of standard deviation 5.97" in said
+    assert "unit of privacy: one report, and not all of a person's; period: all batches" in said
+    assert "one client of the population" not in said and "one client's items" not in said
+    assert run(["report", "r.fed", "-o", "r.html"]) == 0
+    assert "This protects one report" in Path("r.html").read_text()
     assert "each report has a proof of its form" in said and "no proofs" not in said
 
 
@@ -410,6 +418,24 @@ def test_a_count_is_a_result_of_one_candidate() -> None:
     assert (only.item, only.count, only.frequency) == (1, 3, 0.75)
 
 
+def test_sums_with_noise_are_not_taken_for_exact_ones() -> None:
+    """Each sum may well be within the count: in a histogram the total tells."""
+    task = make_task("histogram")
+    for sums in ([3, 1, 0, 1], [2, 1, 0, 0], [5, 0, 0, -1]):
+        with pytest.raises(InvalidInputError, match="and so have noise: say which"):
+            result_of(task, Collected(4, 0, HOUR, sums), domain_of_task(task))
+
+
+def test_sums_that_the_noise_does_not_explain_are_refused() -> None:
+    """A server that lies can add any number mod p."""
+    task = make_task("histogram")
+    noise = DapNoise.propose(task, epsilon=1.0, delta=1e-6)
+    for wrong in (2**126, -(2**126), 2**62, 200):
+        collected = Collected(4, 0, HOUR, [wrong, 1, 0, 0])
+        with pytest.raises(InvalidInputError, match="a server spoiled the sums"):
+            result_of(task, collected, domain_of_task(task), noise=noise)
+
+
 @pytest.mark.parametrize("vdaf", ["count", "sumvec", "histogram"])
 def test_the_bytes_of_a_report(vdaf: str) -> None:
     web = Web(vdaf)
@@ -465,7 +491,9 @@ def test_a_task_is_made_in_three_files(
     modes = {each.name: each.stat().st_mode & 0o777 for each in Path("made").iterdir()}
     assert modes["servers.secret"] == modes["collector.token"] == 0o600
     secret = TaskSecret.from_toml(Path("made/servers.secret").read_text())
-    assert Path("made/collector.token").read_text().strip() == secret.token(Role.COLLECTOR)
+    token = Path("made/collector.token").read_text().strip()
+    assert secret.collector == token_digest(token)  # the helper learns no more than this
+    assert token not in secret.leader_token + Path("made/servers.secret").read_text()
     for text in ("collector.token", "task.toml"):
         assert bytes(secret.seed.reveal()).hex() not in Path("made", text).read_text()
     assert makes(*words) == 2 and "exists already" in capsys.readouterr().err
@@ -492,6 +520,10 @@ def test_two_tasks_of_the_same_words_are_two(keys: Path) -> None:
         (["--vdaf", "count", "--precision", "0"], "precision must be at least 1"),
         (["--vdaf", "count", "--days", "0"], "days must be at least 1"),
         (["--vdaf", "count", "--leader", "l.example"], "leader must be an address"),
+        (["--vdaf", "count", "--leader", "http://l.example/"], "is not of https"),
+        (["--vdaf", "count", "--helper", "https://l.example"], "must have two addresses"),
+        (["--vdaf", "histogram", "--size", "4000000"], "a leader takes 16,777,216"),
+        (["--vdaf", "histogram", "--size", "4000000000"], "a leader takes 16,777,216"),
         (["--vdaf", "count", "--collector", "s.key.pub"], "that of the collector is needed"),
     ],
 )
@@ -508,6 +540,20 @@ def test_a_task_whose_folder_cannot_be_made(keys: Path, capsys: pytest.CaptureFi
     Path(".made.new").write_text("in the way")
     assert makes("--vdaf", "count") == 2
     assert "name another place" in capsys.readouterr().err
+
+
+def test_an_operator_can_compare_the_key_that_sums_go_to(
+    keys: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another key makes no other id: so the file alone does not show it."""
+    makes("--vdaf", "count")
+    place, task = Path("made/task.toml"), load_task("made/task.toml")
+    other = replace(task, collector=LEADER_KEYS.configs.configs[0])
+    place.write_text(other.to_toml())
+    assert load_task(place).id == task.id
+    capsys.readouterr()
+    assert init("helper") == 0
+    assert other.collector.key.hex() in "".join(capsys.readouterr().err.split())
 
 
 def init(side: str, *words: str) -> int:

@@ -100,6 +100,16 @@ def test_clients_seal_to_the_first_key(tmp_path: Path) -> None:
 
 # ---- what is refused ----
 
+NOISE_OF_LEDGER_7 = """
+[noise]
+epsilon = 1.0
+delta = 1e-6
+variance = 36.0
+population = "clients"
+ledger = 7
+[policy]
+"""
+
 
 def weak_task(folder: Path) -> dict[str, Any]:
     return {"policy": DapPolicy(4)}
@@ -184,6 +194,8 @@ def test_an_origin_is_one_of_a_page(tmp_path: Path, origin: str) -> None:
     ("old", "new", "match"),
     [
         ('role = "leader"', 'role = "helper"', "is the folder of the helper"),
+        ('role = "leader"', "role = 3", "must be leader or helper, got 3"),
+        ("[policy]", NOISE_OF_LEDGER_7, "ledger of noise must be a text, got 7"),
         ("fedtally-dap-server/1", "fedtally-dap-server/9", "has the schema"),
         ('secret = "', 'secret = 7 # "', "needs the entry secret"),
         ("origins = []", "origins = 7", "needs the entry origins"),

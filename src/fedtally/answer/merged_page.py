@@ -210,7 +210,9 @@ def _privacy(merged: Answer, names: Sequence[str]) -> str:
 
 def _protected(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
     """Return the rows on what each result protects, and on their cost together."""
-    protected = [tuple(sections.privacy.protects(part.plan)) for part in merged.parts]
+    protected = [
+        tuple(sections.privacy.protects(part.plan, part.secure_sum)) for part in merged.parts
+    ]
     rows = [
         (", ".join(those) if len(those) < len(names) else "Each result", " ".join(lines))
         for lines, those in _by_result(names, protected)

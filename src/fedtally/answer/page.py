@@ -569,7 +569,7 @@ def _sections(
     return [
         section("How sure it is", [*errors, *sections.error.rows(result, listed, named)]),
         section("Notes", [], sentences(result.warnings)),
-        section("What it protects", ledger, sections.privacy.protects(plan)),
+        section("What it protects", ledger, sections.privacy.protects(plan, traffic)),
         section(
             "Who could learn what",
             [

@@ -188,6 +188,10 @@ class DapFolder:
             UnsafeParametersError: the task is weaker than the policy allows.
         """
         values = _read_settings(path / SETTINGS)
+        if values["role"] not in ("leader", "helper"):
+            raise InvalidInputError(
+                f"role of {SETTINGS} must be leader or helper, got {values['role']!r}"
+            )
         if values["role"] != role.name.lower():
             raise InvalidInputError(
                 f"{path} is the folder of the {values['role']}: fedtally dap {values['role']} ..."

@@ -162,7 +162,10 @@ class DapNoise:
             InvalidInputError: an entry is missing or unknown.
         """
         names = list(cls.__dataclass_fields__)
-        return cls(**validate.table("noise", values, names, optional=("ledger",)))
+        entries = validate.table("noise", values, names, optional=("ledger",))
+        if not isinstance(entries.get("ledger", ""), str):
+            raise InvalidInputError(f"ledger of noise must be a text, got {entries['ledger']!r}")
+        return cls(**entries)
 
 
 class LedgerNoise:

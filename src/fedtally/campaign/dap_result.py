@@ -47,20 +47,36 @@ def result_of(
         noise: the noise of each server, as both operators say; None: there is none.
 
     Raises:
-        InvalidInputError: the sums have noise, and none is said.
+        InvalidInputError: the sums have noise, and none is said; or no such noise explains them,
+            and so a server spoiled them.
     """
-    if noise is None and not all(0 <= each <= collected.count for each in _sums(collected)):
-        raise InvalidInputError(
-            f"the sums are not within 0 .. {collected.count:,}, and so have noise: say which"
-            " (--epsilon), as both operators tell you"
-        )
     plan = _plan(task, collected.count, domain, noise)
+    _check_sums(task, collected, plan)
     sums = CountSketch(plan.spec, 0)
     sums.counters = np.atleast_2d(np.asarray(_sums(collected), np.int64))
     sums.num_clients, sums.noise = collected.count, plan.noise_mark
     summed = dap.summed(task.min_batch, report_bytes(task), plan.summing.servers)
     notes = [NOTE] if noise is None else [NOTE, NOTE_ON_NOISE]
     return Result(plan, domain, [sums], secure_sum=summed, warnings=notes, command=command)
+
+
+def _check_sums(task: Task, collected: Collected, plan: Plan) -> None:
+    """Refuse sums that are not of so many reports with the noise of a plan."""
+    sums, count = _sums(collected), collected.count
+    most = plan.secure_sum.noise if isinstance(plan.secure_sum, TwoServerConfig) else 0
+    is_within = all(-most <= each <= count + most for each in sums)
+    if most and not is_within:
+        raise InvalidInputError(
+            "a server spoiled the sums, or adds more noise than you say: compare --epsilon and"
+            " --delta with both operators"
+        )
+    # each report has one bucket: noise nearly always shows in the total
+    is_total = most or task.vdaf != "histogram" or sum(sums) == count
+    if not (is_within and is_total):
+        raise InvalidInputError(
+            f"the sums are not the exact ones of {count:,} reports, and so have noise: say which"
+            " (--epsilon), as both operators tell you"
+        )
 
 
 def _sums(collected: Collected) -> list[int]:

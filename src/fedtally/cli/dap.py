@@ -141,7 +141,7 @@ def task(
     """Make the files of a task in the new folder NAME, and print what clients need.
 
     task.toml is public. servers.secret is for both servers alone: whoever has it can make wrong
-    reports that pass. collector.token is for the leader's collector alone.
+    reports that pass. collector.token is for the collector alone: not for the helper.
     """
     _check_extra()
     import secrets
@@ -151,9 +151,8 @@ def task(
     from fedtally.campaign.key_files import read_public_key
     from fedtally.crypto.keys import Secret
     from fedtally.dap import Task, TaskSecret
-    from fedtally.dap.draft18 import Role
     from fedtally.dap.sealing import config
-    from fedtally.dap.task import INFO_BYTES
+    from fedtally.dap.task import INFO_BYTES, token_digest
 
     validate.integer(2, min_batch=min_batch)  # of one report the sum is the report
     start, end = _days(days, precision)
@@ -171,9 +170,10 @@ def task(
         collector=config(key_number(key), key),
         draft=int(draft),
     )
-    secret = TaskSecret(made.id, Secret(secrets.token_bytes(32)))
-    token = f"{secret.token(Role.COLLECTOR)}\n"
-    write_task(name, {TASK: made.to_toml(), SECRET: secret.to_toml(), TOKEN: token})
+    _check_served(made)
+    token = secrets.token_urlsafe(32)
+    secret = TaskSecret(made.id, Secret(secrets.token_bytes(32)), token_digest(token))
+    write_task(name, {TASK: made.to_toml(), SECRET: secret.to_toml(), TOKEN: f"{token}\n"})
     console.note(
         f"made {name}: {TASK} is public; give {SECRET} to both servers alone, and {TOKEN} to the"
         " collector alone",
@@ -223,6 +223,25 @@ def _sizes(
     if vdaf == "histogram":
         return {"buckets": size, "chunk": chunk}
     return {"entries": size, "maximum": most, "chunk": chunk}
+
+
+def _check_served(made: Task) -> None:
+    """Refuse a task that no server of ours would serve.
+
+    Raises:
+        InvalidInputError: an address is not of https, or a report is too long.
+    """
+    from fedtally.campaign.transports.https.dap_asking import check_address
+    from fedtally.campaign.transports.https.resource import MOST_UPLOAD
+
+    for url in (made.configuration.leader, made.configuration.helper):
+        check_address(url.decode())
+    size = made.prio3.share_bytes(0)  # the leader's, which is nearly all of a report
+    if size > MOST_UPLOAD:
+        raise InvalidInputError(
+            f"a report of this task would have {size:,} bytes, and a leader takes"
+            f" {MOST_UPLOAD:,}: count fewer candidates, or smaller numbers"
+        )
 
 
 def _show_task(made: Task, as_json: bool) -> None:
@@ -339,6 +358,8 @@ def _init(
     noise = _noise_of(task, epsilon, delta, **own)
     settings = DapSettings(policy=DapPolicy(min_batch), noise=noise, **given)
     made = DapFolder.create(name, _role(side), task=task, settings=settings)
+    key = made.task.collector.key.hex()  # which the id of a task does not bind
+    console.note(f"sums go to the key {key}: compare it with the collector's .pub file", as_json)
     console.note(f"made {name}: next: fedtally dap {side} run {name} --listen ...", as_json)
     if as_json:
         console.show_json(

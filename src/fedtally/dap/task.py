@@ -34,7 +34,6 @@ from fedtally.dap.draft18 import (
     Interval,
     Prio3HistogramConfig,
     Prio3SumVecConfig,
-    Role,
     TaskConfiguration,
     vdaf_context,
 )
@@ -45,10 +44,11 @@ from fedtally.errors import InvalidInputError, reason
 from fedtally.flp.prio3 import SEED_BYTES, Prio3
 
 PUBLIC_SCHEMA, SECRET_SCHEMA = "fedtally-dap-task/1", "fedtally-dap-secret/1"
-INFO_BYTES, ID_BYTES = 16, 32
+INFO_BYTES, ID_BYTES, DIGEST_BYTES = 16, 32, 32
 
 _SEED = re.compile(f"[0-9a-f]{{{2 * SEED_BYTES}}}")
-_URL = re.compile(r"https?://[!-~]+")
+# a host, and a path that resources are relative to: without a user, a query or a fragment
+_URL = re.compile(r"https?://[A-Za-z0-9._:\[\]-]+(/[!\"$->@-~]*)?")
 _ENTRIES = ("schema", "draft", "id", "info", "leader", "helper", "precision", "min_batch")
 _TABLES = ("interval", "vdaf", "collector")
 
@@ -115,6 +115,10 @@ class Task:
             url = getattr(of, name).decode("latin-1")
             if not _URL.fullmatch(url):
                 raise InvalidInputError(f"{name} must be an address as https://..., got {url!r}")
+        if of.leader.rstrip(b"/").lower() == of.helper.rstrip(b"/").lower():
+            raise InvalidInputError(
+                "leader and helper must have two addresses: one server would read all reports"
+            )
         validate.integer(1, precision=of.precision)
         validate.integer(1, min_batch=of.min_batch)
         if of.batch_mode != BatchMode.TIME_INTERVAL or of.batch_config:
@@ -312,6 +316,8 @@ class TaskSecret:
     Args:
         task_id: the task.
         seed: 32 random bytes that both agreed on before there was a task.
+        collector: the SHA-256 of the collector's token. It is no token of the seed: the helper,
+            which has the seed, cannot ask the leader for sums. Zeros: nobody can.
 
     >>> secret = TaskSecret(bytes(32), Secret(bytes(range(32))))
     >>> secret
@@ -322,10 +328,12 @@ class TaskSecret:
 
     task_id: bytes
     seed: Secret = field(hash=False)
+    collector: bytes = field(default=bytes(DIGEST_BYTES), repr=False)
 
     def __post_init__(self) -> None:
         _sized("task", self.task_id, ID_BYTES)
         self.seed.reveal(SEED_BYTES)
+        _sized("collector", self.collector, DIGEST_BYTES)
 
     def verify_key(self, task: Task) -> bytes:
         """Return the verification key of a task (draft 18, section 8.6.2).
@@ -342,25 +350,21 @@ class TaskSecret:
         key = bytes(hkdf(self.seed, b"verify_key", task.id).reveal())
         return key[: task.prio3.seed_bytes]
 
-    def token(self, role: Role) -> str:
-        """Return the bearer token of who asks a server: the leader, or the collector.
+    @property
+    def leader_token(self) -> str:
+        """The bearer token that the leader shows the helper; nobody learns the seed from it.
 
-        It is derived from the seed, which nobody learns from it. So the collector gets its token,
-        and not the seed.
-
-        Args:
-            role: who asks.
-
-        >>> TaskSecret(bytes(32), Secret(bytes(32))).token(Role.LEADER)[:8]
+        >>> TaskSecret(bytes(32), Secret(bytes(32))).leader_token[:8]
         'oepnlqtV'
         """
-        purpose = f"{role.name.lower()} token".encode()
-        return to_text(bytes(hkdf(self.seed, purpose, self.task_id).reveal()))
+        return to_text(bytes(hkdf(self.seed, b"leader token", self.task_id).reveal()))
 
     def to_toml(self) -> str:
         """Return the secret file; give it mode 0600."""
-        seed = bytes(self.seed.reveal()).hex()
-        return toml.document({"schema": SECRET_SCHEMA, "task": to_text(self.task_id), "seed": seed})
+        values = {"task": to_text(self.task_id), "seed": bytes(self.seed.reveal()).hex()}
+        return toml.document(
+            {"schema": SECRET_SCHEMA} | values | {"collector": self.collector.hex()}
+        )
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
@@ -369,12 +373,17 @@ class TaskSecret:
         Raises:
             InvalidInputError: the file is damaged or of another version; no message has the seed.
         """
-        values = _read(text, SECRET_SCHEMA, ("schema", "task", "seed"))
+        values = _read(text, SECRET_SCHEMA, ("schema", "task", "seed", "collector"))
         task_id = from_text(_text(values, "task"), ID_BYTES)
         seed = values["seed"]
         if not isinstance(seed, str) or not _SEED.fullmatch(seed):
             raise InvalidInputError(f"seed must be {2 * SEED_BYTES} digits in hexadecimal")
-        return cls(task_id, Secret(bytes.fromhex(seed)))
+        return cls(task_id, Secret(bytes.fromhex(seed)), _hex(values, "collector"))
+
+
+def token_digest(token: str) -> bytes:
+    """Return what a server keeps of a bearer token that it is shown."""
+    return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 
 def to_text(id: bytes) -> str:

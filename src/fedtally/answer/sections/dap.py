@@ -11,11 +11,30 @@ if TYPE_CHECKING:
     from fedtally.secagg.config import TwoServerConfig
 
 ENGINE = "dap"  # in `Result.secure_sum`
+# what statements on clients say of reports, which have no client
+_OF_REPORTS = {
+    "one client's items are replaced by any others": "one report is replaced by any other",
+    "a client takes part in one round with one item": "a report is in one batch",
+    "one client of the population, all its items": "one report, and not all of a person's",
+    "the whole campaign, with one round for each client": "all batches of the task",
+}
 
 
 def is_dap(traffic: Mapping[str, Any]) -> bool:
     """Return whether two servers of DAP made the sums."""
     return traffic.get("engine") == ENGINE
+
+
+def of_reports(text: str, traffic: Mapping[str, Any] | None) -> str:
+    """Return a statement on privacy in words of reports, where two servers of DAP made the sums.
+
+    >>> of_reports("This protects one client of the population, all its items.", summed(10, 2_700))
+    "This protects one report, and not all of a person's."
+    """
+    if is_dap(traffic or {}):
+        for of_client, of_report in _OF_REPORTS.items():
+            text = text.replace(of_client, of_report)
+    return text
 
 
 def summed(least: int, report_bytes: int, noised: TwoServerConfig | None = None) -> dict[str, Any]:

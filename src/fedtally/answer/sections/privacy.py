@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedtally.answer.sections import trust
+from fedtally.answer.sections import dap, trust
 from fedtally.plan import Plan
 from fedtally.privacy.config import PrivacyConfig
 
@@ -94,12 +94,13 @@ def rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str
 
     # Where clients add the noise, each cohort's sum holds noise of its own and is a release.
     split = 0 if plan.protection.of_client() is None else (traffic or {}).get("cohorts", 0)
-    said = guarantee_text.sentences(
+    of_clients = guarantee_text.sentences(
         plan.privacy,
         num_releases=split or len(plan.releases),
         is_two_server=plan.is_two_server,
         is_of_silos=plan.is_of_silos,
     )
+    said = [dap.of_reports(each, traffic) for each in of_clients]
     rows = [("Privacy", said[0]), *(("", line) for line in said[1:])]
     # Under central trust the server sees sums without noise, and the sentences above say so.
     is_seen = traffic is not None and plan.protection.of_release() is None
@@ -120,8 +121,13 @@ def banner(plan: Plan) -> str:
     return "Not private: nothing is guaranteed" if plan.privacy.not_private else ""
 
 
-def protects(plan: Plan) -> list[str]:
-    """Return what a plan protects, in sentences without formulas."""
+def protects(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[str]:
+    """Return what a plan protects, in sentences without formulas.
+
+    Args:
+        plan: the plan.
+        traffic: the traffic of the secure sum, where it has happened.
+    """
     one, _ = plan.nouns
     if plan.privacy is None:
         return [
@@ -135,7 +141,7 @@ def protects(plan: Plan) -> list[str]:
     terms, of_silos = plan.privacy, plan.is_of_silos
     if terms.not_private:
         return ["This run is marked not private: nobody may rely on any protection."]
-    return [
+    said = [
         f"What is published changes little {changed(terms.event.relation, of_silos)}.",
         (
             "Somebody who holds the two cases equally likely, and guesses from all that was"
@@ -144,6 +150,7 @@ def protects(plan: Plan) -> list[str]:
         ),
         f"This protects {unit(terms.event, of_silos)}, over {period(terms.event, of_silos)}.",
     ]
+    return [dap.of_reports(each, traffic) for each in said]
 
 
 def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
@@ -158,12 +165,13 @@ def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, An
     from fedtally.privacy import guarantee_text
 
     seen = traffic or {}
-    return guarantee_text.fields(
+    found = guarantee_text.fields(
         plan.privacy,
         seen.get("fewest_survivors"),
         seen.get("corrupt", 0),
         is_of_silos=plan.is_of_silos,
     )
+    return found | {name: dap.of_reports(found[name], traffic) for name in ("unit", "period")}
 
 
 def planned(plan: Plan) -> str:

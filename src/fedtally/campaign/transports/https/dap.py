@@ -9,14 +9,14 @@ Below the path of the server's address in the task:
 - `POST tasks/{task}/aggregation_jobs`, `aggregate_shares`: at the helper, for the leader.
 
 What a POST makes has an address of its own, which follows from the request. GET returns it again,
-and DELETE forgets it. The leader and the collector show a bearer token, which follows from the
-secret of the task. Refused requests get a problem document, with the draft's type where it has one.
+and DELETE forgets it. The leader shows a bearer token, which follows from the secret of the task.
+The collector shows one of its own, which the helper cannot know. Refused requests get a problem
+document, with the draft's type where it has one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
@@ -58,7 +58,7 @@ from fedtally.dap.draft18 import (
 )
 from fedtally.dap.leader import CollectionState
 from fedtally.dap.presentation import Message
-from fedtally.dap.task import Task, from_text, to_text
+from fedtally.dap.task import Task, from_text, to_text, token_digest
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.store import StoreError
@@ -78,7 +78,8 @@ class DapServer:
     Args:
         server: the server of the task.
         keys: what clients seal to.
-        token: the bearer token of who may make jobs: the collector at a leader, else the leader.
+        token: the digest of the token of who may make jobs: the collector at a leader, else the
+            leader.
         clock: returns the time, Unix seconds.
         origins: the origins of web pages that may report.
         has_room: tells whether the disk has room for more.
@@ -95,7 +96,7 @@ class DapServer:
 
     server: Leader | Helper
     keys: Keyring
-    token: str = field(repr=False)
+    token: bytes
     clock: Callable[[], float]
     origins: Sequence[str] = ()
     has_room: Callable[[], bool] = lambda: True
@@ -108,7 +109,6 @@ class DapServer:
     overtaken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def __post_init__(self) -> None:
-        self._digest = hashlib.sha256(self.token.encode()).digest()
         self._configs = self.keys.configs.encode()
         self._why = ""
 
@@ -205,8 +205,8 @@ class DapServer:
 
     def _has_token(self, request: Request) -> bool:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        digest = hashlib.sha256(token.strip().encode(errors="surrogatepass")).digest()
-        return kind.lower() == "bearer" and hmac.compare_digest(digest, self._digest)
+        digest = token_digest(token.strip())
+        return kind.lower() == "bearer" and hmac.compare_digest(digest, self.token)
 
     # ---- answers ----
 

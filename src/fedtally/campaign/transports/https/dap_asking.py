@@ -58,6 +58,20 @@ class _Heard(NamedTuple):
     body: bytes
 
 
+def check_address(address: str) -> None:
+    """Refuse the address of a server that a token may not be shown to.
+
+    Raises:
+        InvalidInputError: it is neither of https nor of this machine.
+    """
+    url = httpx.URL(address)
+    if url.scheme != "https" and url.host not in _LOOPBACK:
+        raise InvalidInputError(
+            f"{address} is not of https, and anybody on the way would read the token: make a task"
+            " with addresses of https"
+        )
+
+
 @dataclass(frozen=True)
 class DapAsking:
     """What a server of a task is asked.
@@ -79,12 +93,7 @@ class DapAsking:
     polls: int = _MOST_POLLS
 
     def __post_init__(self) -> None:
-        url = httpx.URL(self.url)
-        if url.scheme != "https" and url.host not in _LOOPBACK:
-            raise InvalidInputError(
-                f"{self.url} is not of https, and anybody on the way would read the token: make a"
-                " task with addresses of https"
-            )
+        check_address(self.url)
 
     async def make(
         self, kind: str, body: bytes, message: type[Message], answer: type[Message]

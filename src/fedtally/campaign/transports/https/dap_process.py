@@ -25,8 +25,7 @@ from fedtally.campaign.transports.https.listen import Address, Listening
 from fedtally.campaign.transports.https.operate import Responses, probed
 from fedtally.campaign.transports.https.process import all_served, run_loop
 from fedtally.dap import Leader
-from fedtally.dap.draft18 import Role
-from fedtally.dap.task import to_text
+from fedtally.dap.task import to_text, token_digest
 from fedtally.errors import OvertakenError
 
 
@@ -89,12 +88,11 @@ class DapProcess:
     def _served(self, stack: AsyncExitStack) -> tuple[DapServer, Responses]:
         folder, responses = self.folder, Responses()
         server = folder.claim(clock=lambda: int(time.time()), random=secrets.token_bytes)
-        asks = Role.COLLECTOR if isinstance(server, Leader) else Role.LEADER
-        make = DapLeader if isinstance(server, Leader) else DapHelper
+        make, secret = DapLeader if isinstance(server, Leader) else DapHelper, folder.secret()
         served = make(
             server,
             folder.keyring(),
-            folder.secret().token(asks),
+            secret.collector if make is DapLeader else token_digest(secret.leader_token),
             time.time,
             folder.settings.origins,
             self._has_room,
@@ -116,7 +114,7 @@ class DapProcess:
             yield []
             return
         url = served.task.configuration.helper.decode()
-        token = self.folder.secret().token(Role.LEADER)
+        token = self.folder.secret().leader_token
         async with client(trusted) as http:
             asking = DapAsking(http, url, to_text(served.task.id), token)
             task = asyncio.create_task(Driving(served, asking, self.note).run())
