@@ -111,7 +111,7 @@ class Campaign:
         """Return in words why a plan cannot be accepted now; None: nothing of this forbids it.
 
         Args:
-            record: as for `why_over`, and so is `now`.
+            record: what became of the registrar's plans.
             now: the time, Unix seconds.
         """
         if (late := self._why_late(now)) or self.signature is None:
@@ -150,7 +150,7 @@ class CampaignFiles:
         plan: the plan.
         allow_list: the list that it names, if it names one.
         signature: the registrar's, if the agent has a registrar.
-        until: as for `Campaign`.
+        until: the last day that the owner allows; None: the signature's last day counts alone.
     """
 
     plan: Path
@@ -177,7 +177,7 @@ class CampaignFiles:
         """Return the campaign, or every reason why the files are none that an owner would take.
 
         Args:
-            registrar: as for `load`.
+            registrar: the pinned public key; None: no signature is looked at.
             policy: what the owner demands. It may refuse a plan that cannot be accepted anyway.
 
         Raises:
@@ -217,8 +217,9 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
     `Campaign.why_over` says so.
 
     Args:
-        folder: of the campaigns.
-        registrar: as for `CampaignFiles.load`.
+        folder: the folder of the campaigns.
+        registrar: the pinned public key, as for `CampaignFiles.load`; None: no signature is looked
+            at.
     """
 
     def __init__(self, folder: Path, registrar: bytes | None) -> None:
@@ -264,7 +265,7 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
         """Accept a campaign: what its registrar says goes into the record, and then it is added.
 
         Args:
-            campaign: as it was shown to the owner.
+            campaign: the campaign, exactly as it was shown to the owner.
             record: the client's. A crash after it was written leaves a plan that must be accepted
                 once more, and never one that was replaced and goes on.
             now: the time, Unix seconds.

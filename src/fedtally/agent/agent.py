@@ -46,8 +46,9 @@ class Note(NamedTuple):
     Attributes:
         what: what happened, in words, without items.
         session: its first hexadecimal digits; "": it belongs to no session.
-        plan: those of the plan's fingerprint.
-        round: of the campaign.
+        plan: the first hexadecimal digits of the fingerprint of the plan; "": it belongs to no
+            plan.
+        round: the round of the campaign; None: it belongs to no round.
     """
 
     what: str
@@ -139,7 +140,7 @@ class _Live:
         not_after: when it ends, Unix seconds.
         sender: the number of this client in its last answer.
         last: the digest of the frame that was answered last.
-        earlier: of the frames that were answered before.
+        earlier: the digests of the frames that were answered before.
         has_joined: whether the Invite was answered, for which the items may be waited for.
     """
 
@@ -177,7 +178,7 @@ class Agent:
     Args:
         policy: what the owner demands.
         items: what the client holds.
-        campaigns: those that the owner accepted, by fingerprint, 32 bytes.
+        campaigns: the campaigns that the owner accepted, by fingerprint, 32 bytes.
         record: what the client took part in, opened with its mark. The owner's cap goes into it.
         identity: the client's key; needed for plans against an active server.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source. A
@@ -537,7 +538,7 @@ def check_binds(record: ClientRecord, policy: AgentPolicy, once: str | None) -> 
     """Refuse a record that cannot hold what the owner demands; nothing is recorded.
 
     Args:
-        record: as for `bind`, and so are the others.
+        record: the client's record, as for `bind`.
         policy: what the owner demands now.
         once: a label of the items.
 

@@ -86,7 +86,7 @@ class Items:
         Args:
             plan: the plan.
             then: what is made of the client, as a part of the same work.
-            in_steps: as for `Reading`.
+            in_steps: whether its end is told only after 1, 2, 4, 8, ... seconds; see `Reading`.
         """
         return self._start(lambda: then(self.client(plan)), in_steps=in_steps)
 
@@ -199,8 +199,9 @@ def of_file(
     """Return the reader of a table or text file: CSV, TSV, Parquet, JSON lines, text.
 
     Args:
-        path: of the file.
-        column: of the items, or two: latitude and longitude. None: the only one, or `item`.
+        path: the path of the file.
+        column: the column of the items, or two: latitude and longitude. None: the only one, or
+            `item`.
         format: None: by the file's suffix.
         people: the column of the people of a silo; None: the items are of one person.
         watch: is entered for each reading; raises an InvalidInputError if it must not be.
@@ -273,10 +274,10 @@ def of_sqlite(
     The database is opened to read, so that a query changes nothing.
 
     Args:
-        path: of the database.
+        path: the path of the database.
         query: the query.
         people: the column of the people of a silo, beside that of the items; None: there is none.
-        watch: as for `of_file`.
+        watch: the context that is entered for each reading, as for `of_file`.
 
     Raises:
         UnreadableFileError: there is no such file.

@@ -1,8 +1,8 @@
 """The agent's log, bounded: whoever may connect cannot fill the owner's disk with it.
 
-Of each reason, so many lines an hour are written; the others are counted, and the count is written
-once the hour is over. What a server chooses, such as fingerprints and numbers, makes no other
-reason. A line of a session is written once, however often the server asks the same again.
+Of each reason, `MOST_LINES` lines an hour are written; the others are counted, and the count is
+written once the hour is over. What a server chooses, such as fingerprints and numbers, makes no
+other reason. A line of a session is written once, however often the server asks the same again.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ async def serve(
 
     Args:
         agent: the agent, of which nobody else makes use meanwhile.
-        path: of the socket. Its folder is made, with mode 0750, if it is not there.
+        path: the path of the socket. Its folder is made, with mode 0750, if it is not there.
         peers: the users who may connect, by number, besides the own one and root.
         log: takes what the owner should know.
         clock: returns the time, Unix seconds.

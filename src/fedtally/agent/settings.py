@@ -121,7 +121,7 @@ class Settings:
     """The settings of an agent; `load` reads them.
 
     Attributes:
-        folder: of agent.toml.
+        folder: the folder of agent.toml.
         key: the file of the private key.
         mark: the mark of the record, in another folder than the record.
         record: the file of the record.

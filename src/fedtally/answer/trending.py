@@ -104,7 +104,8 @@ class Series(Table):
 
     Attributes:
         points: the rows.
-        confidence: of the limits; of a whole line where `whole`, else of each point.
+        confidence: the confidence of the limits: for a whole line where `whole`, else for each
+            point.
         whole: whether the limits of an item hold in all rounds at once.
 
     >>> import fedtally
@@ -190,7 +191,7 @@ class Trends(Table):
         earlier: the number of sums before these, which were not looked at.
         tested: the number of items that were looked at.
         alpha: the share.
-        confidence: of the limits, each of an item that was named beforehand.
+        confidence: the confidence of each item's limits, if the item was named beforehand.
         not_private: the mark of a run that guarantees nothing; "" for others.
     """
 

@@ -50,7 +50,7 @@ def write(
         path: the file.
         schema: the name and version.
         meta: the header.
-        arrays: of numbers.
+        arrays: the arrays of numbers, by name.
         private: whether only the owner may read a new file, whatever the umask says.
 
     Raises:
@@ -70,9 +70,9 @@ def pack(
     """Return the bytes of a file like that of `write`.
 
     Args:
-        schema: as for `write`.
-        meta: as for `write`.
-        arrays: as for `write`.
+        schema: the name and version of the schema.
+        meta: the header: what JSON can hold.
+        arrays: the arrays of numbers, by name.
         level: how much they are compressed, 1 to 9; None: as those of `write`.
     """
     packed = io.BytesIO()
@@ -253,7 +253,7 @@ def unpack(
         data: the bytes.
         name: the name of their file or place in messages.
         schema: the schema that they must have.
-        limits: as for `read`.
+        limits: the most bytes that the values of each array may have; None: any arrays.
 
     Raises:
         UnreadableFileError: as for `read`.

@@ -17,11 +17,11 @@ AUTO = "auto"
 
 
 class Exposure(NamedTuple):
-    """What clients move at most: so many counters, each of them by so much.
+    """The most that clients move: a number of counters, all of them by the same shift.
 
     Attributes:
-        shift: by how much each counter moves.
-        counters: how many counters move.
+        shift: the most that each of these counters moves.
+        counters: the number of counters that move.
     """
 
     shift: int

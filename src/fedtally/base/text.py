@@ -22,7 +22,7 @@ def escaped(text: str) -> str:
 
 
 def shortened(text: str, columns: int) -> str:
-    """Return text of at most so many columns of a terminal, elided in the middle.
+    """Return text of at most `columns` columns of a terminal, elided in the middle.
 
     Items often differ at their ends alone, as web addresses do.
 
@@ -69,7 +69,7 @@ def _columns(letter: str) -> int:
 
 
 def _start(letters: str, columns: int) -> Sequence[str]:
-    """Return the first letters that fit so many columns."""
+    """Return the first letters that fit `columns` columns."""
     return [
         letter
         for letter, end in zip(letters, accumulate(map(_columns, letters)), strict=True)

@@ -179,7 +179,7 @@ def table(
         name: the name of the table in the error.
         values: the value that was read.
         known: the names of its entries.
-        optional: those of them that it may lack.
+        optional: the known entries that the table may lack.
 
     Raises:
         InvalidInputError: the value is no table, or an entry is missing or unknown.

@@ -104,7 +104,7 @@ class FrequencyClient:
         """Return the client that holds the items of these ids: uint64 [n], of the plan's domain.
 
         Args:
-            plan: as for the class.
+            plan: the plan of the campaign, from a channel that the client trusts.
             ids: the ids; of an open domain, the strings' fingerprints.
             names: where the domain is open, the strings of these ids, and possibly other strings.
 
@@ -152,7 +152,7 @@ class FrequencyClient:
             people: [n], the person of each id: integers, text, or whatever `np.unique` takes.
             without_items: the people that are in the silo and hold no item. They count with the
                 others. Without privacy there must be none.
-            names: as for `of_ids`.
+            names: the strings of these ids, where the domain is open; possibly other strings, too.
 
         Raises:
             InvalidInputError: the plan is not one of silos; the arrays are of another type or
@@ -195,7 +195,7 @@ class FrequencyClient:
         return client
 
     def _refused_number(self) -> str:
-        """Return why a silo of so many people may not take part, or ""."""
+        """Return why a silo of this number of people may not take part, or ""."""
         number, most = self._num_people, self._plan.people
         if self._plan.protection.is_charged:  # who takes part must not depend on what people hold
             return ""
@@ -295,7 +295,7 @@ class FrequencyClient:
 
         Args:
             round: 0 .. num_rounds - 1; what is returned is for this round alone.
-            random: as for `contribution`.
+            random: the source of uniform bytes, as for `contribution`.
         """
         drawn = type(self).__new__(type(self))
         drawn._plan, drawn._names = self._plan, self._names

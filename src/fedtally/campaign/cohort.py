@@ -121,11 +121,11 @@ class CohortRun:
         Args:
             server: the server of the campaign, with the books of the process that died.
             checkpoint: the last one that was written.
-            clients: as for `begin`, the same.
-            random: as for `begin`.
-            allow_list: as for `begin`.
-            journal: as for `begin`.
-            journal_lands: as for `begin`.
+            clients: the same clients that `begin` got.
+            random: the cryptographic source of uniform bytes, as for `begin`.
+            allow_list: the registered identities, if the plan's adversary is active.
+            journal: the durable writer of checkpoints, as for `begin`.
+            journal_lands: whether `journal` lands the sum, together with the last checkpoint.
 
         Raises:
             UnreadableFileError: the bytes are no checkpoint, or one of another allow-list.
@@ -244,10 +244,10 @@ def drive(
 
     Args:
         run: the run of the cohort.
-        ask: as for `carry`.
+        ask: the call that gives a client its bytes and returns its answer, if there is one.
         now: the time that every call of `deadline_passed` gets, Unix seconds.
-        batch: as for `carry`.
-        meter: as for `carry`.
+        batch: the number of messages that leave before the answers to them are taken.
+        meter: the maker of a context in which the server works, such as one that adds up its time.
     """
     while not run.done:
         carry(run, ask, batch=batch, meter=meter)

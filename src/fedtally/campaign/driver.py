@@ -273,7 +273,8 @@ class Driver:
         keys: the server's keys.
         deadlines: how long the driver waits; None: the defaults.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
-        screen: as for `FrequencyServer`.
+        screen: what happens to cohorts whose sums honest clients cannot have, as for
+            `FrequencyServer`.
 
     Attributes:
         refusals: how many frames were refused, and how many clients aborted, by code. These codes
@@ -405,7 +406,7 @@ class Driver:
         until the client names it.
 
         Args:
-            client: as for `check_in`.
+            client: its name in the transport, the same in all calls and all processes.
             now: the time, Unix seconds.
             handled: the SHA-256 digest of the last frame that the client handled; empty: it has
                 handled none; None: the transport does not tell.
@@ -433,7 +434,7 @@ class Driver:
         No bytes of a client raise an exception.
 
         Args:
-            client: as for `check_in`: the client that the transport has authenticated.
+            client: its name in the transport, which has authenticated it.
             frame: the bytes that came; any bytes are allowed.
             now: the time, Unix seconds.
         """

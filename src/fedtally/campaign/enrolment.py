@@ -89,7 +89,7 @@ class Proof:
         registrar: the Ed25519 public key of the registrar that the proof is for, 32 bytes.
         purpose: what the registrar enrols clients for, in its own words: 1 to 200 printable
             characters on one line, brought into Unicode's normal form C.
-        signature: by the identity, over the registrar and the purpose: 64 bytes.
+        signature: the identity's signature over the registrar and the purpose: 64 bytes.
 
     Raises:
         InvalidInputError: a key or the purpose is not valid.
@@ -330,7 +330,7 @@ class Authority:
     """What a registrar says of a plan that it signs: for what, after which plans, and until when.
 
     Args:
-        purpose: as for `Proof`. The numbers count within it.
+        purpose: what the registrar enrols clients for, as for `Proof`. The numbers count within it.
         number: 1 .. 2^32 - 1, larger than those of the earlier plans of this purpose.
         last_day: the last day, in UTC, on which clients begin or go on with a session.
         replaces: the fingerprints of up to 32 plans that end with this one, in any order.
@@ -383,7 +383,7 @@ class PlanSignature:
 
     Args:
         registrar: the registrar's Ed25519 public key, 32 bytes.
-        fingerprint: of the plan, 64 lower-case hexadecimal digits.
+        fingerprint: the plan's fingerprint, 64 lower-case hexadecimal digits.
         authority: what the registrar says of the plan.
         signature: over the fingerprint and the authority, 64 bytes.
 
@@ -457,7 +457,7 @@ def check_signature(signature: PlanSignature, plan: Plan, registrar: bytes) -> N
     """Refuse a plan that this registrar did not sign. Whether it has ended is not looked at.
 
     Args:
-        signature: that came with the plan.
+        signature: the signature that came with the plan.
         plan: the plan.
         registrar: the registrar's public key that the caller pinned, 32 bytes; never one that came
             with the signature.
@@ -560,7 +560,7 @@ def check_revocation(revocation: Revocation, registrar: bytes) -> None:
     """Refuse a revocation that is not by this registrar.
 
     Args:
-        revocation: as it came.
+        revocation: the revocation that came, not checked yet.
         registrar: the registrar's public key that the caller pinned, 32 bytes.
 
     Raises:
@@ -721,7 +721,7 @@ def _load_line(path: str | os.PathLike[str], kind: type[_Line]) -> _Line:
 
 
 def _read(path: str | os.PathLike[str], most: int, wanted: str) -> str:
-    """Return the ASCII text of a file of so many bytes at most, with the line ends that it has."""
+    """Return the ASCII text of a file of at most `most` bytes, with its own line ends."""
     name = os.fspath(path)
     try:
         with open(path, "rb") as file:

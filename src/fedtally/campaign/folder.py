@@ -68,7 +68,8 @@ class CampaignFolder:
         ledger: the path or URL of the ledger that is charged; None: the plan is without privacy.
         deadlines: how long the server waits.
         allow_list: the registered clients, in `active`.
-        screen: as for `FrequencyServer`.
+        screen: what happens to cohorts whose sums honest clients cannot have, as for
+            `FrequencyServer`.
     """
 
     path: Path
@@ -109,7 +110,8 @@ class CampaignFolder:
             candidates: the list of the candidate items, as `fedtally.sources.read_candidates` has
                 it, where the plan holds only their digest.
             deadlines: how long the server waits; None: the defaults.
-            screen: as for `FrequencyServer`.
+            screen: what happens to cohorts whose sums honest clients cannot have, as for
+                `FrequencyServer`.
 
         Raises:
             InvalidInputError: the folder exists, or something is missing or does not fit the plan.
@@ -325,7 +327,7 @@ class CampaignFolder:
 
         Args:
             number: the number of this process, for `runner`.
-            clock: as for `claim`, and so is `random`.
+            clock: returns the time, Unix seconds.
             random: returns uniform bytes.
             take_over: whether to take it from a process that holds it. That one is silenced, and
                 keeps its lock of a file that has no name any more. Where the campaign cannot be
@@ -347,7 +349,7 @@ class CampaignFolder:
         """Hold the campaign, so that nobody runs it.
 
         Args:
-            number: as for `run`.
+            number: the number of this process, for `runner`.
 
         Raises:
             InvalidInputError: another process holds it.

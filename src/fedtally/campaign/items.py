@@ -44,7 +44,7 @@ def texts_inside(domain: Domain, items: Any) -> Any:
 
     Args:
         domain: the domain.
-        items: as for `ids_inside`.
+        items: a column, as `FrequencyClient` takes it.
 
     Raises:
         TypeError: the items are no column.

@@ -74,7 +74,7 @@ class Pool:
             del self._benched[first]
 
     def put_back(self, seconds: float) -> None:
-        """Move all times back with a clock that was put back by so many seconds."""
+        """Move all times back by the seconds that the clock was put back."""
         self._seen = {client: at - seconds for client, at in self._seen.items()}
         self._benched = {client: until - seconds for client, until in self._benched.items()}
 

@@ -258,7 +258,7 @@ def keep_cohorts(
     consistent, the round is bad everywhere.
 
     Args:
-        sums: as for `consistency`.
+        sums: int64 [cohorts, rows, width], the sum of each cohort, all of the same hashes.
         sizes: the clients of each cohort.
         noise: the variance of the noise, per client.
         may_be_empty: whether honest clients may add nothing.
@@ -358,7 +358,7 @@ class Screening:
     Attributes:
         screen: what happens to cohorts that stand out.
         why: the reason why no round is screened; "" if they are.
-        rounds: by number, those whose sums were asked for.
+        rounds: what screening says of each round whose sums were asked for, by its number.
         rejected: how many cohorts of each round could not land, since no clients have such sums.
     """
 

@@ -39,7 +39,7 @@ _OF_PLAN = b"plan"
 
 
 class RejectedSumError(FedtallyError):
-    """Refuse a sum that no sketches of so many clients can have: a client sent something else."""
+    """Refuse a sum that a cohort's sketches cannot have: a client sent something else."""
 
 
 class FrequencyServer:
@@ -151,9 +151,9 @@ class FrequencyServer:
 
         Args:
             checkpoint: the last one that was written.
-            random: as for `open`.
-            allow_list: as for `open`.
-            journal: as for `open`.
+            random: the cryptographic source of uniform bytes, as for `open`.
+            allow_list: the registered identities, in `active`.
+            journal: the writer of checkpoints; see `secagg.server.Server`.
 
         Raises:
             UnreadableFileError: the bytes are no checkpoint, or one of another allow-list.
@@ -191,8 +191,8 @@ class FrequencyServer:
         """Refuse keys that the plan does not name.
 
         Args:
-            signing_key: as for `open`.
-            allow_list: as for `open`.
+            signing_key: the key that the plan names.
+            allow_list: the registered identities, in `active`.
 
         Raises:
             InvalidInputError: the plan is not summed so, or it names another key or allow-list.
@@ -327,7 +327,7 @@ class FrequencyServer:
                 that writes more in the same transaction. None: the books land it.
 
         Raises:
-            RejectedSumError: no sketches of so many clients have this sum: a counter, or the sum of
+            RejectedSumError: the cohort's sketches cannot have this sum: a counter, or the sum of
                 the absolute values of a row, is too large, or the sum of a row has the wrong
                 parity. Nothing has landed.
             LocalProtocolError: the session is not done, its sum has landed, or its round was

@@ -106,7 +106,7 @@ class SigningBook:
         """Return the fingerprints of plans of a purpose that clients may still run.
 
         Args:
-            purpose: as it was signed.
+            purpose: the registrar's own words, exactly as they were signed.
             now: the time, Unix seconds.
         """
         ended = self.ended()

@@ -526,7 +526,7 @@ def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
     """Return why a run ended before its campaign, and what to do next, in words.
 
     Args:
-        folder: of the campaign.
+        folder: the folder of the campaign.
         ran: how the run ended.
         landed: the number of rounds that landed.
         reached: the options of the engine that carried the bytes, as they are typed.

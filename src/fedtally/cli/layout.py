@@ -61,10 +61,10 @@ class Command(click.Command):
     """A command whose help groups options by section and ends in examples.
 
     Args:
-        arguments: as for `click.Command`.
+        arguments: the positional arguments of `click.Command`.
         examples: lines to copy, each behind its purpose; a line without one goes on with the
             example before it. The first ones are what most people need.
-        settings: as for `click.Command`.
+        settings: the keyword arguments of `click.Command`.
     """
 
     def __init__(

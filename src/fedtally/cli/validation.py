@@ -221,7 +221,7 @@ def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
 
 
 def _shown(verdict: Verdict) -> str:
-    """Return what so many repeats can show, in words."""
+    """Return in words what the repeats of a verdict can show."""
     from fedtally.answer import amounts
 
     repeats = amounts.counted(verdict.repeats, "repeat")

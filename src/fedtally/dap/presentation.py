@@ -21,7 +21,7 @@ class MalformedError(InvalidInputError):
 
 
 class Reader:
-    """What is left of some bytes.
+    """A reader of bytes from the front, which knows how far it has read.
 
     >>> reader = Reader(b"abc")
     >>> reader.take(2), reader.is_empty
@@ -32,10 +32,10 @@ class Reader:
         self._data, self._at = data, 0
 
     def take(self, count: int) -> bytes:
-        """Return the next bytes.
+        """Return the next `count` bytes.
 
         Raises:
-            MalformedError: fewer are left.
+            MalformedError: fewer bytes are left.
         """
         part = self._data[self._at : self._at + count]
         if len(part) < count:

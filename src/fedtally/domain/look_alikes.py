@@ -19,8 +19,8 @@ class Oddities(NamedTuple):
     """What is odd about candidates: numbers of them, each with an example.
 
     Attributes:
-        alike: those that differ from another one by an invisible sign, by a space of another kind,
-            or by the form of a letter (Unicode NFC) alone; the example has both.
+        alike: candidates that differ from another one by an invisible sign, by a space of another
+            kind, or by the form of a letter (Unicode NFC) alone; the example has both.
         hidden: candidates that hold a sign that no script needs and nobody sees.
         decomposed: candidates that are not in form NFC.
         delimiter: a sign between the fields of a table that all hold equally often, or "".

@@ -74,7 +74,7 @@ class OpenStrings(Domain):
     Args:
         max_length: the bytes of the longest name that can be read, 1 .. 192. A longer string can be
             found, but not be read.
-        bits: of a hash, 8 .. 28. Strings that share a hash are counted together.
+        bits: the bits of a hash, 8 .. 28. Strings that share a hash are counted together.
         seed: 32 bytes, the seed of the campaign, which keys the hashes; None: not known yet.
         normalise: "nfc": each client brings its string into the normal form C of Unicode before it
             is hashed, so that one text written in two ways is one string; None: it is hashed as it
@@ -135,7 +135,7 @@ class OpenStrings(Domain):
         return self._key
 
     def collides(self, found: int) -> float:
-        """Return a bound on the probability that two of so many found strings share a hash.
+        """Return a bound on the probability that two of `found` strings share a hash.
 
         >>> round(OpenStrings().collides(1000), 4)
         0.0074

@@ -82,7 +82,7 @@ def interpolate(known: tuple[int, ...], values: U8, wanted: tuple[int, ...]) -> 
 
 
 def parity_of(size: int, positions: int) -> tuple[int, ...]:
-    """Return the places of the parity symbols of a name of so many symbols, end mark included.
+    """Return the places of the parity symbols of a name of `size` symbols, end mark included.
 
     >>> parity_of(4, 10), parity_of(5, 10)
     ((4, 5), ())

@@ -314,7 +314,7 @@ class Field:
         return words
 
     def _reader(self, bits: int) -> Callable[[bytes, Array], int]:
-        """Return what fills an array with the first integers of so many bits below the prime.
+        """Return what fills an array with the first `bits`-bit integers below the prime.
 
         It returns how many there are, at most as many as the array holds.
         """

@@ -65,7 +65,7 @@ class Table(NamedTuple):
 
     Attributes:
         first: logarithm of the standard deviation of the first row.
-        ratio: that of each further row is greater by this.
+        ratio: the step of that logarithm from each row to the next.
         entries: float64 [scales, COLUMNS, 2]: mean and variance, for noise of variance 1.
     """
 
@@ -106,10 +106,10 @@ class Exchanged(NamedTuple):
     """The values before the step, and what the new messages amount to.
 
     Attributes:
-        read: as from `read_messages`.
+        read: the values that `read_messages` returned.
         explained: float64 like the residual: the sums of all messages.
         unknown: float64 like the variance: the sums of their variances.
-        moved: by how much messages of counts moved, in their standard deviations.
+        moved: the root mean square change of the messages of counts, in their standard deviations.
         fits: float64 [3], mean squared errors of a row over their prediction, where the other rows
             say at most 2 standard deviations, at most FAR, and more.
         numbers: float64 [3], how many errors those are of.
@@ -208,7 +208,7 @@ def clearly_larger(excess: F64, poisson: F64, square: F64, clearly: float, sprea
         excess: the sum of squared deviations less what noise explains.
         poisson: the variance of Poisson noise.
         square: the variance of the noise.
-        clearly: as in `Rule`.
+        clearly: how much larger a spread between batches must be than noise explains.
         spread: 1 less the sum of squared weights.
     """
     found: F64 = np.where(

@@ -81,7 +81,7 @@ class SketchInputs:
     """The factors of all products of the circuit `flp.OneHot`.
 
     Args:
-        field: of a degree that `compiles`.
+        field: the field, of a degree that `compiles`.
         widths: the counters of each row.
         side: the cells of a line of the grid, at most 4096, as are the lines of a row.
         slots: at least the products, 3 rows + abstain; those after them are (0, 0).
@@ -134,7 +134,7 @@ class Gadget:
     P is the number of nodes, above the calls.
 
     Args:
-        field: of a degree that `compiles`.
+        field: the field, of a degree that `compiles`.
         chunk: the products of a call, at most 4096.
         between: words [P, P], below p: what the value at node i is multiplied with, to be a part of
             the value at the next point after node j.

@@ -353,8 +353,8 @@ def for_strings(
         design: the plan to be, of one round where the number of rounds is to be chosen.
         law: the frequencies of the strings.
         wanted: the names that are asked for.
-        find_epsilon: as for `propose`.
-        like: as for `propose`.
+        find_epsilon: whether the least epsilon is looked for, as for `propose`.
+        like: the few words on what is known that the plan keeps beside its target.
 
     Raises:
         InvalidInputError: what is asked for cannot be had; what would do is named. Or the sums

@@ -498,15 +498,15 @@ def _pair(collisions: Any) -> Collisions:
 
 
 def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
-    """Return what campaigns expose for the relation in which a demand is written.
+    """Return the events of campaigns under the relation in which a demand is written.
 
-    A demand in zero-out is one on people who may be there or not, where a campaign hides that: of
-    silos, it takes the number of their people into account. Then all events are of add-remove,
-    which costs those of clients that are counted a little more than they expose.
+    A campaign of silos hides how many people they have: its relation is add-remove. With such a
+    campaign among them, a demand in zero-out is held against all events under add-remove. An event
+    of counted clients then costs a little more than it exposes.
 
     Args:
         events: the events of the campaigns.
-        relation: zero-out or replace-one, of the demand.
+        relation: the relation of the demand, zero-out or replace-one.
 
     >>> silo = Event("skellam", 3, "add-remove", honest_survivors=4)
     >>> client = Event("skellam", 3, "zero-out", honest_survivors=4)

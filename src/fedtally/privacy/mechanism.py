@@ -84,8 +84,8 @@ class Noise:
     def pmf(self) -> dict[int, float]:
         """Return the probability of each possible draw, correctly rounded, for an accountant.
 
-        It is that of the table. Far in the tails of a wide table the mass of an integer may be 0;
-        then it is left out.
+        The probabilities are the masses of the table. Far in the tails of a wide table the mass of
+        an integer may be 0; then the integer is left out.
 
         >>> round(rounded_gaussian(289.0).pmf()[0], 9)
         0.02346381

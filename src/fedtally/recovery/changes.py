@@ -251,7 +251,7 @@ def _frequencies(values: RoundValues) -> tuple[F64, F64]:
 def _middle(frequency: F64, variance: F64) -> F64:
     """Return each item's median, weighted by the inverse deviations of its rounds: [n, 1].
 
-    So many small rounds do not outvote a few large ones, whose frequencies are known better.
+    Many small rounds therefore do not outvote a few large ones, whose frequencies are known better.
     """
     order = np.argsort(frequency, axis=1)
     weight = np.cumsum(np.take_along_axis(variance**-0.5, order, axis=1), axis=1)

@@ -107,7 +107,7 @@ class Pinned:
         server_key: the Ed25519 key that the Plan names; Invites are signed with it.
         fingerprint: the fingerprint of the Plan, 32 bytes.
         allow_list: the identities that may take part; None in `semi_honest`.
-        parameters: those of the Plan; None leaves them to the policy alone.
+        parameters: the parameters of the plan; None leaves them to the policy alone.
         round: the one that the client takes part in, 0 .. 2^32 - 1, and that its journal books.
     """
 

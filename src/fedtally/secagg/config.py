@@ -239,7 +239,7 @@ class TwoServerConfig:
         """Return the parameters of the protocol, for the plan with that fingerprint.
 
         Args:
-            fingerprint: of the plan, 32 bytes.
+            fingerprint: the plan's fingerprint, 32 bytes.
             widths: the counters of each row of a client's vector.
             signed: whether an entry may be negative, but for noise: in a sketch, and not in a
                 histogram.
@@ -279,7 +279,7 @@ class TwoServerConfig:
         """Return the proof of every report.
 
         Args:
-            parameters: of `parameters`, or `sizing`.
+            parameters: the parameters that `parameters` or `sizing` returned.
             widths: the counters of each row of a client's vector.
             abstain: whether a client may hold nothing.
 
@@ -551,7 +551,7 @@ def whole_bits(
         proofs: whether counters are words of a field, of entries up to 1.
 
     Raises:
-        InvalidInputError: there are not so many bits.
+        InvalidInputError: no counter has enough bits.
     """
     if proofs:
         return field_for_sums((1 + folds) * clients, noise, signed=signed).prime.bit_length()

@@ -122,7 +122,7 @@ def complete_threshold(n: int, corrupt: int) -> int:
 def num_checksum_entries(bits: int) -> int:
     """Return the number of checksum entries: ceil(64 / b).
 
-    With so many entries of constant 1 a wrong mask passes with a probability of at most 2^-64.
+    With this number of entries of constant 1, a wrong mask passes with probability at most 2^-64.
 
     >>> num_checksum_entries(16), num_checksum_entries(11)
     (4, 6)

@@ -65,10 +65,11 @@ def propose(
         max_dropout: a fraction of the roster.
         adversary: the profile.
         n_min: the smallest roster; by default n_max.
-        min_survivors: by default what is left of n_min after max_dropout, in `active` less C.
+        min_survivors: the fewest survivors; by default what max_dropout leaves of n_min, in
+            `active` less C.
 
     Raises:
-        InvalidInputError: no parameters bear so many corrupt clients and dropouts.
+        InvalidInputError: no parameters bear `corrupt` clients and `max_dropout` together.
 
     >>> found = propose(
     ...     1000, length=100, bits=16, corrupt=50, max_dropout=0.1, adversary="active")
@@ -180,7 +181,7 @@ def _find_ring(
 
     Args:
         cohorts: the sizes of the roster that the ring must serve.
-        least_threshold: the lowest threshold for k neighbours of which so many may be corrupt.
+        least_threshold: the lowest threshold for k neighbours, at most c of them corrupt: (k, c).
         others: 1 if a client's neighbours are drawn from n - 1 others; 0 if from n, as in the
             published search.
         stays_whole: whether dropouts by chance must pass `is_whole_ring` but for 2^-20. The

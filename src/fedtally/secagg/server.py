@@ -783,11 +783,11 @@ class Server:
 
         Args:
             checkpoint: the last one that was written.
-            random: as for a new one.
-            allow_list: as for a new one.
-            journal: as for a new one.
-            reserve: as for a new one; it is called again if the sum could be opened when the
-                checkpoint was written.
+            random: the cryptographic source of uniform bytes, as for a new server.
+            allow_list: the identities that may take part, as for a new server.
+            journal: the durable writer of checkpoints, as for a new server.
+            reserve: the call before the unmasking phase, as for a new server. It is repeated if the
+                sum could be opened when the checkpoint was written.
 
         Raises:
             UnreadableFileError: the bytes are no checkpoint, or one of another allow-list.

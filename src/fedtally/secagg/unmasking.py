@@ -36,7 +36,7 @@ class Unmasking:
         ctx: the context of the session, 32 bytes.
         ctx2: the context of its roster, 32 bytes.
         graph: the neighbours in the roster.
-        adverts: by index, as they were sent.
+        adverts: the adverts as they were sent, by index.
         present: the clients that dealt shares: [n].
         alive: the clients whose vectors are in the total: [n], a part of `present`.
 

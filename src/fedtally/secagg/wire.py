@@ -112,7 +112,7 @@ def pack_bits(bits: Bits) -> bytes:
 
 
 def bitmap_bytes(count: int) -> int:
-    """Return the bytes of a bitmap of so many bits."""
+    """Return the bytes of a bitmap of `count` bits."""
     return -(-count // 8)
 
 
@@ -252,7 +252,7 @@ def encode_full_roster(roster: FullRoster) -> bytes:
 
 
 def decode_full_roster(body: bytes, identities: int) -> FullRoster:
-    """Return a Roster of `active`, over an allow-list of so many identities."""
+    """Return a Roster of `active`, over an allow-list of `identities` identities."""
     return FullRoster(*_split_bitmap(body, identities, ADVERT_BYTES + SIGNATURE_BYTES))
 
 

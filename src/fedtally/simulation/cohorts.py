@@ -388,7 +388,7 @@ class _Run:
 
     @contextmanager
     def cohort(self, size: int) -> Iterator[None]:
-        """Count the clients of a cohort as done in the end, and in parts by `tick`."""
+        """Report the progress of a cohort: in parts by `tick`, and whole when the block ends."""
         self._ticks, self._size = 0, size
         yield
         self._done += size

@@ -329,10 +329,10 @@ def check_list(data: Any, dictionary: Any) -> None:
 
     Args:
         data: the input: a path, or any data.
-        dictionary: the keyword of `estimate`.
+        dictionary: the list of known words, as `estimate` takes it.
 
     Raises:
-        InvalidInputError: as for `check_public`.
+        InvalidInputError: the list is the input, or a path of the same file.
     """
     check_public(data, dictionary, "dictionary", "words")
 

@@ -164,7 +164,7 @@ class Declared(Encoder):
 class FromInput(Encoder):
     """The encoder of the items that the input holds, which remembers the distinct ones.
 
-    The id of an integer is its value, that of a text its fingerprint.
+    The id of an integer is its value; the id of a text is its fingerprint.
 
     Args:
         seed: the seed of the campaign, which keys the fingerprints.

@@ -147,10 +147,10 @@ class Tally:
     Attributes:
         has_counts: whether the rows stand for several clients.
         columns: the columns of the rows.
-        rows: the number of rows so far, with those that lack something.
-        headers: the number of rows, among them, that repeat the header of the table.
-        dropped: what does not count of these rows, and why; what the bound on a client's items
-            leaves out is known once the rounds are made.
+        rows: the number of rows so far; rows that lack something are included.
+        headers: the number of rows so far that repeat the header of the table.
+        dropped: the rows and items that are left out, by reason. Items above a client's bound are
+            known once the rounds are made.
     """
 
     def __init__(

@@ -185,7 +185,7 @@ can take the noise off; leave it out, or mark it with not_private=True
 
     @property
     def sizes_open(self) -> bool:
-        """Whether a size, and a number of rounds, are found for names that nobody lists."""
+        """Whether the domain is open and no plan is given, so that size and rounds are searched."""
         return self.spec.plan is None and self._open_domain is not None
 
     @property

@@ -71,8 +71,8 @@ class Sized(NamedTuple):
     """The sketch that was chosen for a target.
 
     Attributes:
-        chosen: schedule, rows and width.
-        size: the way to them, with its prediction.
+        chosen: the schedule, rows and width of the sketch.
+        size: the size of the sketch, the method that found it, and its prediction.
         pilot: the plan of the pilot; None: there was none.
         sketches: the sums of the pilot, with their noise.
         names: the names that are predicted to be read, where the domain is open; None elsewhere.

@@ -377,7 +377,7 @@ def _increments_of_few(part: Part, hashes: RoundHash, ids: U64, owners: I64, lon
         part: the part of the sketch.
         hashes: its hashes.
         ids: uint64 [n], its ids.
-        owners: as for `_increments`.
+        owners: [n], whose each id is: labels that can be sorted.
         longest: the most items of an owner.
     """
     location, sign, bit = hashes

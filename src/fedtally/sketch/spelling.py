@@ -61,7 +61,7 @@ class Spelling:
         return batches * self.blocks(batches)
 
     def check_batches(self, batches: int) -> None:
-        """Refuse so many batches of rounds that the code of long names has too few points."""
+        """Refuse more batches of rounds than the code of long names has points for."""
         positions = self.positions(batches)
         if positions > _POINTS and 2 * self.max_length + 1 > _POINTS:
             raise InvalidInputError(

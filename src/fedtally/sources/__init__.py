@@ -112,7 +112,7 @@ def open_source(
         delimiter: one character, ``\t`` for a tab; for CSV and TSV.
         header: whether the first row of a CSV or TSV names the columns. Otherwise their names are
             their positions, ``1``, ``2``, ... Plain text has no header.
-        encoding: of CSV, TSV, JSON lines and text.
+        encoding: the character encoding of CSV, TSV, JSON lines and text.
         rng: the generator of a synthetic population; only these need one.
         is_one_of_many: read a single file as `open_files` reads it among others of its table.
 

@@ -38,7 +38,7 @@ class Columns:
         are_named: whether a table gives the columns these names, so that readers know them.
         folders: columns that the path of a table names, each with its value in the whole table;
             None: it is missing. A round or silo may be one of them.
-        given: those of them that stand for a column which the table has not; see `resolve`.
+        given: the columns of `folders` that stand for one which the table lacks; see `resolve`.
         item_option: what names the item's column, in messages.
 
     >>> Columns(count="n").resolve(["word", "n"], "words.csv").item
@@ -181,7 +181,8 @@ def item_columns(item: str | tuple[str, str] | None, domain: Any) -> str | tuple
     Only a grid has items in two columns. In other tables a column's name may hold a comma.
 
     Args:
-        item: as `Columns` has it, or such a text.
+        item: the item's column or pair of columns, as `Columns` has it, or a text such as
+            "lat,lon".
         domain: the candidates, as `fedtally.estimate` takes them.
 
     >>> item_columns("lat,lon", "grid:25..50,-130..-60,0.1"), item_columns("a,b", None)
@@ -219,11 +220,11 @@ class Itemless(NamedTuple):
 
     Attributes:
         number: the number of rows.
-        clients: as in `Batch`.
-        rounds: as in `Batch`.
+        clients: array of text or of integers, or None if each row is a client.
+        rounds: array of text or of integers, or None if the source has no rounds.
         counts: returns the counts as in `Batch`, or raises InvalidInputError; None for one each. It
             is a function because only some callers need them, and errors are theirs alone.
-        silos: as in `Batch`.
+        silos: array of text or of integers, or None if clients are no people of silos.
     """
 
     number: int
@@ -241,7 +242,7 @@ class Batch:
         items: Arrow array of text (string or large_string) or of integers (any width), or a
             dictionary of text. The dictionary may hold values that no row has.
         clients: array of text or of integers, or None if each row is a client.
-        rounds: as the clients, or None.
+        rounds: array of text or of integers, or None if the source has no rounds.
         counts: int64[n], at least 0, the number of clients that each row stands for; None for one
             each.
         dropped: the rows left out of this batch because the item, client, silo or round was
@@ -251,7 +252,7 @@ class Batch:
         itemless: the rows, among them, that lack the item alone, or None.
         columns: the columns by the parts that they play, with those that play none in `others`; of
             no name where the source is no table.
-        silos: as the clients, or None if clients are no people of silos.
+        silos: array of text or of integers, or None if clients are no people of silos.
         headers: the number of rows that repeat the header of the table.
     """
 
@@ -375,8 +376,8 @@ def to_batch(
         table: record batch that has all of `columns`.
         columns: which columns to take; resolved.
         where: the source, for messages.
-        bytes_read: as in `Batch`.
-        private: as in `Source.batches`.
+        bytes_read: the bytes of the source read so far; compressed bytes where it is compressed.
+        private: whether each row is read by itself, as in `Source.batches`.
         has_header: whether rows that repeat the header are counted in `Batch.headers`.
 
     >>> import pyarrow as pa

@@ -41,12 +41,13 @@ def open_files(
         pattern: a path with ``*``, ``?`` or ``[...]``; ``**`` stands for any folders. Or a folder:
             all files in it and below, but those whose name, or a folder of theirs, begins with
             ``.`` or ``_``.
-        columns: as for `open_source`; in tables the item must be named, as files may differ in
-            their columns.
-        format: of all files, as for `open_source`.
-        delimiter: as for `open_source`.
-        header: as for `open_source`.
-        encoding: as for `open_source`.
+        columns: the columns of the item, client, silo, round and count. In tables the item must be
+            named, as files may differ in their columns.
+        format: the format of all files, a name that `open_source` takes. If absent, suffixes
+            tells.
+        delimiter: one character, for CSV and TSV.
+        header: whether the first row of each CSV or TSV names the columns.
+        encoding: the character encoding of CSV, TSV, JSON lines and text.
 
     Raises:
         InvalidInputError: the files differ in format, or the item's column is not named.

@@ -113,9 +113,9 @@ def _rows_of_csv(
     """Yield the rows of a CSV.
 
     Args:
-        path: of the file.
-        columns: as for `open_source`.
-        layout: of the file.
+        path: the path of the file.
+        columns: the columns of the item, client, silo, round and count.
+        layout: the layout of the file.
         name: the file in messages.
         is_fast: let several threads read, and yield many blocks at once.
     """
@@ -513,9 +513,9 @@ def _check_kept(file: Any, columns: Columns, name: str) -> None:
 def _row_groups(
     readers: Sequence[Any], rows: int, at_once: int, columns: Sequence[str]
 ) -> Iterator[Any]:
-    """Yield the columns of a Parquet file in batches of at most so many rows.
+    """Yield the columns of a Parquet file in batches of at most `at_once` rows.
 
-    Where row groups are smaller than that, each reader reads some of them at a time.
+    Where row groups are smaller than `rows`, each reader reads some of them at a time.
 
     Args:
         readers: the file, opened once for each thread.

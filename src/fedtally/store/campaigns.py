@@ -161,8 +161,8 @@ class OpenSession:
         round: the round of the campaign.
         phase: a value of `secagg.messages.ServerState`; "done": it has a sum, which has not landed.
         num_clients: the number of clients that were drawn.
-        closes: as for `SavedSession`.
-        not_after: as for `SavedSession`.
+        closes: the two times when the phase closes, Unix seconds, as for `SavedSession`.
+        not_after: the time when the session is given up, Unix seconds.
     """
 
     session: bytes
@@ -299,8 +299,9 @@ class Campaigns(ClaimedDatabase):
 
         Args:
             plan: the plan of the campaign.
-            mark: as for `claim`.
-            ledger: as for `claim`; None: no release is known.
+            mark: the path of the mark, outside of this file and of its backups.
+            ledger: the ledger that holds the releases, in SQLite or PostgreSQL; None: no release is
+                known.
 
         Raises:
             InvalidInputError: this file holds nothing of the plan.

@@ -116,7 +116,7 @@ class Part(NamedTuple):
         plan: the fingerprint of the plan.
         round: the number of the round.
         population: the population that the plan names.
-        event: of the whole campaign; None: the plan is without differential privacy.
+        event: the event of the whole campaign; None: the plan is without differential privacy.
         time: when the client took part, Unix seconds.
     """
 
@@ -177,7 +177,7 @@ class ClientRecord(GrantDatabase):
         """Open the record in an SQLite file.
 
         Args:
-            path: of the SQLite file.
+            path: the path of the SQLite file.
             create: make the file and its mark if neither is there.
             mark: the path of the mark, outside of the record's folder and its backups. None: a
                 record that is put back is not noticed.
@@ -341,7 +341,7 @@ class ClientRecord(GrantDatabase):
         A client asks before it begins a session, so that it begins none in vain.
 
         Args:
-            population: as for `take_part`, and so are the others.
+            population: the population that the plan names.
             plan: the fingerprint of the plan.
             round: the number of the round.
             event: the event of the whole campaign, or None.
@@ -467,7 +467,7 @@ class ClientRecord(GrantDatabase):
 
         Args:
             since: sessions count that end at this time or later, Unix seconds.
-            population: as for `take_part`, and so are the others.
+            population: the population that the plan names.
             plan: the fingerprint of the plan.
             round: the number of the round.
             event: the event of the whole campaign, or None.
@@ -511,7 +511,7 @@ class ClientRecord(GrantDatabase):
         """Refuse what `accept` would refuse now, and record nothing.
 
         Args:
-            registrar: as for `accept`, and so are the others.
+            registrar: the registrar's public key, 32 bytes.
             purpose: the registrar's own words.
             number: what the registrar gave the plan.
             plan: the fingerprint of the plan.
@@ -565,9 +565,9 @@ class ClientRecord(GrantDatabase):
         """Return in words why a client is done with a plan that a registrar signed, or None.
 
         Args:
-            registrar: as for `accept`, and so are the others.
+            registrar: the registrar's public key, 32 bytes.
             purpose: the registrar's own words.
-            number: of the signature at hand.
+            number: the number that the signature at hand gives the plan.
             plan: the fingerprint of the plan.
         """
         row = _of_plan(registrar, plan) | {"purpose": purpose}

@@ -32,8 +32,8 @@ def read_mark(path: Path, name: str) -> int | None:
     """Return the number of the last write that is marked; None: there is no mark.
 
     Args:
-        path: of the mark.
-        name: of what is marked, without blanks.
+        path: the path of the mark.
+        name: the name of what is marked, without blanks.
 
     Raises:
         UnreadableFileError: the file cannot be read, or is the mark of something else.
@@ -86,7 +86,8 @@ def hold_mark(path: Path) -> Iterator[None]:
     """Keep every other process that holds this mark waiting until the block is over.
 
     Args:
-        path: of the mark. The lock is a file beside it: a mark is not made before its first write.
+        path: the path of the mark. The lock is a file beside it: a mark is not made before its
+            first write.
 
     Raises:
         StoreError: the lock cannot be opened or taken, or another process keeps it for too long, as

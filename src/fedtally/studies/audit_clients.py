@@ -216,7 +216,7 @@ class Design:
         return [crowd for crowd in (found, clip, silos) if crowd is not None]
 
     def _crowd(self, bound: str, number: int, rng: np.random.Generator) -> Crowd | None:
-        """Return clients of so many items each, or None if too few or too short to be seen."""
+        """Return clients of `number` items each, or None if too few or too short to be seen."""
         if number > len(self._ids):
             return None
         held = [

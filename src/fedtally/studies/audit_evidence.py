@@ -316,7 +316,7 @@ class Evidence:
 
 
 def failing_level(checks: int) -> float:
-    """Return the probability below which one of so many checks fails.
+    """Return the probability below which one of `checks` checks fails.
 
     >>> failing_level(50)
     1e-08

@@ -176,9 +176,9 @@ def _equal_pairs(noise: Sequence[I64], distributions: Distributions) -> Check:
     """Check how many pairs of counters have the same noise, or the opposite one, in every campaign.
 
     Of N counters, m pairs without a common counter are equal with a probability of at most (N (N -
-    1) / 2 * p)^m / m!, where p is that of one pair: there are at most so many choices of m pairs,
-    and the pairs are independent. Draws of two distributions agree with at most the larger of the
-    probabilities for two draws of either (Cauchy and Schwarz).
+    1) / 2 * p)^m / m!, where p is the probability for one pair: there are at most (N (N - 1) /
+    2)^m / m! choices of m pairs, and the pairs are independent. Draws of two distributions agree
+    with at most the larger of the probabilities for two draws of either (Cauchy and Schwarz).
     """
     absolute = np.ascontiguousarray(np.abs(np.concatenate(noise, axis=1)).T)
     log_p = sum(

@@ -97,7 +97,7 @@ class Distribution:
     @classmethod
     @lru_cache(maxsize=64)
     def of_sum(cls, distributions: tuple[Distribution, ...], number: int) -> Self:
-        """Return the distribution of the sum of so many independent draws of each distribution.
+        """Return the distribution of the sum of `number` independent draws of each distribution.
 
         It is computed by Fourier transforms, which err by about 1e-16: probabilities far in the
         tails are not exact.
@@ -119,7 +119,7 @@ class Distribution:
         return cls(np.maximum(fft.irfft(found, size)[: reach + 1], 0.0))
 
     def times(self, number: int) -> Distribution:
-        """Return the distribution of the sum of so many independent draws."""
+        """Return the distribution of the sum of `number` independent draws."""
         return self if number == 1 else Distribution.of_sum((self,), number)
 
     @property
@@ -243,7 +243,7 @@ def checks_of(releases: Sequence[Ranks], exact: Sequence[I64], rows: int) -> lis
 
 
 def _parts(name: str, ranks: Ranks, number: int, failure: str) -> Check:
-    """Check each of so many parts of a release: its rows, or its counters, over all campaigns."""
+    """Check each of the `number` parts of a release, its rows or counters, over all campaigns."""
     depth = ranks.depth.reshape(len(ranks.depth), number, -1)
     n = depth.shape[0] * depth.shape[2]
     best = min(
@@ -286,7 +286,7 @@ def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure:
 
     Args:
         sides: the sides of that draw: int8 [campaigns].
-        releases: as for `checks_of`.
+        releases: the ranks of each release: [campaigns, rows * width].
         failure: the sentence that says what is wrong if it does.
     """
     counters = np.concatenate([ranks.side for ranks in releases], axis=1).astype(np.float64)

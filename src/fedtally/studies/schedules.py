@@ -264,8 +264,8 @@ def run(
     Args:
         source: the source of the items.
         study: the methods and widths to compare.
-        domain: as in `Request`.
-        outside: as in `Simulation`.
+        domain: the candidates, as in `Request`.
+        outside: what happens to items outside the domain, as in `Simulation`.
         progress: called as (stage, done, total or None); stages are "read" (bytes) and "simulate"
             (sketched campaigns).
 

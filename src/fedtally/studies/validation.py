@@ -169,7 +169,7 @@ class Verdict(NamedTuple):
 
     @classmethod
     def of(cls, exceeded: int, repeats: int, probability: float) -> Self:
-        """Test whether the probability of exceeding is at most so much.
+        """Test whether the probability of exceeding is at most `probability`.
 
         >>> Verdict.of(3, 50, 0.1).met, Verdict.of(11, 50, 0.1).met
         (True, False)
@@ -190,8 +190,8 @@ class Recall(NamedTuple):
     """How many of the strings above twice the target's error were named, over the repeats.
 
     Attributes:
-        mean: over the repeats that have such strings; None: none has.
-        least: of these repeats.
+        mean: the mean share over the repeats that have such strings; None: none has.
+        least: the least share in one of these repeats.
         wrong: names of strings that fewer than half of the clients with their hash hold, in all
             repeats.
         promised: what the plan promises for these clients; None without a target.
@@ -210,7 +210,7 @@ class Recall(NamedTuple):
         """Return the figures of repeats, and judge them.
 
         Args:
-            measurements: of the repeats.
+            measurements: the measurements of the repeats.
             predicted: the share of the frequent strings whose frequency is large enough to be
                 named.
 
@@ -249,8 +249,8 @@ class TrialResult:
             which there is no error model.
         measurements: one for each repeat.
         warnings: sentences for the reader of the result.
-        names: that are predicted to be read, for the frequencies and lengths of the source, where
-            the domain is open and the plan has a target; None elsewhere.
+        names: the number of names that are predicted to be read, for the frequencies and lengths of
+            the source, where the domain is open and the plan has a target; None elsewhere.
     """
 
     trial: Trial
@@ -372,9 +372,9 @@ def run(
     Args:
         source: the source of the clients.
         trial: the campaigns to simulate.
-        domain: as in `Request`; of the plan's size. None, for a table and a histogram: the plan's
-            own, if the plan holds it as a whole.
-        outside: as in `Simulation`.
+        domain: the candidates, as in `Request`, of the plan's size. None, for a table and a
+            histogram: the plan's own, if the plan holds it as a whole.
+        outside: what happens to items outside the domain, as in `Simulation`.
         progress: called as (stage, done, total or None); stages are "read" (bytes) and "simulate"
             (campaigns).
 
@@ -417,14 +417,15 @@ def run_open(
 ) -> TrialResult:
     """Make a plan of an open domain for the clients of a source, and simulate its campaigns.
 
-    The plan is the one that `fedtally plan` makes for so many clients: frequencies are assumed.
+    The plan is the one that `fedtally plan` makes for the source's number of clients:
+    frequencies are assumed.
 
     Args:
         source: the source of the clients.
         asked: the campaign that is asked for, of an open domain, with a tau, or bytes, or neither.
         repeats: the number of campaigns.
-        recovery: as for `Trial`.
-        progress: as for `run`.
+        recovery: the name of a decoder, as for `Trial`.
+        progress: called as (stage, done, total or None), as for `run`.
 
     Raises:
         InvalidInputError: data that cannot be used, or nothing that meets what is asked; what would
@@ -565,9 +566,9 @@ def _populations(
 
 
 def _drawn(people: RoundTally, number: int, rng: np.random.Generator) -> RoundTally:
-    """Return so many clients, of one item or none each, drawn with replacement.
+    """Return `number` clients, of one item or none each, drawn with replacement.
 
-    If there are exactly so many, they are all of them, once.
+    If there are exactly `number` people, each is a client once.
     """
     if people.num_clients == number:
         return people

@@ -29,7 +29,7 @@ class Pace:
     """Call a driver when it is due, until there is nothing left to do.
 
     Args:
-        driver: of the campaign.
+        driver: the driver of the campaign.
         clock: returns the time, Unix seconds.
         wait: the seconds after which `step` gives up, if no session could be opened, or none of the
             invited clients has answered.

@@ -31,7 +31,7 @@ async def read_frame(
     """Return the next frame; empty bytes stand for no answer.
 
     Args:
-        reader: of the connection.
+        reader: the reader of the connection.
         most: the longest frame that is read, in bytes. Nothing of a longer one is kept.
         seconds: how long a frame may take from its first byte to its last; None: for ever. The wait
             for the first byte has no end: put `asyncio.timeout` around it.
@@ -69,7 +69,7 @@ async def write_frame(writer: asyncio.StreamWriter, frame: bytes) -> None:
 
 
 async def _exactly(reader: asyncio.StreamReader, size: int, if_nothing: type[PipeError]) -> bytes:
-    """Return so many bytes; raise `if_nothing` where the stream ends before the first of them."""
+    """Return `size` bytes; raise `if_nothing` where the stream ends before the first of them."""
     try:
         return await reader.readexactly(size)
     except asyncio.IncompleteReadError as error:

@@ -95,7 +95,7 @@ class SocketLoop:
     """Carry the frames of one campaign between its driver and the agents of a folder.
 
     Args:
-        driver: of the campaign.
+        driver: the driver of the campaign.
         folder: the folder of the agents' sockets.
         clock: returns the time, Unix seconds.
         patience: the seconds after which an agent that owes an answer counts as away.

@@ -107,7 +107,7 @@ class Check(ABC):
 
     @abstractmethod
     def entries(self, total: Any, count: int, *, any_entries: bool) -> I64 | None:
-        """Return the entries of a sum, or None if it cannot be one of so many reports.
+        """Return the entries of a sum, or None if `count` reports cannot have it.
 
         With `any_entries` only the checksum entries are looked at.
         """
@@ -177,7 +177,7 @@ class NoProofs(Check):
         return self._vector(other) + self._vector(own)
 
     def entries(self, total: Lanes, count: int, *, any_entries: bool) -> I64 | None:
-        """Return the entries of a sum, or None if it cannot be one of so many reports."""
+        """Return the entries of a sum, or None if `count` reports cannot have it."""
         bits, length = self.parameters.bits, self.parameters.length
         entries, checksum_entries = np.split(
             self.parameters.read(centred(total, bits), 1 << bits), [length]
@@ -253,7 +253,7 @@ class Proofs(Check):
         return self.proof._whole(own, other)
 
     def entries(self, total: Array, count: int, *, any_entries: bool) -> I64 | None:
-        """Return the counters of a sum, or None if it cannot be one of so many reports."""
+        """Return the counters of a sum, or None if `count` reports cannot have it."""
         return self.proof._counted(total, count, any_entries=any_entries)
 
     def _split(self, payload: bytes) -> tuple[bytes, bytes, bytes]:

@@ -67,9 +67,9 @@ class Digests(NamedTuple):
     """The digests that a client signs, 32 bytes each.
 
     Args:
-        leader: of the salt and of the leader's share of the words.
-        helper: of the sealed seed alone: the proof depends on it.
-        proof: of the salt and of the leader's share of the proof.
+        leader: the digest of the salt and the leader's share of the words.
+        helper: the digest of the sealed seed alone: the proof depends on it.
+        proof: the digest of the salt and the leader's share of the proof.
     """
 
     leader: bytes
@@ -565,7 +565,7 @@ class ReportProof:
     def _counted(
         self, total: Array, count: int, *, any_entries: bool = False
     ) -> npt.NDArray[np.int64] | None:
-        """Return the counters of a sum of so many reports, or None if it cannot be one.
+        """Return the counters of a sum, or None if `count` reports cannot have it.
 
         With `any_entries` only the checksum words are looked at.
         """

@@ -30,7 +30,7 @@ def proven_message_bytes(proof: ReportProof, reports: int, held: int) -> dict[Ki
     """Return the bytes of every message of a batch, as `reports.message_bytes`, with proofs.
 
     Args:
-        proof: that of each report.
+        proof: the proof that each report has.
         reports: in the batch.
         held: reports that the helper checks; the bytes of all frames of checks are together.
     """
@@ -57,7 +57,7 @@ def make_proven_report(
     the leader alone holds is in no batch. To send it again, send the same bytes.
 
     Args:
-        proof: that of the plan.
+        proof: the proof that the plan demands.
         vector: integers [counters], valid (see `OneHot.encode`).
         round: 0 .. 2^32 - 1.
         now: seconds since 1970; the time that the client signs.

@@ -129,7 +129,7 @@ class TwoServerParameters:
         leader_key: the leader's public key, 32 bytes, another one than the helper's.
         helper_key: the helper's public key, 32 bytes.
         allow_list: the digest of the identities that may report, 32 bytes.
-        fingerprint: that of the plan, 32 bytes.
+        fingerprint: the plan's fingerprint, 32 bytes.
         largest_entry: B, the largest absolute value of an entry of one client.
         noise: tau, from `params.noise_bound`, of the noise of both servers together; 0: none.
         widths: the entries of each row of the vector; by default it is one row.
@@ -195,12 +195,12 @@ class TwoServerParameters:
         return total if self.signed else lifted(total, -self.noise, modulus)
 
     def bounds(self, count: int) -> tuple[int, int]:
-        """Return the least and the largest entry of a sum of so many vectors and noise."""
+        """Return the least and the largest entry of a sum of `count` vectors and noise."""
         most = count * self.largest_entry + self.noise
         return (-most if self.signed else -self.noise), most
 
     def is_possible(self, entries: I64, count: int) -> bool:
-        """Tell whether so many vectors and noise may have a sum that `read` returned."""
+        """Tell whether `count` vectors and noise may have a sum that `read` returned."""
         least, most = self.bounds(count)
         return least <= int(entries.min()) and int(entries.max()) <= most
 
@@ -271,7 +271,7 @@ class BatchPolicy:
         corrupt: the number of identities of the allow-list that may be corrupt.
         max_clients: the most reports in a batch.
         max_length: the most entries of a vector.
-        max_age: of a server: the seconds after its time at which a report is taken at the latest.
+        max_age: the seconds after its time until which a server takes a report.
         validity: `proofs` demands that every report has a proof; `none` takes either.
 
     >>> BatchPolicy(min_honest=2, validity="proofs").validity
@@ -490,7 +490,7 @@ def frame_of(kind: Kind, context: bytes, sender: int, body: bytes) -> bytes:
 
 
 def body_of(frame: bytes, kind: Kind, context: bytes, sender: int, most: int) -> bytes | None:
-    """Return the body of a frame with exactly this header and at most so many bytes, or None."""
+    """Return the body of a frame with exactly this header and at most `most` bytes, or None."""
     if not isinstance(frame, bytes) or not HEADER.size <= len(frame) <= HEADER.size + most:
         return None
     size = len(frame) - HEADER.size
@@ -613,7 +613,7 @@ def is_signing_key(identity: SigningKey) -> SigningKey:
 
 
 def exactly(length: int, **named: bytes) -> bytes:
-    """Return the named bytes if they are so many."""
+    """Return the named bytes if there are exactly `length`."""
     ((name, value),) = named.items()
     if not isinstance(value, bytes) or len(value) != length:
         got = len(value) if isinstance(value, bytes) else type(value).__name__
@@ -627,7 +627,7 @@ def shown(rounds: range) -> str:
 
 
 def message_bytes(parameters: TwoServerParameters, reports: int) -> dict[Kind, int]:
-    """Return the bytes of every message of a batch of so many reports, frames and all, by type.
+    """Return the bytes of every message of a batch of `reports` reports, frames and all, by type.
 
     The helper may offer more reports than there are in the batch: then its offer is longer.
     """

@@ -497,7 +497,7 @@ def end_of_query(entry: bytes) -> int:
 
 
 def _parts(entry: bytes, size: int) -> tuple[bytes, bytes]:
-    """Return the query of a recorded batch, and its message of so many bytes."""
+    """Return the query of a recorded batch, and its message of `size` bytes."""
     end = end_of_query(entry)
     query, message = entry[_LENGTH.size : end], entry[end:]
     if len(message) != size:

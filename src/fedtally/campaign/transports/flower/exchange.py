@@ -51,7 +51,7 @@ class Exchange:
     """Push frames to nodes, and pull their answers.
 
     Args:
-        grid: of the run.
+        grid: the grid of the run.
         steady: returns seconds that nobody sets.
         warn: called with a problem that the engine goes on after, in words; once a message.
     """

@@ -128,7 +128,8 @@ def start(folder: CampaignFolder, connection: str, wait: int, *, take_over: bool
     """Start a run of a campaign on a SuperLink; return the number of the run.
 
     Args:
-        folder: of the campaign. The ServerApp opens it under the same path on the SuperLink's host.
+        folder: the folder of the campaign. The ServerApp opens it under the same path on the
+            SuperLink's host.
         connection: the name of the SuperLink in Flower's config.toml.
         wait: the seconds after which the run ends, if no session could be opened.
         take_over: whether to take the campaign from a process that runs it.
@@ -161,8 +162,8 @@ def follow(
     """Wait until a run has ended; return how.
 
     Args:
-        folder: of the campaign.
-        connection: as for `start`.
+        folder: the folder of the campaign.
+        connection: the name of the SuperLink in Flower's config.toml.
         run: the number of the run.
         report: called about once a second.
 

@@ -29,10 +29,10 @@ class FlowerLoop:
     """Carry the frames of one campaign between its driver and the nodes of a federation.
 
     Args:
-        driver: of the campaign.
-        grid: of the run.
+        driver: the driver of the campaign.
+        grid: the grid of the run.
         clock: returns the time, Unix seconds.
-        sleep: waits for so many seconds.
+        sleep: waits for the seconds that it is given.
         wait: the seconds after which `run` gives up, if no session could be opened, or nobody
             answered.
         warn: called with a problem that the engine goes on after, in words.

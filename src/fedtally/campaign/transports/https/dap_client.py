@@ -34,7 +34,7 @@ async def report(
     Args:
         http: the client.
         task: the task.
-        measurement: as for `dap.make_report`.
+        measurement: the client's value, of the type that the task counts; see `dap.make_report`.
         now: seconds since 1970.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
 
