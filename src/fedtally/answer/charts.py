@@ -511,7 +511,7 @@ def lines_by_round(
         series: the points of each item, at most seven items.
         labels: the labels of rounds; rounds without one have their number.
         since: the rounds from which levels are new, of items that changed.
-        confidence: the confidence of the limits, above 0 and below 1, for the line below the title.
+        confidence: the confidence of the limits, a fraction, for the line below the title.
         title: what the lines show.
         narrow: for a phone.
         note: a text above the lines.

@@ -223,7 +223,7 @@ def by_owner(ids: U64, owners: npt.NDArray[Any]) -> tuple[U64, I64]:
 
     Args:
         ids: uint64 [n], in any order.
-        owners: [n], whose each id is: labels that can be sorted.
+        owners: [n], the owner of each id: labels that can be sorted.
 
     Returns:
         ids, uint64 [m], those of one owner rising; and int64 [owners + 1], where each owner's
@@ -377,7 +377,7 @@ def _increments_of_few(part: Part, hashes: RoundHash, ids: U64, owners: I64, lon
         part: the part of the sketch.
         hashes: its hashes.
         ids: uint64 [n], its ids.
-        owners: [n], whose each id is: labels that can be sorted.
+        owners: int64 [n], the owner of each id, in an order that does not fall.
         longest: the most items of an owner.
     """
     location, sign, bit = hashes

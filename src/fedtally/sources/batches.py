@@ -221,7 +221,7 @@ class Itemless(NamedTuple):
     Attributes:
         number: the number of rows.
         clients: array of text or of integers, or None if each row is a client.
-        rounds: array of text or of integers, or None if the source has no rounds.
+        rounds: array of text or of integers, or None if rows name no round.
         counts: returns the counts as in `Batch`, or raises InvalidInputError; None for one each. It
             is a function because only some callers need them, and errors are theirs alone.
         silos: array of text or of integers, or None if clients are no people of silos.
@@ -242,7 +242,7 @@ class Batch:
         items: Arrow array of text (string or large_string) or of integers (any width), or a
             dictionary of text. The dictionary may hold values that no row has.
         clients: array of text or of integers, or None if each row is a client.
-        rounds: array of text or of integers, or None if the source has no rounds.
+        rounds: array of text or of integers, or None if rows name no round.
         counts: int64[n], at least 0, the number of clients that each row stands for; None for one
             each.
         dropped: the rows left out of this batch because the item, client, silo or round was

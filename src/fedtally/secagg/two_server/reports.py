@@ -271,7 +271,7 @@ class BatchPolicy:
         corrupt: the number of identities of the allow-list that may be corrupt.
         max_clients: the most reports in a batch.
         max_length: the most entries of a vector.
-        max_age: the seconds after its time until which a server takes a report.
+        max_age: the most seconds after a report's time at which a server still takes it.
         validity: `proofs` demands that every report has a proof; `none` takes either.
 
     >>> BatchPolicy(min_honest=2, validity="proofs").validity
