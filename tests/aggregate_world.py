@@ -137,6 +137,7 @@ class Process:
             self.folder.plan.fingerprint,
             self.releases,
             lambda: self.has_room,
+            self.folder.settings.origins,
             draw=lambda least, most: least,
         )
         self.app = self.intake.application()
@@ -172,15 +173,17 @@ class Process:
 class World:
     """Two servers, clients, and HTTP between them, in one process."""
 
-    def __init__(self, folder: Path, **changed: Any) -> None:
+    def __init__(self, folder: Path, origins: tuple[str, ...] = (), **changed: Any) -> None:
         self.path, self.now = folder, float(NOW)
         self.plan = plan_of(folder, **changed)
-        self.folders = {side: made(folder, side, **self.ledger(side)) for side in SIDES}
+        self.folders = {
+            side: made(folder, side, origins=origins, **self.ledger(side)) for side in SIDES
+        }
         self.processes: dict[str, Process] = {}
         self.reports: dict[tuple[int, int], Report] = {}
         self.start(*SIDES)
 
-    def ledger(self, side: Side) -> dict[str, str]:
+    def ledger(self, side: Side) -> dict[str, Any]:
         """Make a ledger that covers the plan, for a plan with privacy."""
         if (privacy := self.plan.privacy) is None:
             return {}

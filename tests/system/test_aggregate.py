@@ -1540,3 +1540,108 @@ def test_a_folder_that_is_made_twice_or_of_the_other_side(world: World, tmp_path
         AggregateFolder.open(world.folders["leader"].path, "helper")
     again = AggregateFolder.open(world.folders["leader"].path, "leader")
     assert (again.plan, again.settings) == (world.plan, world.folders["leader"].settings)
+
+
+# ---- web pages ----
+
+PAGE = "https://page.example"
+
+
+@pytest.fixture
+def paged(tmp_path: Path) -> World:
+    return World(tmp_path, origins=(PAGE,))
+
+
+async def preflight(
+    world: World,
+    side: Any,
+    *,
+    report: bool = True,
+    page: str = PAGE,
+    method: str = "PUT",
+    **more: str,
+) -> Any:
+    """Return what a browser hears before a page sends, once per combination."""
+    asked = {"origin": page, "access-control-request-method": method}
+    asked |= {f"access-control-request-{name}": value for name, value in more.items()}
+    async with world.http(side) as http:
+        path = f"{world.path_of()}/reports" if report else world.path_of()
+        return await http.options(path, headers=asked)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_listed_page_may_bring_reports_and_do_nothing_else(paged: World, side: Any) -> None:
+    async def asks() -> None:
+        said = await preflight(paged, side, headers="content-type")
+        allowed = {name: value for name, value in said.headers.items() if "-allow-" in name}
+        assert said.status_code == 200 and int(said.headers["access-control-max-age"]) > 0
+        assert allowed.pop("access-control-allow-headers").lower().endswith("content-type")
+        assert allowed == {
+            "access-control-allow-origin": PAGE,
+            "access-control-allow-methods": "PUT",
+        }
+        for name in ("authorization", "cookie", "x-other"):
+            assert (await preflight(paged, side, headers=name)).status_code == 400
+        for method in ("POST", "DELETE", "GET"):
+            assert (await preflight(paged, side, method=method)).status_code == 400
+        assert (await preflight(paged, side, method="GET", report=False)).status_code == 200
+        assert (await preflight(paged, side, report=False)).status_code == 400
+        async with paged.http(side) as http:
+            bare = await http.options(paged.path_of(), headers={"origin": PAGE})
+            assert bare.status_code == 405
+
+    asyncio.run(asks())
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("page", ["https://other.example", "http://page.example", "null"])
+def test_a_page_that_is_not_listed_may_do_nothing(paged: World, side: Any, page: str) -> None:
+    async def asks() -> None:
+        said = await preflight(paged, side, page=page)
+        assert said.status_code == 400 and "access-control-allow-origin" not in said.headers
+        async with paged.http(side) as http:
+            read = await http.get(paged.path_of(), headers={"origin": page})
+        assert "access-control-allow-origin" not in read.headers
+
+    asyncio.run(asks())
+
+
+def test_a_listed_page_reads_answers_the_time_and_when_to_ask_again(paged: World) -> None:
+    async def asks() -> None:
+        paged.processes["helper"].has_room = False
+        path = f"{paged.path_of()}/reports"
+        async with paged.http("helper") as http:
+            for found in (
+                await http.get(paged.path_of(), headers={"origin": PAGE}),
+                await http.put(path, content=b"-", headers={"origin": PAGE}),
+            ):
+                assert found.status_code == 503
+                assert found.headers["access-control-allow-origin"] == PAGE
+                shown = found.headers["access-control-expose-headers"].lower()
+                assert {each.strip() for each in shown.split(",")} == {"date", "retry-after"}
+
+    asyncio.run(asks())
+
+
+def test_no_page_may_ask_unless_the_settings_list_it(world: World) -> None:
+    async def asks() -> None:
+        for side in SIDES:
+            said = await preflight(world, side)
+            assert said.status_code == 405 and "access-control-allow-origin" not in said.headers
+
+    asyncio.run(asks())
+
+
+def test_a_listed_page_hears_from_a_retired_server_that_all_is_over(paged: World) -> None:
+    async def asks() -> None:
+        app = collecting.over("leader", paged.plan.fingerprint, 1, (PAGE,))
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="https://leader") as http:
+            path, page = f"{paged.path_of()}/reports", {"origin": PAGE}
+            asked = page | {"access-control-request-method": "PUT"}
+            assert (await http.options(path, headers=asked)).status_code == 200
+            gone = await http.put(path, content=b"-", headers=page)
+            assert gone.status_code == 410
+            assert gone.headers["access-control-allow-origin"] == PAGE
+
+    asyncio.run(asks())

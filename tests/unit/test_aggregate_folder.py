@@ -554,3 +554,28 @@ def test_a_key_with_a_password_is_refused(files: Path, tmp_path: Path) -> None:
 
 def test_the_help_and_the_folder_have_one_grace() -> None:
     assert commands.GRACE == GRACE
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_init_lists_the_pages_that_may_report(
+    place: Path, side: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*words(side), "--origin", "https://a.example", "--origin", "http://localhost:8000"]
+    wrong = [*words(side), "--origin", "https://a.example/x"]
+    assert "'https://a.example/x' is no origin of a page" in refused(capsys, wrong)
+    assert not Path("at").exists()
+    assert run(given) == 0
+    listed = AggregateFolder.open(Path("at"), side).settings.origins
+    assert listed == ("https://a.example", "http://localhost:8000")
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"), [('"https://a.example"', "a list of texts"), ('["*"]', "is no origin")]
+)
+def test_a_folder_whose_pages_are_misspelt_is_refused(place: Path, entry: str, why: str) -> None:
+    folder = made(place, "helper").path
+    file = folder / aggregate.SETTINGS
+    assert AggregateFolder.open(folder, "helper").settings.origins == ()
+    file.write_text(f"origins = {entry}\n{file.read_text()}")
+    with pytest.raises(InvalidInputError, match=why):
+        AggregateFolder.open(folder, "helper")

@@ -40,8 +40,10 @@ from fedtally.campaign.key_files import load_helper_key, load_leader_key, retire
 from fedtally.campaign.places import (
     check_ledger,
     check_mark,
+    check_origins,
     held_by,
     holder,
+    texts_in,
     write_candidates,
 )
 from fedtally.campaign.server import FrequencyServer
@@ -61,7 +63,8 @@ CANDIDATES, REPORTS, BOOKS = "candidates.txt", "reports.db", "books.db"
 STATE, RESULT, RETIRED = "state.json", "result.fed", "retired"
 _PATHS = ("key", "mark", "certificate", "certificate_key", "other_certificate")
 _POLICY = ("min_honest", "corrupt", "validity")
-_ENTRIES = ("schema", "side", *_PATHS, "ledger", "helper", "policy")
+_ENTRIES = ("schema", "side", *_PATHS, "ledger", "helper", "origins", "policy")
+_OPTIONAL = ("ledger", "helper", "origins")
 _LOADERS = {"leader": load_leader_key, "helper": load_helper_key}
 
 
@@ -79,6 +82,10 @@ class Settings:
         policy: the operator's own.
         ledger: the path or URL of the ledger that is charged; None: the plan is without privacy.
         helper: the address of the helper, `https://HOST:PORT`, for a leader.
+        origins: the origins of web pages that may report, as `https://page.example`.
+
+    Raises:
+        InvalidInputError: one is no origin.
     """
 
     key: Path
@@ -89,6 +96,10 @@ class Settings:
     policy: BatchPolicy
     ledger: str | None = None
     helper: str | None = None
+    origins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_origins(self.origins)
 
     def absolute(self) -> Settings:
         """Return the settings with paths that hold in every working directory."""
@@ -480,6 +491,8 @@ class AggregateFolder:
         for name in ("ledger", "helper"):
             if getattr(settings, name) is not None:
                 values[name] = getattr(settings, name)
+        if settings.origins:
+            values["origins"] = list(settings.origins)
         terms = {"min_honest": policy.min_honest, "corrupt": policy.corrupt}
         return toml.document(values | {"policy": terms | {"validity": str(policy.validity)}})
 
@@ -522,7 +535,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
             f"{path} has the schema {values.get('schema')!r}, and this version reads {SCHEMA}: run"
             " it with the fedtally that made it"
         )
-    values = validate.table(os.fspath(path), values, _ENTRIES, optional=("ledger", "helper"))
+    values = validate.table(os.fspath(path), values, _ENTRIES, optional=_OPTIONAL)
     for name in ("side", *_PATHS, *(each for each in ("ledger", "helper") if each in values)):
         if not isinstance(values[name], str) or not values[name]:
             raise InvalidInputError(
@@ -539,4 +552,5 @@ def _settings(values: dict[str, Any]) -> Settings:
     policy = validate.table(f"policy of {SETTINGS}", values["policy"], _POLICY)
     given: dict[str, Any] = {name: Path(values[name]) for name in _PATHS}
     given |= {name: values.get(name) for name in ("ledger", "helper")}
+    given["origins"] = texts_in(SETTINGS, {"origins": []} | values, "origins")
     return Settings(policy=BatchPolicy(**policy), **given)

@@ -15,7 +15,6 @@ together with it. So they lie elsewhere.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +27,7 @@ from fedtally.base import archive, toml, validate
 from fedtally.campaign.dap_files import key_number, load_secret, load_task
 from fedtally.campaign.dap_noise import DapNoise, LedgerNoise
 from fedtally.campaign.key_files import load_aggregator_key
-from fedtally.campaign.places import check_mark, held_by, holder
+from fedtally.campaign.places import check_mark, check_origins, held_by, holder, texts_in
 from fedtally.dap import Helper, Keyring, Leader, Task, TaskSecret
 from fedtally.dap.draft18 import Role
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -38,7 +37,6 @@ from fedtally.store.marks import new_mark
 SCHEMA = "fedtally-dap-server/1"
 SETTINGS, TASK, REPORTS = "dap.toml", "task.toml", "reports.db"
 LEAST_BATCH = 10  # reports, which an operator demands unless they say another number
-_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
 _ENTRIES = ("schema", "role", "keys", "secret", "mark", "origins", "ca", "policy", "noise")
 
 
@@ -95,11 +93,7 @@ class DapSettings:
     noise: DapNoise | None = None
 
     def __post_init__(self) -> None:
-        for origin in self.origins:
-            if not _ORIGIN.fullmatch(origin):
-                raise InvalidInputError(
-                    f"{origin!r} is no origin of a page: give it as https://page.example"
-                )
+        check_origins(self.origins)
 
     def absolute(self) -> DapSettings:
         """Return the settings with paths that hold in every working directory."""
@@ -302,7 +296,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 def _settings(values: dict[str, Any]) -> DapSettings:
     policy = validate.table(f"policy of {SETTINGS}", values["policy"], ["min_batch"])
-    keys, origins = (_texts(values, name) for name in ("keys", "origins"))
+    keys, origins = (texts_in(SETTINGS, values, name) for name in ("keys", "origins"))
     secret, mark, *ca = (
         Path(_entry(values, name)) for name in ("secret", "mark", "ca") if name in values
     )
@@ -317,10 +311,3 @@ def _entry(values: dict[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidInputError(f"{SETTINGS} needs the entry {name}, a text, got {value!r}")
     return value
-
-
-def _texts(values: dict[str, Any], name: str) -> tuple[str, ...]:
-    found = values[name]
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise InvalidInputError(f"{SETTINGS} needs the entry {name}, a list of texts")
-    return tuple(found)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 
 LOCK = "lock"  # a file in a folder, held by the process that runs it; its number is in it
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
 _BLOCK = 1 << 16  # candidates that are written at once
 
 
@@ -66,6 +69,39 @@ def holder(folder: Path) -> int | None:
 
 def _number_in(file: int) -> int:
     return int(os.pread(file, 20, 0).strip() or 0)
+
+
+def check_origins(origins: Iterable[str]) -> None:
+    """Refuse what is no origin of a page or an extension.
+
+    Args:
+        origins: the texts, each as `https://page.example`.
+
+    Raises:
+        InvalidInputError: one is no origin.
+    """
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise InvalidInputError(
+                f"{origin!r} is no origin of a page: give it as https://page.example"
+            )
+
+
+def texts_in(file: str, values: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Return a list of texts in a file of settings.
+
+    Args:
+        file: the name of the file.
+        values: its entries.
+        name: the name of the entry.
+
+    Raises:
+        InvalidInputError: it is no list of texts.
+    """
+    found = values[name]
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise InvalidInputError(f"{file} needs the entry {name}, a list of texts")
+    return tuple(found)
 
 
 def check_mark(mark: Path, folder: Path, called: str) -> None:

@@ -10,7 +10,7 @@ import click
 from fedtally.cli import console
 from fedtally.cli.campaign_nginx import front_options
 from fedtally.cli.layout import Command, Decorator, Group, option, options
-from fedtally.cli.shared import json_option, shared
+from fedtally.cli.shared import json_option, origin_option, shared
 from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def _init_options(side: Side) -> Decorator:
             default="none",
             help="Refuse reports without proofs, by proofs [none]",
         ),
+        origin_option,
         json_option,
     )
 

@@ -10,7 +10,7 @@ import click
 from fedtally.cli import console
 from fedtally.cli.campaign_nginx import front_options
 from fedtally.cli.layout import Command, Decorator, Group, option, options
-from fedtally.cli.shared import json_option, shared
+from fedtally.cli.shared import json_option, origin_option, shared
 from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ _DAY = 86_400
 _NEEDS = "Crypto", "httpx", "prometheus_client", "starlette", "uvicorn", "uvloop"
 _HELPS: dict[str, Any] = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 TASK, SECRET, TOKEN = "task.toml", "servers.secret", "collector.token"
-_PAGE = "https://page.example"
 
 _folder = click.argument("name", metavar="NAME", type=click.Path(path_type=Path))
 _task = click.argument("task", metavar="TASK", type=click.Path(path_type=Path))
@@ -304,10 +303,7 @@ def _init_options(side: Side) -> Decorator:
             "Policy", "--min-batch", type=int, default=LEAST_BATCH, metavar="N",
             help=f"Refuse a task that sums fewer reports than N [{LEAST_BATCH}]",
         ),
-        option(
-            "Server", "--origin", "origins", multiple=True, metavar="URL",
-            help=f"Let web pages of this origin report, as {_PAGE} [none]",
-        ),
+        origin_option,
         shared(f"dap {side} init"),
         *([_ca] if side == "leader" else []),
         json_option,

@@ -12,7 +12,7 @@ import click
 
 from fedtally.base import validate
 from fedtally.cli.console import check_standard_input, note
-from fedtally.cli.layout import Decorator, SectionOption, options
+from fedtally.cli.layout import Decorator, SectionOption, option, options
 from fedtally.errors import InvalidInputError
 from fedtally.options import OPTIONS, Check, Door, Option, help_of, options_of, read_positive
 
@@ -100,6 +100,14 @@ def asked(place: str, given: dict[str, Any], *doors: Door) -> dict[str, Any]:
 
 
 json_option = _click(OPTIONS["as_json"])
+origin_option = option(
+    "Server",
+    "--origin",
+    "origins",
+    multiple=True,
+    metavar="URL",
+    help="Let web pages of this origin report, as https://page.example [none]",
+)
 
 
 def check_outputs(options: dict[str, Any], *names: str) -> None:

@@ -98,7 +98,8 @@ class Process:
         async with AsyncExitStack() as stack:
             thread = stack.enter_context(one_thread())  # what it does is over when this ends
             releases = [self._collecting(batch, thread) for batch in claimed.batches]
-            intake = Intake(folder.plan.fingerprint, releases, self._has_room)
+            origins = folder.settings.origins
+            intake = Intake(folder.plan.fingerprint, releases, self._has_room, origins)
             overtaken, has_begun = [one.overtaken for one in releases], asyncio.Event()
             tendings, beside = await stack.enter_async_context(
                 self._beside(claimed, releases, peer, has_begun)
@@ -154,9 +155,11 @@ class Process:
     async def _serve_over(self, listening: list[Listening]) -> None:
         """Say that all is over: the key was destroyed."""
         plan, stopping = self.folder.plan, asyncio.Event()
+        origins = self.folder.settings.origins
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, stopping.set)
-        apps = over(self.folder.side, plan.fingerprint, len(plan.releases)), lingering()
+        ended = over(self.folder.side, plan.fingerprint, len(plan.releases), origins)
+        apps = ended, lingering()
         async with all_served(zip(apps, listening, strict=False)) as serves:
             self.note(
                 f"the key was destroyed: clients hear on {listening[0].address} that it is over"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +22,6 @@ from typing import Any, NamedTuple, TypeVar
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from fedtally.campaign.transports.https.resource import (
     STATE_TYPE,
@@ -38,6 +37,7 @@ from fedtally.campaign.transports.https.web import (
     body_of,
     draw,
     length_of,
+    route_of_pages,
 )
 from fedtally.errors import OvertakenError
 from fedtally.secagg.messages import LocalProtocolError
@@ -48,6 +48,7 @@ GROUP = 256  # reports in one transaction, at most
 MOST_WAITING = 4096  # reports that wait for their group at once
 FULL = 60, 300  # bounds of the seconds after which a client asks a full server again
 _T = TypeVar("_T")
+_Answer = Callable[[Request], Awaitable[Response]]
 UNCACHED = {"cache-control": "no-store"}
 
 
@@ -250,6 +251,7 @@ class Intake:
         fingerprint: the fingerprint of the plan.
         releases: its releases, in their order.
         has_room: tells whether the disk has room for more.
+        origins: the origins of web pages that may report.
         draw: returns a whole number between two bounds, both included, at random.
         room: for bodies.
 
@@ -260,19 +262,15 @@ class Intake:
     fingerprint: str
     releases: Sequence[Collecting]
     has_room: Callable[[], bool] = lambda: True
+    origins: Sequence[str] = ()
     draw: Callable[[int, int], int] = draw
     room: Room = field(default_factory=lambda: Room(MOST_BODIES))
     is_leaving: bool = field(default=False, init=False)
 
     def application(self) -> Starlette:
         """Return the application that serves clients."""
-        path = release_path("{plan}", 0).removesuffix("0") + "{release}"
-        return Starlette(
-            routes=[
-                Route(path, self._answering(self._state), methods=["GET"]),
-                Route(f"{path}/reports", self._answering(self._put), methods=["PUT"]),
-            ]
-        )
+        answers = self._answering(self._state), self._answering(self._put)
+        return _application(*answers, self.origins)
 
     @property
     def is_ready(self) -> bool:
@@ -335,7 +333,18 @@ class Intake:
         raise Refused(*_SAID[outcome])
 
 
-def over(side: Side, fingerprint: str, releases: int) -> Starlette:
+def _application(state: _Answer, put: _Answer, origins: Sequence[str]) -> Starlette:
+    """Return the two resources of a release."""
+    path = release_path("{plan}", 0).removesuffix("0") + "{release}"
+    return Starlette(
+        routes=[
+            route_of_pages(path, "GET", state, origins),
+            route_of_pages(f"{path}/reports", "PUT", put, origins),
+        ]
+    )
+
+
+def over(side: Side, fingerprint: str, releases: int, origins: Sequence[str] = ()) -> Starlette:
     """Return the application of a server whose key was destroyed: all releases are over.
 
     It cannot look into a report. So it says how the release stands, and does not refuse what may be
@@ -345,8 +354,9 @@ def over(side: Side, fingerprint: str, releases: int) -> Starlette:
         side: the server.
         fingerprint: the fingerprint of the plan.
         releases: the number of its releases.
+        origins: the origins of web pages that may ask.
     """
-    path, numbers = release_path("{plan}", 0).removesuffix("0") + "{release}", range(releases)
+    numbers = range(releases)
 
     def is_known(request: Request) -> bool:
         path = request.path_params
@@ -365,9 +375,4 @@ def over(side: Side, fingerprint: str, releases: int) -> Starlette:
     async def put(request: Request) -> Response:
         return closed(request, 410)
 
-    return Starlette(
-        routes=[
-            Route(path, state, methods=["GET"]),
-            Route(f"{path}/reports", put, methods=["PUT"]),
-        ]
-    )
+    return _application(state, put, origins)

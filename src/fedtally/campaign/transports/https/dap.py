@@ -25,8 +25,6 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -41,6 +39,7 @@ from fedtally.campaign.transports.https.web import (
     body_of,
     draw,
     length_of,
+    route_of_pages,
 )
 from fedtally.dap import Helper, Keyring, Leader, Problem, ProblemType, UnknownResourceError
 from fedtally.dap.aggregator import RESOURCE_BYTES, Resource
@@ -146,19 +145,7 @@ class DapServer:
 
     def _public(self, path: str, method: str, answer: _Answer) -> Route:
         """Return what clients ask, also from web pages of the origins."""
-        cors = Middleware(
-            CORSMiddleware,
-            allow_origins=list(self.origins),
-            allow_methods=[method],
-            allow_headers=["content-type"],
-            max_age=KEPT_SECONDS,
-        )
-        return Route(
-            f"{self._base}/{path}",
-            self._answering(answer),
-            methods=[method, "OPTIONS"],
-            middleware=[cors] if self.origins else [],
-        )
+        return route_of_pages(f"{self._base}/{path}", method, self._answering(answer), self.origins)
 
     def _owned(self, path: str, **answers: _Answer) -> list[Route]:
         """Return a resource of whoever has the token, a route a method."""
@@ -194,8 +181,6 @@ class DapServer:
 
     def _check(self, request: Request, needs_token: bool) -> None:
         """Refuse what the head of a request shows to be wrong."""
-        if request.method == "OPTIONS":
-            raise Refused(405, "no such method")
         if self.is_leaving or self.overtaken.is_set():
             raise Refused(503, "another process goes on: send the same again", BUSY)
         if request.path_params.get("task", to_text(self.task.id)) != to_text(self.task.id):

@@ -1,19 +1,23 @@
-"""What servers over HTTPS share: requests that are refused, bodies, and the room for them."""
+"""What servers over HTTPS share: refusals, bodies and the room for them, and pages that ask."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from fedtally.campaign.transports.https.resource import PROBLEM_TYPE
 
 BODY_SECONDS = 30.0  # for a whole body
 MOST_BODIES = 256 << 20  # bytes of bodies in memory at once
+PREFLIGHT_SECONDS = 86_400  # for which a browser may keep the answer to a preflight
 BUSY = 2, 10  # bounds of the seconds until a client asks again, where the server cannot serve it
 
 
@@ -100,3 +104,39 @@ async def body_of(request: Request) -> bytes:
             return await request.body()
     except (TimeoutError, ClientDisconnect):
         raise Refused(408, "the body did not come in time") from None
+
+
+def route_of_pages(
+    path: str,
+    method: str,
+    answer: Callable[[Request], Awaitable[Response]],
+    origins: Sequence[str],
+) -> Route:
+    """Return a route that clients ask, also from web pages of some origins.
+
+    A browser asks before such a page sends. It hears yes for the method and `content-type` alone,
+    and no page sends credentials. A page reads of the head what tells it when to ask again, and
+    the time.
+
+    Args:
+        path: the path.
+        method: its one method.
+        answer: what answers it.
+        origins: the origins; none: no browser lets a page of another site in.
+    """
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=list(origins),
+        allow_methods=[method],
+        allow_headers=["content-type"],
+        expose_headers=["date", "retry-after"],
+        max_age=PREFLIGHT_SECONDS,
+    )
+
+    async def answered(request: Request) -> Response:
+        if request.method == "OPTIONS":  # a preflight never comes here
+            return Refused(405, "no such method").response(draw)
+        return await answer(request)
+
+    methods = [method, "OPTIONS"] if origins else [method]
+    return Route(path, answered, methods=methods, middleware=[cors] if origins else [])
