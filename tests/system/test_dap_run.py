@@ -299,8 +299,12 @@ def test_a_result_says_which_noise_is_in_it(
     assert "each of two servers adds rounded Gaussian noise of standard deviation 5.97" in said
     assert "unit of privacy: one report, and not all of a person's; period: all batches" in said
     assert "one client of the population" not in said and "one client's items" not in said
+    assert run(["query", "r.fed", "pear"]) == 0
+    assert "which of two values does a report hold?" in " ".join(capsys.readouterr().out.split())
     assert run(["report", "r.fed", "-o", "r.html"]) == 0
-    assert "This protects one report" in Path("r.html").read_text()
+    page = Path("r.html").read_text()
+    assert "This protects one report" in page
+    assert "does a report hold?" in page and "does a client have?" not in page
     assert "each report has a proof of its form" in said and "no proofs" not in said
 
 

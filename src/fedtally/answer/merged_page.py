@@ -201,7 +201,11 @@ def _banner(merged: Answer, names: Sequence[str]) -> str:
 
 def _privacy(merged: Answer, names: Sequence[str]) -> str:
     """Return what protects in each result, and in all of them; "" if they differ."""
-    private = {sections.privacy.line(part.plan) for part in merged.parts if part.plan.privacy}
+    private = {
+        sections.privacy.line(part.plan, part.secure_sum)
+        for part in merged.parts
+        if part.plan.privacy
+    }
     if len(private) != 1 or _banner(merged, names):
         return ""
     # who is in several results spends in each of them
@@ -279,7 +283,7 @@ def _short(
         if merged.about
         else sections.error.NOT_ESTIMATED
     )
-    said = {sections.privacy.line(part.plan) for part in results}
+    said = {sections.privacy.line(part.plan, part.secure_sum) for part in results}
     private = said.pop() if len(said) == 1 else "each result has its own: --details lists them"
     least, most = (
         amounts.size(end(part.plan.bytes_per_client for part in results)) for end in (min, max)

@@ -256,7 +256,7 @@ def _content(
             holds=summary.holding(result),
             is_exact=result.is_exact,
         ),
-        privacy=sections.privacy.line(plan) if plan.privacy else "",
+        privacy=sections.privacy.line(plan, result.secure_sum) if plan.privacy else "",
         tables=tables(of, shown, queried),
         figures=figures(of, shown),
         sections=_sections(result, estimates, queried, command, charged),

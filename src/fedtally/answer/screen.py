@@ -190,7 +190,9 @@ def _short(
     from rich.text import Text
 
     is_marked = bool(result.not_private)
-    private = Text(sections.privacy.line(result.plan), style="yellow" if is_marked else "")
+    private = Text(
+        sections.privacy.line(result.plan, result.secure_sum), style="yellow" if is_marked else ""
+    )
     sums = sections.trust.line(result.secure_sum, sections.counted.part_of_sum(result))
     return [
         ("Error", sections.error.line(result, [*listed, *named])),

@@ -140,7 +140,7 @@ def _show(loaded: Result, found: Series | Trends, top: int) -> None:
     from fedtally.answer import amounts, sections, tables
     from fedtally.answer.trending import Series
 
-    rows = [("Privacy", sections.privacy.line(loaded.plan))]
+    rows = [("Privacy", sections.privacy.line(loaded.plan, loaded.secure_sum))]
     if isinstance(found, Series):
         lines = sections.changed.series_table(found)
         level = amounts.level(found.confidence)

@@ -17,6 +17,8 @@ _OF_REPORTS = {
     "a client takes part in one round with one item": "a report is in one batch",
     "one client of the population, all its items": "one report, and not all of a person's",
     "the whole campaign, with one round for each client": "all batches of the task",
+    "which of two sets of items does a client have?": "which of two values does a report hold?",
+    "what one client contributed": "what one report holds",
 }
 
 

@@ -27,8 +27,12 @@ def guarantee(fields: Mapping[str, Any]) -> str:
     return f"{f'{NOT_PRIVATE}: ' if fields['not_private'] else ''}{said} ({how})"
 
 
-def line(plan: Plan) -> str:
+def line(plan: Plan, traffic: Mapping[str, Any] | None = None) -> str:
     """Return in one sentence what a plan protects: how often a guess is right, and epsilon.
+
+    Args:
+        plan: the plan.
+        traffic: the traffic of the secure sum, where it has happened.
 
     >>> domain = {"kind": "range", "size": 900, "public": True}
     >>> line(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
@@ -44,7 +48,7 @@ def line(plan: Plan) -> str:
     said_numbers = numbers(terms.guarantee.epsilon, terms.guarantee.delta)
     if terms.not_private:
         return f"{NOT_PRIVATE}: nothing is guaranteed; the noise is that of {said_numbers}"
-    return f"{guesses(terms, plan.nouns[0])} ({said_numbers})"
+    return dap.of_reports(f"{guesses(terms, plan.nouns[0])} ({said_numbers})", traffic)
 
 
 def guesses(terms: PrivacyConfig, whom: str) -> str:
@@ -130,12 +134,11 @@ def protects(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[str]:
     """
     one, _ = plan.nouns
     if plan.privacy is None:
-        return [
-            (
-                f"Nothing hides what one {one} contributed from somebody who sees exact sums and"
-                " knows what the others contributed."
-            )
-        ]
+        nothing = (
+            f"Nothing hides what one {one} contributed from somebody who sees exact sums and knows"
+            " what the others contributed."
+        )
+        return [dap.of_reports(nothing, traffic)]
     from fedtally.privacy.guarantee_text import changed, period, right_guesses, unit
 
     terms, of_silos = plan.privacy, plan.is_of_silos
