@@ -576,6 +576,6 @@ def test_a_folder_whose_pages_are_misspelt_is_refused(place: Path, entry: str, w
     folder = made(place, "helper").path
     file = folder / aggregate.SETTINGS
     assert AggregateFolder.open(folder, "helper").settings.origins == ()
-    file.write_text(f"origins = {entry}\n{file.read_text()}")
+    file.write_text(file.read_text().replace("origins = []", f"origins = {entry}"))
     with pytest.raises(InvalidInputError, match=why):
         AggregateFolder.open(folder, "helper")

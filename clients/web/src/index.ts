@@ -3,5 +3,7 @@ export { checkAlgorithms, MissingAlgorithmError } from "./algorithms.js";
 export { type Bytes, InputError } from "./bytes.js";
 export type { Frames } from "./frames.js";
 export { type Identity, makeIdentity, register } from "./identity.js";
+export { type Addresses, NotOpenError, Outbox } from "./outbox.js";
 export { type Plan, type Policy, readPlan } from "./plan.js";
+export { type Entry, type Fate, Record, SpentError } from "./record.js";
 export { type Item, type Options, report } from "./report.js";

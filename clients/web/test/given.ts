@@ -2,9 +2,10 @@
 
 import { readFileSync } from "node:fs";
 
-import { type Bytes, join } from "../src/bytes.js";
+import { type Bytes, join, sha256, toHex, utf8 } from "../src/bytes.js";
 import { exchange, keys } from "../src/hpke.js";
 import type { Identity } from "../src/identity.js";
+import { canonical, parse } from "../src/json.js";
 
 export const hex = (text: string): Bytes => join(Buffer.from(text, "hex"));
 
@@ -49,4 +50,45 @@ export async function open(secret: Bytes, info: Bytes, sealed: Bytes): Promise<B
   const exchanged = await exchange(made.privateKey, sealed.slice(0, 32));
   const { aes, how } = await keys(exchanged, sealed.slice(0, 32), await publicOf(made), info);
   return new Uint8Array(await crypto.subtle.decrypt(how, aes, sealed.slice(32)));
+}
+
+export type Entries = { [name: string]: any };
+
+export const KEY = (first: string) => `${first}${"0".repeat(62)}`;
+export const RANGE = { kind: "range", size: 9, public: true, first: -4, last: 4 };
+export const BASE: Entries = {
+  rows: 2,
+  width: 8,
+  schedule: "shared",
+  num_rounds: 3,
+  num_clients: 30,
+  max_round_clients: 10,
+  max_items: 1,
+  seed: "00".repeat(32),
+  domain: RANGE,
+  secure_sum: {
+    method: "two-server",
+    length: 16,
+    bits: 16,
+    n_max: 10,
+    min_batch: 5,
+    corrupt: 1,
+    leader_key: KEY("09"),
+    helper_key: KEY("10"),
+    allow_list: "11".repeat(32),
+    largest_entry: 1,
+    noise: 0,
+    validity: "proofs",
+  },
+};
+
+/** The text of a plan, and its fingerprint. */
+export async function published(entries: Entries): Promise<[string, string]> {
+  const text = JSON.stringify(entries, null, 2);
+  const floats = text.replace(
+    /("(?:epsilon|variance|total_variation)": )(\d+)(?=[,\n])/g,
+    "$1$2.0",
+  );
+  const line = canonical(parse(floats));
+  return [text, toHex(await sha256(utf8("fedtally-plan/1\n"), utf8(line)))];
 }

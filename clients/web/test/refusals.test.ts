@@ -4,43 +4,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { checkAlgorithms, MissingAlgorithmError } from "../src/algorithms.js";
-import { sha256, toHex, utf8 } from "../src/bytes.js";
+import { sha256, toHex } from "../src/bytes.js";
 import { makeIdentity, register } from "../src/identity.js";
-import { canonical, parse } from "../src/json.js";
 import { type Policy, readPlan } from "../src/plan.js";
 import { type Item, report } from "../src/report.js";
-
-type Entries = Record<string, any>;
+import { BASE, type Entries, KEY, published, RANGE } from "./given.js";
 
 const POLICY: Policy = { minHonest: 2 };
-const KEY = (first: string) => `${first}${"0".repeat(62)}`;
 
-const RANGE = { kind: "range", size: 9, public: true, first: -4, last: 4 };
-const BASE: Entries = {
-  rows: 2,
-  width: 8,
-  schedule: "shared",
-  num_rounds: 3,
-  num_clients: 30,
-  max_round_clients: 10,
-  max_items: 1,
-  seed: "00".repeat(32),
-  domain: RANGE,
-  secure_sum: {
-    method: "two-server",
-    length: 16,
-    bits: 16,
-    n_max: 10,
-    min_batch: 5,
-    corrupt: 1,
-    leader_key: KEY("09"),
-    helper_key: KEY("10"),
-    allow_list: "11".repeat(32),
-    largest_entry: 1,
-    noise: 0,
-    validity: "proofs",
-  },
-};
 const EVENT = {
   schema: "fedtally-event/1",
   mechanism: "rounded-gaussian",
@@ -64,16 +35,6 @@ const sums = (changes: Entries): Entries => ({
 });
 
 /** A plan's text and its fingerprint, as its publisher would say it. */
-async function published(entries: Entries): Promise<[string, string]> {
-  const text = JSON.stringify(entries, null, 2);
-  const floats = text.replace(
-    /("(?:epsilon|variance|total_variation)": )(\d+)(?=[,\n])/g,
-    "$1$2.0",
-  );
-  const line = canonical(parse(floats));
-  return [text, toHex(await sha256(utf8("fedtally-plan/1\n"), utf8(line)))];
-}
-
 const read = async (entries: Entries, policy = POLICY) =>
   readPlan(...(await published(entries)), policy);
 

@@ -491,8 +491,7 @@ class AggregateFolder:
         for name in ("ledger", "helper"):
             if getattr(settings, name) is not None:
                 values[name] = getattr(settings, name)
-        if settings.origins:
-            values["origins"] = list(settings.origins)
+        values["origins"] = list(settings.origins)
         terms = {"min_honest": policy.min_honest, "corrupt": policy.corrupt}
         return toml.document(values | {"policy": terms | {"validity": str(policy.validity)}})
 

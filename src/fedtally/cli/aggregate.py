@@ -49,6 +49,15 @@ def _file(name: str, text: str) -> Decorator:
     )
 
 
+_validity = option(
+    "Policy",
+    "--validity",
+    type=click.Choice(["none", "proofs"]),
+    default="none",
+    help="Refuse reports without proofs, by proofs [none]",
+)
+
+
 def _init_options(side: Side) -> Decorator:
     other = _OTHER[side]
     return options(
@@ -76,13 +85,7 @@ def _init_options(side: Side) -> Decorator:
             metavar="C",
             help="Refuse a plan that allows for fewer corrupt clients [0]",
         ),
-        option(
-            "Policy",
-            "--validity",
-            type=click.Choice(["none", "proofs"]),
-            default="none",
-            help="Refuse reports without proofs, by proofs [none]",
-        ),
+        _validity,
         origin_option,
         json_option,
     )

@@ -98,8 +98,7 @@ class Process:
         async with AsyncExitStack() as stack:
             thread = stack.enter_context(one_thread())  # what it does is over when this ends
             releases = [self._collecting(batch, thread) for batch in claimed.batches]
-            origins = folder.settings.origins
-            intake = Intake(folder.plan.fingerprint, releases, self._has_room, origins)
+            intake = self._intake(releases)
             overtaken, has_begun = [one.overtaken for one in releases], asyncio.Event()
             tendings, beside = await stack.enter_async_context(
                 self._beside(claimed, releases, peer, has_begun)
@@ -138,6 +137,10 @@ class Process:
             leaves_out=self.leaves_out,
             thread=thread,
         )
+
+    def _intake(self, releases: list[Collecting]) -> Intake:
+        plan, origins = self.folder.plan, self.folder.settings.origins
+        return Intake(plan.fingerprint, releases, self._has_room, origins)
 
     def _operated(self, intake: Intake, standing: Standing) -> Starlette:
         """Return what probes and Prometheus ask, and let it count."""

@@ -124,6 +124,8 @@ def route_of_pages(
         answer: what answers it.
         origins: the origins; none: no browser lets a page of another site in.
     """
+    if not origins:
+        return Route(path, answer, methods=[method])
     cors = Middleware(
         CORSMiddleware,
         allow_origins=list(origins),
@@ -138,5 +140,4 @@ def route_of_pages(
             return Refused(405, "no such method").response(draw)
         return await answer(request)
 
-    methods = [method, "OPTIONS"] if origins else [method]
-    return Route(path, answered, methods=methods, middleware=[cors] if origins else [])
+    return Route(path, answered, methods=[method, "OPTIONS"], middleware=[cors])

@@ -1,0 +1,144 @@
+// Reporting once: both servers are asked, the release is spent, and both frames are sent until
+// both servers have them. The rules are those of docs/protocol_two_server.md, "Over HTTPS".
+
+import { InputError } from "./bytes.js";
+import type { Identity } from "./identity.js";
+import type { Plan } from "./plan.js";
+import { type Entry, type Fate, type Record, type Server, SpentError } from "./record.js";
+import { type Item, type Options, report } from "./report.js";
+
+const STATE = "application/vnd.fedtally.release+json";
+const PROBLEM = "application/problem+json";
+const FRAME = "application/vnd.fedtally.frame";
+const SERVERS = ["helper", "leader"] as const; // in the order in which frames leave
+const MOST_SKEW = 3600; // seconds between a server's clock and this one
+const GIVE_UP = 7 * 86_400; // seconds after the release was spent: servers take no older report
+const PAUSES = [0.5, 600] as const; // seconds between two attempts
+
+/** What the outside world gives; tests give their own. */
+export interface World {
+  fetch(url: string, options: RequestInit): Promise<Response>;
+  /** Seconds since 1970. */
+  now(): number;
+  sleep(seconds: number): Promise<void>;
+  /** A number from 0 to 1, for pauses alone. */
+  random(): number;
+  /** Runs work while no other tab has the same lock. */
+  locked<T>(name: string, work: () => Promise<T>): Promise<T>;
+}
+
+export const browser: World = {
+  fetch: (url, options) => fetch(url, options),
+  now: () => Date.now() / 1000,
+  sleep: (seconds) => new Promise((resolve) => setTimeout(resolve, 1000 * seconds)),
+  random: Math.random,
+  locked: (name, work) => navigator.locks.request(name, work) as never,
+};
+
+/** The base addresses of both servers, such as `https://helper.example.net`. */
+export type Addresses = { readonly [server in Server]: string };
+
+/** A server does not let this client begin; nothing is spent. */
+export class NotOpenError extends Error {
+  override readonly name = "NotOpenError";
+}
+
+const CLIENT = { credentials: "omit", redirect: "error", cache: "no-store" } as const;
+const kind = (said: Response) => said.headers.get("content-type")?.split(";")[0]?.trim();
+
+export class Outbox {
+  constructor(
+    private readonly record: Record,
+    private readonly plan: Plan,
+    private readonly addresses: Addresses,
+    private readonly world: World = browser,
+  ) {}
+
+  /**
+   * Reports once in a release, or goes on with the report that is on its way.
+   *
+   * @returns what became of the report
+   * @throws NotOpenError, or InputError of the report, before the release is spent
+   * @throws SpentError if the release was spent before, with what became of it
+   */
+  async report(release: number, identity: Identity, item: Item, options: Options): Promise<Fate> {
+    return this.alone(release, async (name) => {
+      const found = await this.record.entry(name);
+      if (found !== null) {
+        if (found.fate !== null) throw new SpentError(`${name} is spent: ${found.fate}`);
+        return this.send(release, found);
+      }
+      for (const server of SERVERS) await this.ask(server, release);
+      const frames = await report(this.plan, identity, item, options);
+      return this.send(release, await this.record.spend(name, frames, this.world.now()));
+    });
+  }
+
+  /** Goes on with a report whose tab died; null: none is on its way. */
+  async resume(release: number): Promise<Fate | null> {
+    return this.alone(release, async (name) => {
+      const found = await this.record.entry(name);
+      return found === null || found.fate !== null ? null : this.send(release, found);
+    });
+  }
+
+  private alone<T>(release: number, work: (name: string) => Promise<T>): Promise<T> {
+    if (!Number.isSafeInteger(release) || release < 0) {
+      throw new InputError(`${release} is no release: releases count from 0`);
+    }
+    const name = `${this.plan.fingerprint}/${release}`;
+    return this.world.locked(`fedtally ${name}`, () => work(name));
+  }
+
+  private url(server: Server, release: number): string {
+    const base = this.addresses[server].replace(/\/$/, "");
+    return `${base}/v1/plans/${this.plan.fingerprint}/releases/${release}`;
+  }
+
+  /** Checks that a server takes reports, and that its clock fits, before anything is spent. */
+  private async ask(server: Server, release: number): Promise<void> {
+    const no = (why: string): never => {
+      throw new NotOpenError(`the ${server} ${why}: nothing was spent`);
+    };
+    const url = this.url(server, release);
+    const said = await this.world.fetch(url, CLIENT).catch(() => no("cannot be reached"));
+    if (said.status !== 200 || kind(said) !== STATE) no(`answers with HTTP ${said.status}`);
+    const state = await said.json().catch(() => null);
+    if (state?.server !== server) no("does not say that it is the one");
+    if (state.state !== "open") no(`says that the release is ${String(state.state)}`);
+    const time = Date.parse(said.headers.get("date") ?? "") / 1000;
+    if (!(Math.abs(time - this.world.now()) <= MOST_SKEW)) no("has another time than this clock");
+  }
+
+  private async send(release: number, entry: Entry): Promise<Fate> {
+    let sending = entry;
+    for (const server of SERVERS) {
+      if (server === "helper" && sending.hasHelper) continue;
+      const fate = await this.deliver(server, release, sending);
+      if (fate !== "accepted") return (await this.record.end(sending, fate)).fate!;
+      if (server === "helper") sending = await this.record.note(sending);
+    }
+    return (await this.record.end(sending, "accepted")).fate!;
+  }
+
+  /** Sends the same bytes until a server says what ends the report, or there is no time left. */
+  private async deliver(server: Server, release: number, entry: Entry): Promise<Fate> {
+    const lost: Fate = server === "helper" ? "not counted" : "unknown";
+    const options = { ...CLIENT, method: "PUT", headers: { "content-type": FRAME } };
+    for (let pause: number = PAUSES[0]; this.world.now() < entry.spent + GIVE_UP; ) {
+      const sent = { ...options, body: entry.frames![server] };
+      const url = `${this.url(server, release)}/reports`;
+      const said = await this.world.fetch(url, sent).catch(() => null);
+      if (said?.status === 201 && kind(said) === STATE) return "accepted";
+      if (said !== null && [400, 403, 409, 410].includes(said.status)) {
+        if (kind(said) === PROBLEM) return "not counted";
+        if (said.status === 410 && kind(said) === STATE) return lost;
+      }
+      const after = Number(said?.headers.get("retry-after") ?? 0) || 0;
+      pause = Math.min(2 * pause, PAUSES[1]);
+      const drawn = PAUSES[0] + this.world.random() * (pause - PAUSES[0]);
+      await this.world.sleep(Math.max(drawn, Math.min(after, 3600)));
+    }
+    return lost;
+  }
+}

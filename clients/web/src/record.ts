@@ -1,0 +1,126 @@
+// The record of one browser: its key, which releases are spent, and frames that are on their way.
+
+import { refuse } from "./bytes.js";
+import type { Frames } from "./frames.js";
+import { type Identity, makeIdentity } from "./identity.js";
+
+export type Server = "helper" | "leader";
+/** What became of a report: docs/protocol_two_server.md, "The outbox". */
+export type Fate = "accepted" | "not counted" | "unknown";
+
+/** A release that is spent; its frames are kept until its fate is known. */
+export interface Entry {
+  /** Fingerprint of the plan and number of the release. */
+  readonly name: string;
+  /** The time at which it was spent, seconds since 1970. */
+  readonly spent: number;
+  readonly frames: Frames | null;
+  readonly hasHelper: boolean;
+  readonly fate: Fate | null;
+}
+
+export class SpentError extends Error {
+  override readonly name = "SpentError";
+}
+
+const done = <T>(asked: IDBRequest<T>): Promise<T> =>
+  new Promise((resolve, reject) => {
+    asked.onsuccess = () => resolve(asked.result);
+    asked.onerror = () => reject(asked.error);
+  });
+
+/** Waits until a transaction is on disk; only then anything may leave the machine. */
+const ended = (transaction: IDBTransaction): Promise<void> =>
+  new Promise((resolve, reject) => {
+    transaction.oncomplete = () => resolve();
+    transaction.onabort = () => reject(transaction.error ?? new Error("the record was not written"));
+  });
+
+export class Record {
+  private constructor(private readonly database: IDBDatabase) {}
+
+  /** Opens the record of this origin, or makes it. */
+  static async open(name = "fedtally"): Promise<Record> {
+    const asked = indexedDB.open(name, 1);
+    asked.onupgradeneeded = () => {
+      asked.result.createObjectStore("identity");
+      asked.result.createObjectStore("releases", { keyPath: "name" });
+    };
+    return new Record(await done(asked));
+  }
+
+  /** Asks the browser to keep the record; false: it may clear it, and the key with it. */
+  static async persist(): Promise<boolean> {
+    return (await globalThis.navigator?.storage?.persist?.()) ?? false;
+  }
+
+  close(): void {
+    this.database.close();
+  }
+
+  private begin(store: "identity" | "releases"): [IDBTransaction, IDBObjectStore] {
+    const transaction = this.database.transaction(store, "readwrite", { durability: "strict" });
+    return [transaction, transaction.objectStore(store)];
+  }
+
+  /** The key of this browser, which cannot be exported; null: there is none, or it was cleared. */
+  async identity(): Promise<Identity | null> {
+    const [, store] = this.begin("identity");
+    return (await done(store.get("key"))) ?? null;
+  }
+
+  /** Makes the key, unless there is one: of two tabs that make one, both get the first. */
+  async enrol(): Promise<Identity> {
+    const made = await makeIdentity();
+    if (made.privateKey.extractable) refuse("the key could be exported");
+    const [transaction, store] = this.begin("identity");
+    const written = ended(transaction);
+    const found: Identity | undefined = await done(store.get("key"));
+    if (found === undefined) store.add(made, "key");
+    await written;
+    return found ?? made;
+  }
+
+  async entry(name: string): Promise<Entry | null> {
+    const [, store] = this.begin("releases");
+    return (await done(store.get(name))) ?? null;
+  }
+
+  /**
+   * Spends a release and keeps both frames, in one transaction: both or neither are on disk.
+   *
+   * @throws SpentError if the release was spent before; nothing changes then
+   */
+  async spend(name: string, frames: Frames, spent: number): Promise<Entry> {
+    const [transaction, store] = this.begin("releases");
+    const written = ended(transaction);
+    const entry: Entry = { name, spent, frames, hasHelper: false, fate: null };
+    store.add(entry);
+    try {
+      await written;
+    } catch (error) {
+      if (!(error instanceof Error || error instanceof DOMException)) throw error;
+      if (error.name !== "ConstraintError") throw error;
+      throw new SpentError(`${name} is spent: no second report of it is made`);
+    }
+    return entry;
+  }
+
+  /** Notes that the helper accepted; only then the leader's frame may leave. */
+  async note(entry: Entry): Promise<Entry> {
+    return this.put({ ...entry, hasHelper: true });
+  }
+
+  /** Notes for ever what became of a report; its frames are forgotten. */
+  async end(entry: Entry, fate: Fate): Promise<Entry> {
+    return this.put({ ...entry, frames: null, fate });
+  }
+
+  private async put(entry: Entry): Promise<Entry> {
+    const [transaction, store] = this.begin("releases");
+    const written = ended(transaction);
+    store.put(entry);
+    await written;
+    return entry;
+  }
+}
