@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import secrets
 import signal
 import sys
@@ -270,6 +271,8 @@ def test_reports_become_a_result_that_other_commands_read(
     said = capsys.readouterr().out
     assert "only the collector sees these sums" in said.replace("\n         ", " ")
     assert "552 B per report" in said
+    facts = dict(re.findall(r"^([a-z ]+?)  +(.*)$", said, re.MULTILINE))
+    assert (facts["secure sum"], facts["bytes per client"]) == ("dap", "552 B")
     assert run([*COLLECT, *interval(web), "--json"]) == 0  # the same again
     again = json.loads(capsys.readouterr().out)
     assert (again["reports"], again["sums"]) == (4, [2, 1, 1, 0])

@@ -39,7 +39,8 @@ def of_result(
     filled: dict[str, Any] = {
         "schema": SCHEMA,
         "warnings": list(result.warnings),
-        "plan": sections.cost.fields(result.plan) | {"num_clients": result.num_clients},
+        "plan": sections.cost.fields(result.plan, result.secure_sum)
+        | {"num_clients": result.num_clients},
         **sections.counted.fields(result),
         "privacy": sections.privacy.fields(result.plan, result.secure_sum),
         "secure_sum": result.secure_sum,

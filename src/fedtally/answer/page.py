@@ -592,7 +592,8 @@ def _sections(
 def _experts(result: Result) -> list[dict[str, Any]]:
     """Return the sections of numbers that an expert checks."""
     plan, traffic = result.plan, result.secure_sum
-    private, planned = sections.privacy.fields(plan, traffic) or {}, sections.cost.fields(plan)
+    private = sections.privacy.fields(plan, traffic) or {}
+    planned = sections.cost.fields(plan, traffic)
     del planned["spelling"]  # the upload says it
     if not private.get("rho_delta"):  # then nothing is excepted
         private.pop("rho_delta", None)

@@ -293,7 +293,7 @@ def _result_fields(file: str) -> dict[str, Any]:
     )
 
     result = Result.load(file)
-    return sections.cost.fields(result.plan) | {
+    return sections.cost.fields(result.plan, result.secure_sum) | {
         "max_items": result.plan.max_items,
         "recovery": result.recovery,
         "objective": result.objective,
@@ -302,7 +302,7 @@ def _result_fields(file: str) -> dict[str, Any]:
         "num_clients_landed": result.num_clients,
         "num_contributions": result.num_contributions,
         "num_silos": result.num_silos if result.plan.is_of_silos else None,
-        "secure_sum": result.secure_sum["method"],
+        "secure_sum": sections.dap.method(result.secure_sum),
         "rounds_landed": len(result.sketches),
         "privacy": sections.privacy.fields(result.plan, result.secure_sum),
         "missing": result.missing,

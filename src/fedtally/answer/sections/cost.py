@@ -139,8 +139,12 @@ def spelled(plan: Plan) -> str:
     )
 
 
-def fields(plan: Plan) -> dict[str, Any]:
+def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the fields of a plan: its size, clients, domain, cost and fingerprint.
+
+    Args:
+        plan: the plan.
+        traffic: the traffic of the secure sum, where it has happened.
 
     >>> plan = Plan(rows=7, width=200, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 9, "public": True},
@@ -160,7 +164,7 @@ def fields(plan: Plan) -> dict[str, Any]:
         "domain_public": bool(plan.domain["public"]),
         "spelling": plan.to_dict().get("spelling"),
         "modulus_bits": plan.modulus_bits,
-        "bytes_per_client": plan.bytes_per_client,
+        "bytes_per_client": dap.report_bytes(traffic or {}) or plan.bytes_per_client,
         "one_hot_bytes_per_client": plan.one_hot_bytes_per_client,
         "binary_bytes_per_client": plan.binary_bytes_per_client,
         "fingerprint": plan.fingerprint,

@@ -27,6 +27,16 @@ def is_dap(traffic: Mapping[str, Any]) -> bool:
     return traffic.get("engine") == ENGINE
 
 
+def method(traffic: Mapping[str, Any]) -> str:
+    """Return the name of what made the sums: no plan says it of DAP."""
+    return ENGINE if is_dap(traffic) else str(traffic["method"])
+
+
+def report_bytes(traffic: Mapping[str, Any]) -> int | None:
+    """Return the bytes of a report of DAP; None: the sums are not of DAP, and the plan says it."""
+    return traffic["report_bytes"] if is_dap(traffic) else None
+
+
 def of_reports(text: str, traffic: Mapping[str, Any] | None) -> str:
     """Return a statement on privacy in words of reports, where two servers of DAP made the sums.
 
