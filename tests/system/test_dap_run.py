@@ -280,15 +280,21 @@ def test_reports_become_a_result_that_other_commands_read(
     assert "batchOverlap" in capsys.readouterr().err
 
 
-def test_a_result_says_which_noise_is_in_it(
-    web: Web, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def noised(web: Web, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let both servers add noise to three reports; return the words that collect them."""
     web.leader_store, web.helper_store = MemoryStore(), MemoryStore()
     web.leader_noise, web.helper_noise = FixedNoise(), FixedNoise()
     web.restart()
     web.measure(0, 0, 2)
     words = [*COLLECT, *interval(web), "--candidates", "fruits.txt", "-o", "r.fed"]
     monkeypatch.setattr(sys, "argv", ["fedtally", *words])
+    return words
+
+
+def test_a_result_says_which_noise_is_in_it(
+    web: Web, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = noised(web, monkeypatch)
     assert run(words) == 2
     assert "have noise: say which (--epsilon)" in " ".join(capsys.readouterr().err.split())
     assert run([*words, "--epsilon", "1"]) == 0
@@ -304,11 +310,18 @@ def test_a_result_says_which_noise_is_in_it(
     assert "one client of the population" not in said and "one client's items" not in said
     assert run(["query", "r.fed", "pear"]) == 0
     assert "which of two values does a report hold?" in " ".join(capsys.readouterr().out.split())
+    assert "each report has a proof of its form" in said and "no proofs" not in said
+
+
+@pytest.mark.extras
+def test_a_page_on_noised_sums_speaks_of_reports(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    assert run([*noised(web, monkeypatch), "--epsilon", "1"]) == 0
     assert run(["report", "r.fed", "-o", "r.html"]) == 0
-    page = Path("r.html").read_text()
+    page = Path("r.html").read_text(encoding="utf-8")
     assert "This protects one report" in page
     assert "does a report hold?" in page and "does a client have?" not in page
-    assert "each report has a proof of its form" in said and "no proofs" not in said
 
 
 def test_sums_without_a_file_have_numbers(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
