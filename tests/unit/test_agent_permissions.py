@@ -122,11 +122,12 @@ def test_every_folder_and_link_on_the_way_is_seen(tmp_path: Path) -> None:
 def test_a_way_without_an_end_is_an_error_and_leaves_nothing_open(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "file").write_text("x")
-    opened = len(os.listdir("/proc/self/fd"))
+    opened = set(os.listdir("/proc/self/fd"))
     for path in ("loop", "none", "file/none"):
         with pytest.raises(OSError), way_to(tmp_path / path):
             raise AssertionError
-    assert len(os.listdir("/proc/self/fd")) == opened
+    # Meanwhile the garbage collector may close what another test left open.
+    assert set(os.listdir("/proc/self/fd")) <= opened
 
 
 def test_a_way_is_looked_at_from_the_folder_where_the_process_is(

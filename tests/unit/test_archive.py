@@ -105,7 +105,7 @@ def test_damaged_files_are_closed(saved: Path) -> None:
     with pytest.raises(UnreadableFileError) as caught:
         archive.read(saved)
     after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-    assert before == after, f"still open after {caught.value}"
+    assert after <= before, f"still open after {caught.value}"  # garbage may close meanwhile
     del caught
     gc.collect()
 
