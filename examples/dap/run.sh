@@ -12,6 +12,9 @@ for program in fedtally nginx openssl; do
 done
 
 folder=${1:-$(mktemp -d)}
+if [[ -n $(ls -A "$folder" 2>/dev/null) ]]; then
+  echo "$folder has files: name an empty folder" >&2; exit 1
+fi
 mkdir -p "$folder"/{leader,helper} && cd "$folder"
 folder=$PWD
 port=$((20000 + RANDOM % 10000))

@@ -7,6 +7,9 @@ set -euo pipefail
 umask 077
 
 folder=${1:-$(mktemp -d)}
+if [[ -n $(ls -A "$folder" 2>/dev/null) ]]; then
+  echo "$folder has files: name an empty folder" >&2; exit 1
+fi
 mkdir -p "$folder"/{proofs,clients} && cd "$folder"
 agents=()
 end() {  # no process outlives the script
