@@ -541,6 +541,8 @@ def test_two_tasks_of_the_same_words_are_two(keys: Path) -> None:
         (["--vdaf", "count", "--days", "0"], "days must be at least 1"),
         (["--vdaf", "count", "--leader", "l.example"], "leader must be an address"),
         (["--vdaf", "count", "--leader", "http://l.example/"], "is not of https"),
+        (["--vdaf", "count", "--leader", "https://l:e:x/"], "is not of https"),
+        (["--vdaf", "count", "--leader", "https://:443/"], "is not of https"),
         (["--vdaf", "count", "--helper", "https://l.example"], "must have two addresses"),
         (["--vdaf", "histogram", "--size", "4000000"], "a leader takes 16,777,216"),
         (["--vdaf", "histogram", "--size", "4000000000"], "a leader takes 16,777,216"),
