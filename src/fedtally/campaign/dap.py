@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,10 +26,18 @@ from fedtally.base import archive, toml, validate
 from fedtally.campaign.dap_files import key_number, load_secret, load_task
 from fedtally.campaign.dap_noise import DapNoise, LedgerNoise
 from fedtally.campaign.key_files import load_aggregator_key
-from fedtally.campaign.places import check_mark, check_origins, held_by, holder, texts_in
+from fedtally.campaign.places import (
+    check_mark,
+    check_origins,
+    held_by,
+    holder,
+    read_settings,
+    text_in,
+    texts_in,
+)
 from fedtally.dap import Helper, Keyring, Leader, Task, TaskSecret
 from fedtally.dap.draft18 import Role
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError
 from fedtally.secagg.params import UnsafeParametersError
 from fedtally.store.marks import new_mark
 
@@ -181,7 +188,7 @@ class DapFolder:
             InvalidInputError: it is the other server's, or an entry of `dap.toml` is wrong.
             UnsafeParametersError: the task is weaker than the policy allows.
         """
-        values = _read_settings(path / SETTINGS)
+        values = read_settings(path / SETTINGS, SCHEMA, "dap", _ENTRIES, ("ca", "noise"))
         if values["role"] not in ("leader", "helper"):
             raise InvalidInputError(
                 f"role of {SETTINGS} must be leader or helper, got {values['role']!r}"
@@ -276,38 +283,15 @@ def keyring_of(paths: Sequence[Path]) -> Keyring:
     return Keyring(numbered)
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
-    """Return the entries of a dap.toml, of which none is unknown."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise UnreadableFileError(
-            f"{path.parent} is no folder of a server: fedtally dap leader init makes one"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise UnreadableFileError(f"cannot read {path}: {error}") from error
-    if values.get("schema") != SCHEMA:
-        raise UnreadableFileError(
-            f"{path} has the schema {values.get('schema')!r}, and this version reads {SCHEMA}: run"
-            " it with the fedtally that made it"
-        )
-    return validate.table(os.fspath(path), values, _ENTRIES, optional=("ca", "noise"))
-
-
 def _settings(values: dict[str, Any]) -> DapSettings:
     policy = validate.table(f"policy of {SETTINGS}", values["policy"], ["min_batch"])
     keys, origins = (texts_in(SETTINGS, values, name) for name in ("keys", "origins"))
-    secret, mark, *ca = (
-        Path(_entry(values, name)) for name in ("secret", "mark", "ca") if name in values
+    return DapSettings(
+        tuple(map(Path, keys)),
+        Path(text_in(SETTINGS, values, "secret")),
+        Path(text_in(SETTINGS, values, "mark")),
+        DapPolicy(**policy),
+        origins,
+        Path(text_in(SETTINGS, values, "ca")) if "ca" in values else None,
+        DapNoise.from_dict(values["noise"]) if "noise" in values else None,
     )
-    noise = DapNoise.from_dict(values["noise"]) if "noise" in values else None
-    trusted = ca[0] if ca else None
-    demanded = DapPolicy(**policy)
-    return DapSettings(tuple(map(Path, keys)), secret, mark, demanded, origins, trusted, noise)
-
-
-def _entry(values: dict[str, Any], name: str) -> str:
-    value = values[name]
-    if not isinstance(value, str) or not value:
-        raise InvalidInputError(f"{SETTINGS} needs the entry {name}, a text, got {value!r}")
-    return value

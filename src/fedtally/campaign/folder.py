@@ -35,7 +35,7 @@ from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
 from fedtally.campaign.enrolment import load_allow_list, save_allow_list
 from fedtally.campaign.key_files import load_server_key
-from fedtally.campaign.places import check_ledger, check_mark, write_candidates
+from fedtally.campaign.places import check_ledger, check_mark, text_in, write_candidates
 from fedtally.campaign.screening import FEWEST, Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
@@ -186,12 +186,12 @@ class CampaignFolder:
             place,
             plan,
             of_description(plan.domain, candidates if candidates.exists() else None),
-            place / _text(values, "server_key"),
-            place / _text(values, "mark"),
-            _text(values, "ledger") if "ledger" in values else None,
+            place / text_in(SETTINGS, values, "server_key"),
+            place / text_in(SETTINGS, values, "mark"),
+            text_in(SETTINGS, values, "ledger") if "ledger" in values else None,
             _deadlines(values.get("deadlines", {})),
             load_allow_list(listed) if listed.exists() else None,
-            Screen.parse(_text(values, "screen")) if "screen" in values else None,
+            Screen.parse(text_in(SETTINGS, values, "screen")) if "screen" in values else None,
         )
         found._check()
         return found
@@ -573,13 +573,6 @@ def _read_settings(path: Path) -> dict[str, Any]:
             " campaign init)"
         )
     return validate.table(os.fspath(path), values, _ENTRIES, optional=_OPTIONAL)
-
-
-def _text(values: dict[str, Any], name: str) -> str:
-    text = values.get(name)
-    if not isinstance(text, str) or not text:
-        raise InvalidInputError(f"{SETTINGS} needs the entry {name}, a text, got {text!r}")
-    return text
 
 
 def _deadlines(values: Any) -> Deadlines:
