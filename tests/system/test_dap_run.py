@@ -32,6 +32,7 @@ from dap_world import HOUR, LEADER_KEYS, NOW, SEED, SIZES, FixedNoise, make_task
 from secagg_cohort import stream
 
 from fedtally.answer.result import Result
+from fedtally.answer.sections.privacy import protects
 from fedtally.campaign.dap import LEAST_BATCH, DapFolder, DapPolicy, DapSettings
 from fedtally.campaign.dap_files import domain_of_task, key_number, load_task
 from fedtally.campaign.dap_noise import DapNoise
@@ -299,6 +300,7 @@ def test_a_result_says_which_noise_is_in_it(
     assert "each of two servers adds rounded Gaussian noise of standard deviation 5.97" in said
     assert "unit of privacy: one report, and not all of a person's; period: all batches" in said
     assert "one client of the population" not in said and "one client's items" not in said
+    assert "a report is in one batch" in said
     assert run(["query", "r.fed", "pear"]) == 0
     assert "which of two values does a report hold?" in " ".join(capsys.readouterr().out.split())
     assert "each report has a proof of its form" in said and "no proofs" not in said
@@ -417,8 +419,11 @@ def test_sums_of_numbers_are_no_shares() -> None:
 
 def test_a_count_is_a_result_of_one_candidate() -> None:
     task = make_task("count")
-    (only,) = result_of(task, Collected(4, 0, HOUR, 3), domain_of_task(task)).top(9)
+    result = result_of(task, Collected(4, 0, HOUR, 3), domain_of_task(task))
+    (only,) = result.top(9)
     assert (only.item, only.count, only.frequency) == (1, 3, 0.75)
+    (said,) = protects(result.plan, result.secure_sum)
+    assert said.startswith("Nothing hides what one report holds from somebody")
 
 
 def test_sums_with_noise_are_not_taken_for_exact_ones() -> None:
