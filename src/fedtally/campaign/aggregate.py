@@ -22,7 +22,6 @@ So they lie elsewhere. A file beside the key says which folder it was given to.
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -185,10 +184,7 @@ class AggregateFolder:
         made = cls(path, side, loaded, listed, absolute, domain)
         made._check()
         made._check_budget()
-        draft = path.with_name(f".{path.name}.new")
-        try:
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir(mode=0o700, parents=True)
+        with archive.drafted(path) as draft:
             made._write(draft, has_list=candidates is not None, schedule=schedule)
             with (
                 made._given_key(),
@@ -196,15 +192,6 @@ class AggregateFolder:
                 new_mark(_books_mark(absolute.mark)),
             ):
                 draft.rename(path)
-        except BaseException as error:
-            shutil.rmtree(draft, ignore_errors=True)  # a full disk gets its bytes back
-            if isinstance(error, OSError):
-                place = error.filename or path  # it may be a mark, whose folder is not there
-                first = "make its folder, or " if isinstance(error, FileNotFoundError) else ""
-                raise InvalidInputError(
-                    f"cannot make {place} ({error.strerror or error}): {first}name another place"
-                ) from error
-            raise
         return made
 
     def _write(self, folder: Path, *, has_list: bool, schedule: Schedule | None) -> None:

@@ -15,7 +15,6 @@ together with it. So they lie elsewhere.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,7 +29,6 @@ from fedtally.campaign.places import (
     check_mark,
     check_origins,
     held_by,
-    holder,
     read_settings,
     text_in,
     texts_in,
@@ -156,23 +154,12 @@ class DapFolder:
         _ = made.keyring(), made.secret()
         if made.settings.noise is not None:
             made.settings.noise.check(made.task)
-        draft = path.with_name(f".{path.name}.new")
-        try:
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir(mode=0o700, parents=True)
+        with archive.drafted(path) as draft:
             for name, text in ((TASK, made.task.to_toml()), (SETTINGS, made._to_toml())):
                 with archive.replacing(draft / name) as temporary:
                     Path(temporary).write_text(text, encoding="utf-8")
             with new_mark(made.settings.mark):
                 draft.rename(path)
-        except BaseException as error:
-            shutil.rmtree(draft, ignore_errors=True)
-            if isinstance(error, OSError):
-                place = error.filename or path  # it may be the mark, whose folder is not there
-                raise InvalidInputError(
-                    f"cannot make {place} ({error.strerror or error}): name another place"
-                ) from error
-            raise
         return made
 
     @classmethod
@@ -245,10 +232,6 @@ class DapFolder:
         """
         with held_by(self.path, number):
             yield
-
-    def runner(self) -> int | None:
-        """Return the number of the process that runs it; None: no process does."""
-        return holder(self.path)
 
     def _to_toml(self) -> str:
         settings = self.settings
