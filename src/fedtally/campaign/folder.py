@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -139,8 +138,6 @@ class CampaignFolder:
             raise InvalidInputError(f"the rounds of {os.fspath(plan)} cannot all land: {why}")
         made._check_budget(made._check_places())
         made._check_screen()
-        # A folder under another name first: a crash in between leaves no half campaign behind.
-        draft = place.with_name(f".{place.name}.new")
         try:
             settings = made._to_toml().encode()
         except UnicodeEncodeError as error:
@@ -148,9 +145,7 @@ class CampaignFolder:
                 f"a path of the campaign is not in UTF-8, and {SETTINGS} is: {error.object!r};"
                 " rename the file"
             ) from None
-        try:
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir(mode=0o700, parents=True)
+        with archive.drafted(place) as draft:
             # what was checked, and not what the files hold by now
             made.plan.save(draft / PLAN)
             if made.allow_list is not None:
@@ -161,13 +156,6 @@ class CampaignFolder:
                 Path(temporary).write_bytes(settings)
             with new_mark(made.mark):
                 draft.rename(place)
-        except BaseException as error:
-            shutil.rmtree(draft, ignore_errors=True)  # a full disk gets its bytes back
-            if isinstance(error, OSError):
-                raise InvalidInputError(
-                    f"cannot make {place}: {error.strerror or error}"
-                ) from error
-            raise
         return made
 
     @classmethod
