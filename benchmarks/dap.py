@@ -1,9 +1,9 @@
 """A report of DAP beside a native one with a proof, of the same histogram: bytes and CPU.
 
-CPU is that of this process, on one thread, the least of several turns. A DAP leader's is that of an
-upload, of making the job, and of the helper's answer. The native one is that of `proofs`: a report
-of one row with one entry, and its servers' `receive`, `checks` and `judge`. Stores are in memory on
-both sides, and nothing is sent.
+CPU is of this process, on one thread, the least of several turns. A DAP leader takes an upload,
+makes the job, and reads the helper's answer. The native report is the one of `proofs`: one row with
+one entry, and its servers' `receive`, `checks` and `judge`. Stores are in memory on both sides, and
+nothing is sent.
 
 A bare verification is that of an input share that was opened already. The leader's time within
 proofs is compared with it: a leader that verified a report twice would take two.

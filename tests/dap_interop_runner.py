@@ -44,7 +44,7 @@ class Runner:
     """A test runner, with one task at a time.
 
     Args:
-        addresses: those of the parties, without a slash at the end.
+        addresses: the addresses of the parties by name, without a slash at the end.
     """
 
     def __init__(self, addresses: dict[str, str]) -> None:

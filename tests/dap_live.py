@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 from dap_web import Web
@@ -30,6 +30,38 @@ NPM = {
 }
 
 
+# A VDAF, its sizes, what clients report, and the result. The chunks are those that libprio finds
+# best: Firefox says none, and takes them.
+CASES: list[tuple[str, dict[str, int], list[Any], Any]] = [
+    ("count", {}, [True, False, True], 2),
+    ("histogram", {"buckets": 9, "chunk": 3}, [3, 3, 8, 7], [0, 0, 0, 2, 0, 0, 0, 1, 1]),
+    (
+        "sumvec",
+        {"entries": 20, "maximum": 255, "chunk": 11},
+        [list(range(20)), [1] * 20, [200] + [0] * 19],
+        [201, *range(2, 21)],
+    ),
+]
+
+
+@contextmanager
+def serving(
+    app: Any, place: socket.socket, lifespan: Literal["on", "off"] = "off"
+) -> Iterator[None]:
+    """Serve an application on a socket in a thread."""
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan=lifespan))
+    thread = threading.Thread(target=server.run, args=([place],))
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
 class Live(Web):
     """A task of draft 09 whose servers are asked over HTTP, while `served` lasts."""
 
@@ -44,18 +76,8 @@ class Live(Web):
         """Serve both servers in a thread."""
         apps = self.served_leader.application(), self.served_helper.application()
         app = Starlette(routes=[route for each in apps for route in each.routes])
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-        thread = threading.Thread(target=server.run, args=([self.socket],))
-        thread.start()
-        try:
-            while not server.started:
-                assert thread.is_alive()
-                time.sleep(0.01)
+        with self.socket, serving(app, self.socket):
             yield
-        finally:
-            server.should_exit = True
-            thread.join()
-            self.socket.close()
 
 
 def npm_is_here() -> bool:

@@ -28,23 +28,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from dap_live import PACKAGE, Live, report_by_npm  # noqa: E402
+from dap_live import CASES, PACKAGE, Live, report_by_npm  # noqa: E402
 from dap_world import HELPER_KEYS, HOUR, LEADER_KEYS  # noqa: E402
 
 from fedtally.dap.sealing import Keyring  # noqa: E402
 from fedtally.dap.task import to_text  # noqa: E402
 
 VECTORS = ROOT / "tests" / "vectors" / "dap09.json"
-CASES: list[tuple[str, dict[str, int], list[Any], Any]] = [
-    ("count", {}, [True, False, True], 2),
-    ("histogram", {"buckets": 9}, [3, 3, 8, 7], [0, 0, 0, 2, 0, 0, 0, 1, 1]),
-    (
-        "sumvec",
-        {"entries": 20, "maximum": 255},
-        [list(range(20)), [1] * 20, [200] + [0] * 19],
-        [201, *range(2, 21)],
-    ),
-]  # fmt: skip
 _SEND = """
 const [task, measurements, done] = arguments;
 const {DAPSender} = ChromeUtils.importESModule("resource://gre/modules/DAPSender.sys.mjs");
@@ -55,21 +45,10 @@ const {DAPSender} = ChromeUtils.importESModule("resource://gre/modules/DAPSender
 """
 
 
-def best_chunk(words: int) -> int:
-    """Return the chunk that makes the proof of a number of words shortest, as libprio does."""
-    if words <= 1:
-        return 1
-    logs = range((words + 1).bit_length() - 1, 0, -1)
-    sizes = [(-(-words // (2**log - 1)), 2**log) for log in logs]
-    return min(sizes, key=lambda each: 2 * each[0] + 2 * (each[1] - 1))[0]
-
-
 def live_task(vdaf: str, sizes: dict[str, int]) -> Live:
     """Return the servers of a task that runs now, since Firefox has its own clock."""
-    words = sizes.get("buckets", sizes.get("entries", 0)) * sizes.get("maximum", 1).bit_length()
-    chunk = {} if vdaf == "count" else {"chunk": best_chunk(words)}
     hour = int(time.time()) // HOUR * HOUR
-    live = Live(vdaf, sizes=sizes | chunk, start=hour - HOUR, end=hour + 24 * HOUR)
+    live = Live(vdaf, sizes=sizes, start=hour - HOUR, end=hour + 24 * HOUR)
     live.now = time.time()
     return live
 

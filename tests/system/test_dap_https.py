@@ -456,10 +456,11 @@ def test_an_answer_of_another_kind_or_place_is_none() -> None:
     web.meddle = lambda _: httpx.Response(200, content=b"<html>")
     with pytest.raises(UnansweredError, match="something else"):
         web.drive()
-    web.meddle = lambda _: httpx.Response(200, headers={"location": "https://evil.example/x"})
-    with pytest.raises(UnansweredError, match="another server"):
-        web.drive()
-    assert [method for method, _ in web.asked] == ["POST", "POST"]  # no token went there
+    for place, said in (("https://evil.example/x", "another server"), ("//a:b:c/", "no address")):
+        web.meddle = lambda _, place=place: httpx.Response(200, headers={"location": place})
+        with pytest.raises(UnansweredError, match=said):
+            web.drive()
+    assert [method for method, _ in web.asked] == ["POST"] * 3  # no token went there
     web.meddle = lambda _: httpx.Response(200)
     with pytest.raises(UnansweredError, match="no answer yet"):
         web.drive()

@@ -5,36 +5,25 @@
 from __future__ import annotations
 
 import socket
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
-uvicorn = pytest.importorskip("uvicorn")
+pytest.importorskip("uvicorn")
 httpx = pytest.importorskip("httpx")
 
 from dap_interop import PROGRAMS
 from dap_interop_runner import CASES, HOUR, PARTIES, Runner
+from dap_live import serving
 
 
 @contextmanager
 def served(app: Any) -> Iterator[str]:
     """Serve a program on a port of this machine; give its address."""
-    with socket.create_server(("127.0.0.1", 0)) as place:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
-        thread = threading.Thread(target=server.run, args=([place],))
-        thread.start()
-        try:
-            while not server.started:
-                assert thread.is_alive()
-                time.sleep(0.01)
-            yield f"http://127.0.0.1:{place.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
+    with socket.create_server(("127.0.0.1", 0)) as place, serving(app, place, "on"):
+        yield f"http://127.0.0.1:{place.getsockname()[1]}"
 
 
 @pytest.fixture(scope="module")

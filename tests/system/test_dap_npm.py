@@ -13,7 +13,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("httpx")
 
 from benchmarks.behind_nginx import NGINX
-from dap_live import Live, npm_is_here, report_by_npm
+from dap_live import CASES, Live, npm_is_here, report_by_npm
 from dap_world import NOW
 from test_dap_processes import running
 
@@ -23,21 +23,7 @@ pytestmark = [
     pytest.mark.extras,
     pytest.mark.skipif(not npm_is_here(), reason="npm's client of DAP is not here: npm ci"),
 ]
-
-
-EVERY_VDAF = pytest.mark.parametrize(
-    ("vdaf", "sizes", "measurements", "result"),
-    [
-        ("count", {}, [True, False, True], 2),
-        ("histogram", {"buckets": 9, "chunk": 3}, [3, 3, 8, 7], [0, 0, 0, 2, 0, 0, 0, 1, 1]),
-        (
-            "sumvec",
-            {"entries": 20, "maximum": 255, "chunk": 12},
-            [list(range(20)), [1] * 20, [200] + [0] * 19],
-            [201, *range(2, 21)],
-        ),
-    ],
-)
+EVERY_VDAF = pytest.mark.parametrize(("vdaf", "sizes", "measurements", "result"), CASES)
 
 
 @EVERY_VDAF

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,16 @@ httpx = pytest.importorskip("httpx")
 
 from benchmarks.federation import free_ports
 from dap_web import Web
-from dap_world import HOUR, LEADER_KEYS, NOW, SEED, FixedNoise, make_task
+from dap_world import HOUR, LEADER_KEYS, NOW, SEED, SIZES, FixedNoise, make_task
 from secagg_cohort import stream
 
 from fedtally.answer.result import Result
+from fedtally.answer.sections.privacy import protects
 from fedtally.campaign.dap import LEAST_BATCH, DapFolder, DapPolicy, DapSettings
-from fedtally.campaign.dap_files import domain_of_task, load_task
+from fedtally.campaign.dap_files import domain_of_task, key_number, load_task
 from fedtally.campaign.dap_noise import DapNoise
 from fedtally.campaign.dap_result import report_bytes, result_of
-from fedtally.campaign.key_files import create_key_files
+from fedtally.campaign.key_files import create_key_files, read_public_key
 from fedtally.campaign.transports.https import carry, dap_client
 from fedtally.campaign.transports.https.dap_asking import DapAsking
 from fedtally.campaign.transports.https.dap_process import DapProcess
@@ -45,7 +47,9 @@ from fedtally.cli import dap as command
 from fedtally.cli.app import run
 from fedtally.dap import Collected, MemoryStore, TaskSecret
 from fedtally.dap.draft18 import Role, UploadRequest, media_type
-from fedtally.dap.task import token_digest
+from fedtally.dap.sealing import config
+from fedtally.dap.task import to_text, token_digest
+from fedtally.domain import Dictionary
 from fedtally.errors import InvalidInputError, MissingExtraError, OvertakenError
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -182,7 +186,7 @@ def test_a_process_that_is_overtaken_ends_and_says_so(tmp_path: Path) -> None:
         world.folder.claim(clock=lambda: 7, random=secrets.token_bytes)
         report = b"any"
         kind = {"content-type": media_type(UploadRequest)}
-        path = f"/dap/tasks/{load_id(world)}/reports"
+        path = f"/dap/tasks/{to_text(world.task.id)}/reports"
         assert world.ask("POST", path, content=report, headers=kind).status_code == 400
         with contextlib.suppress(Exception):
             good = Web("histogram").report(0)
@@ -191,12 +195,6 @@ def test_a_process_that_is_overtaken_ends_and_says_so(tmp_path: Path) -> None:
 
     with meanwhile(overtakes, ends=False), pytest.raises(OvertakenError, match="this one ended"):
         world.process().run()
-
-
-def load_id(world: Operator) -> str:
-    from fedtally.dap.task import to_text
-
-    return to_text(world.task.id)
 
 
 # ---- commands ----
@@ -218,10 +216,6 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Web:
 
 
 def _collector(folder: Path) -> Any:
-    from fedtally.campaign.dap_files import key_number
-    from fedtally.campaign.key_files import read_public_key
-    from fedtally.dap.sealing import config
-
     key = read_public_key(folder / "collector.key.pub", "collector")
     return config(key_number(key), key)
 
@@ -244,8 +238,6 @@ COLLECT = ["dap", "collect", "task.toml", "--key", "collector.key", "--token", "
 
 
 def interval(web: Web, hours: int = 1) -> list[str]:
-    from datetime import UTC, datetime
-
     times = [web.hour * HOUR, (web.hour + hours) * HOUR]
     start, end = (datetime.fromtimestamp(each, UTC).isoformat() for each in times)
     return ["--from", start, "--to", end]
@@ -308,6 +300,7 @@ def test_a_result_says_which_noise_is_in_it(
     assert "each of two servers adds rounded Gaussian noise of standard deviation 5.97" in said
     assert "unit of privacy: one report, and not all of a person's; period: all batches" in said
     assert "one client of the population" not in said and "one client's items" not in said
+    assert "a report is in one batch" in said
     assert run(["query", "r.fed", "pear"]) == 0
     assert "which of two values does a report hold?" in " ".join(capsys.readouterr().out.split())
     assert "each report has a proof of its form" in said and "no proofs" not in said
@@ -408,21 +401,13 @@ def test_a_leader_may_refuse_a_report(
 def test_what_a_text_measures(
     vdaf: str, text: str, given: list[str] | None, value: Any, tmp_path: Path
 ) -> None:
-    from fedtally.domain import Dictionary
-
     task = make_task(vdaf) if vdaf != "sumvec" else _small_sumvec()
     domain = None if given is None else Dictionary(given, public=True)
     assert command._measurement(task, text, domain) == value
 
 
 def _small_sumvec() -> Any:
-    from dap_world import SIZES
-
-    SIZES["sumvec"]["maximum"], before = 1, SIZES["sumvec"]["maximum"]
-    try:
-        return make_task("sumvec")
-    finally:
-        SIZES["sumvec"]["maximum"] = before
+    return make_task("sumvec", sizes=SIZES["sumvec"] | {"maximum": 1})
 
 
 def test_sums_of_numbers_are_no_shares() -> None:
@@ -434,8 +419,11 @@ def test_sums_of_numbers_are_no_shares() -> None:
 
 def test_a_count_is_a_result_of_one_candidate() -> None:
     task = make_task("count")
-    (only,) = result_of(task, Collected(4, 0, HOUR, 3), domain_of_task(task)).top(9)
+    result = result_of(task, Collected(4, 0, HOUR, 3), domain_of_task(task))
+    (only,) = result.top(9)
     assert (only.item, only.count, only.frequency) == (1, 3, 0.75)
+    (said,) = protects(result.plan, result.secure_sum)
+    assert said.startswith("Nothing hides what one report holds from somebody")
 
 
 def test_sums_with_noise_are_not_taken_for_exact_ones() -> None:
@@ -541,6 +529,8 @@ def test_two_tasks_of_the_same_words_are_two(keys: Path) -> None:
         (["--vdaf", "count", "--days", "0"], "days must be at least 1"),
         (["--vdaf", "count", "--leader", "l.example"], "leader must be an address"),
         (["--vdaf", "count", "--leader", "http://l.example/"], "is not of https"),
+        (["--vdaf", "count", "--leader", "https://l:e:x/"], "is not of https"),
+        (["--vdaf", "count", "--leader", "https://:443/"], "is not of https"),
         (["--vdaf", "count", "--helper", "https://l.example"], "must have two addresses"),
         (["--vdaf", "histogram", "--size", "4000000"], "a leader takes 16,777,216"),
         (["--vdaf", "histogram", "--size", "4000000000"], "a leader takes 16,777,216"),

@@ -1,6 +1,6 @@
 """Files that hold arrays and a JSON header: NumPy's .npz, without pickled objects.
 
-A file is written whole or not at all.
+A file is written whole or not at all, and a folder by `drafted`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import stat
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -208,6 +210,32 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
 # The most bytes that the values of each array may have, from the header and from the bytes that the
 # entries say that they have. None: as many as its packed ones allow. Other arrays are refused.
 Limits = Callable[[Mapping[str, Any], Mapping[str, int]], Mapping[str, int | None]]
+
+
+@contextmanager
+def drafted(path: Path) -> Iterator[Path]:
+    """Give a new folder beside a path, which the block renames to it; it is whole or not there.
+
+    Args:
+        path: the path of the folder, which must not exist.
+
+    Raises:
+        InvalidInputError: the folder, or what the block makes for it, cannot be made.
+    """
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(mode=0o700, parents=True)
+        yield draft
+    except BaseException as error:
+        shutil.rmtree(draft, ignore_errors=True)  # a full disk gets its bytes back
+        if isinstance(error, OSError):
+            place = error.filename or path  # it may be a mark, whose folder is not there
+            first = "make its folder, or " if isinstance(error, FileNotFoundError) else ""
+            raise InvalidInputError(
+                f"cannot make {place} ({error.strerror or error}): {first}name another place"
+            ) from error
+        raise
 
 
 def read(

@@ -22,9 +22,7 @@ So they lie elsewhere. A file beside the key says which folder it was given to.
 from __future__ import annotations
 
 import os
-import shutil
 import struct
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -43,12 +41,14 @@ from fedtally.campaign.places import (
     check_origins,
     held_by,
     holder,
+    read_settings,
+    text_in,
     texts_in,
     write_candidates,
 )
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Sums
 from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
@@ -184,10 +184,7 @@ class AggregateFolder:
         made = cls(path, side, loaded, listed, absolute, domain)
         made._check()
         made._check_budget()
-        draft = path.with_name(f".{path.name}.new")
-        try:
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir(mode=0o700, parents=True)
+        with archive.drafted(path) as draft:
             made._write(draft, has_list=candidates is not None, schedule=schedule)
             with (
                 made._given_key(),
@@ -195,15 +192,6 @@ class AggregateFolder:
                 new_mark(_books_mark(absolute.mark)),
             ):
                 draft.rename(path)
-        except BaseException as error:
-            shutil.rmtree(draft, ignore_errors=True)  # a full disk gets its bytes back
-            if isinstance(error, OSError):
-                place = error.filename or path  # it may be a mark, whose folder is not there
-                first = "make its folder, or " if isinstance(error, FileNotFoundError) else ""
-                raise InvalidInputError(
-                    f"cannot make {place} ({error.strerror or error}): {first}name another place"
-                ) from error
-            raise
         return made
 
     def _write(self, folder: Path, *, has_list: bool, schedule: Schedule | None) -> None:
@@ -521,25 +509,9 @@ def _checked_plan(path: str | os.PathLike[str]) -> Plan:
 
 def _read_settings(path: Path) -> dict[str, Any]:
     """Return the entries of an aggregate.toml, of which none is unknown."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise UnreadableFileError(
-            f"{path.parent} is no folder of a server: fedtally aggregate leader init makes one"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise UnreadableFileError(f"cannot read {path}: {error}") from error
-    if values.get("schema") != SCHEMA:
-        raise UnreadableFileError(
-            f"{path} has the schema {values.get('schema')!r}, and this version reads {SCHEMA}: run"
-            " it with the fedtally that made it"
-        )
-    values = validate.table(os.fspath(path), values, _ENTRIES, optional=_OPTIONAL)
+    values = read_settings(path, SCHEMA, "aggregate", _ENTRIES, _OPTIONAL)
     for name in ("side", *_PATHS, *(each for each in ("ledger", "helper") if each in values)):
-        if not isinstance(values[name], str) or not values[name]:
-            raise InvalidInputError(
-                f"{SETTINGS} needs the entry {name}, a text, got {values[name]!r}"
-            )
+        text_in(SETTINGS, values, name)
     if (values["side"] == "leader") != ("helper" in values):
         raise InvalidInputError(
             f"{path} must name the helper's address, in a leader's folder alone"

@@ -15,8 +15,6 @@ together with it. So they lie elsewhere.
 from __future__ import annotations
 
 import os
-import shutil
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,10 +25,17 @@ from fedtally.base import archive, toml, validate
 from fedtally.campaign.dap_files import key_number, load_secret, load_task
 from fedtally.campaign.dap_noise import DapNoise, LedgerNoise
 from fedtally.campaign.key_files import load_aggregator_key
-from fedtally.campaign.places import check_mark, check_origins, held_by, holder, texts_in
+from fedtally.campaign.places import (
+    check_mark,
+    check_origins,
+    held_by,
+    read_settings,
+    text_in,
+    texts_in,
+)
 from fedtally.dap import Helper, Keyring, Leader, Task, TaskSecret
 from fedtally.dap.draft18 import Role
-from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.errors import InvalidInputError
 from fedtally.secagg.params import UnsafeParametersError
 from fedtally.store.marks import new_mark
 
@@ -149,23 +154,12 @@ class DapFolder:
         _ = made.keyring(), made.secret()
         if made.settings.noise is not None:
             made.settings.noise.check(made.task)
-        draft = path.with_name(f".{path.name}.new")
-        try:
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir(mode=0o700, parents=True)
+        with archive.drafted(path) as draft:
             for name, text in ((TASK, made.task.to_toml()), (SETTINGS, made._to_toml())):
                 with archive.replacing(draft / name) as temporary:
                     Path(temporary).write_text(text, encoding="utf-8")
             with new_mark(made.settings.mark):
                 draft.rename(path)
-        except BaseException as error:
-            shutil.rmtree(draft, ignore_errors=True)
-            if isinstance(error, OSError):
-                place = error.filename or path  # it may be the mark, whose folder is not there
-                raise InvalidInputError(
-                    f"cannot make {place} ({error.strerror or error}): name another place"
-                ) from error
-            raise
         return made
 
     @classmethod
@@ -181,7 +175,7 @@ class DapFolder:
             InvalidInputError: it is the other server's, or an entry of `dap.toml` is wrong.
             UnsafeParametersError: the task is weaker than the policy allows.
         """
-        values = _read_settings(path / SETTINGS)
+        values = read_settings(path / SETTINGS, SCHEMA, "dap", _ENTRIES, ("ca", "noise"))
         if values["role"] not in ("leader", "helper"):
             raise InvalidInputError(
                 f"role of {SETTINGS} must be leader or helper, got {values['role']!r}"
@@ -239,10 +233,6 @@ class DapFolder:
         with held_by(self.path, number):
             yield
 
-    def runner(self) -> int | None:
-        """Return the number of the process that runs it; None: no process does."""
-        return holder(self.path)
-
     def _to_toml(self) -> str:
         settings = self.settings
         values: dict[str, Any] = {
@@ -276,38 +266,15 @@ def keyring_of(paths: Sequence[Path]) -> Keyring:
     return Keyring(numbered)
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
-    """Return the entries of a dap.toml, of which none is unknown."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise UnreadableFileError(
-            f"{path.parent} is no folder of a server: fedtally dap leader init makes one"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise UnreadableFileError(f"cannot read {path}: {error}") from error
-    if values.get("schema") != SCHEMA:
-        raise UnreadableFileError(
-            f"{path} has the schema {values.get('schema')!r}, and this version reads {SCHEMA}: run"
-            " it with the fedtally that made it"
-        )
-    return validate.table(os.fspath(path), values, _ENTRIES, optional=("ca", "noise"))
-
-
 def _settings(values: dict[str, Any]) -> DapSettings:
     policy = validate.table(f"policy of {SETTINGS}", values["policy"], ["min_batch"])
     keys, origins = (texts_in(SETTINGS, values, name) for name in ("keys", "origins"))
-    secret, mark, *ca = (
-        Path(_entry(values, name)) for name in ("secret", "mark", "ca") if name in values
+    return DapSettings(
+        tuple(map(Path, keys)),
+        Path(text_in(SETTINGS, values, "secret")),
+        Path(text_in(SETTINGS, values, "mark")),
+        DapPolicy(**policy),
+        origins,
+        Path(text_in(SETTINGS, values, "ca")) if "ca" in values else None,
+        DapNoise.from_dict(values["noise"]) if "noise" in values else None,
     )
-    noise = DapNoise.from_dict(values["noise"]) if "noise" in values else None
-    trusted = ca[0] if ca else None
-    demanded = DapPolicy(**policy)
-    return DapSettings(tuple(map(Path, keys)), secret, mark, demanded, origins, trusted, noise)
-
-
-def _entry(values: dict[str, Any], name: str) -> str:
-    value = values[name]
-    if not isinstance(value, str) or not value:
-        raise InvalidInputError(f"{SETTINGS} needs the entry {name}, a text, got {value!r}")
-    return value

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,19 +30,11 @@ def write_task(folder: Path, files: Mapping[str, str]) -> None:
     """
     if folder.exists():
         raise InvalidInputError(f"{folder} exists already: name another folder")
-    draft = folder.with_name(f".{folder.name}.new")
-    try:
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(mode=0o700, parents=True)
+    with archive.drafted(folder) as draft:
         for name, text in files.items():
             with archive.replacing(draft / name, private=not name.endswith(".toml")) as temporary:
                 Path(temporary).write_text(text, encoding="utf-8")
         draft.rename(folder)
-    except OSError as error:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise InvalidInputError(
-            f"cannot make {folder} ({error.strerror or error}): name another place"
-        ) from None
 
 
 def load_task(path: str | os.PathLike[str]) -> Task:

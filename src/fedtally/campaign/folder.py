@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -35,7 +34,7 @@ from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
 from fedtally.campaign.enrolment import load_allow_list, save_allow_list
 from fedtally.campaign.key_files import load_server_key
-from fedtally.campaign.places import check_ledger, check_mark, write_candidates
+from fedtally.campaign.places import check_ledger, check_mark, text_in, write_candidates
 from fedtally.campaign.screening import FEWEST, Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
@@ -139,8 +138,6 @@ class CampaignFolder:
             raise InvalidInputError(f"the rounds of {os.fspath(plan)} cannot all land: {why}")
         made._check_budget(made._check_places())
         made._check_screen()
-        # A folder under another name first: a crash in between leaves no half campaign behind.
-        draft = place.with_name(f".{place.name}.new")
         try:
             settings = made._to_toml().encode()
         except UnicodeEncodeError as error:
@@ -148,9 +145,7 @@ class CampaignFolder:
                 f"a path of the campaign is not in UTF-8, and {SETTINGS} is: {error.object!r};"
                 " rename the file"
             ) from None
-        try:
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir(mode=0o700, parents=True)
+        with archive.drafted(place) as draft:
             # what was checked, and not what the files hold by now
             made.plan.save(draft / PLAN)
             if made.allow_list is not None:
@@ -161,13 +156,6 @@ class CampaignFolder:
                 Path(temporary).write_bytes(settings)
             with new_mark(made.mark):
                 draft.rename(place)
-        except BaseException as error:
-            shutil.rmtree(draft, ignore_errors=True)  # a full disk gets its bytes back
-            if isinstance(error, OSError):
-                raise InvalidInputError(
-                    f"cannot make {place}: {error.strerror or error}"
-                ) from error
-            raise
         return made
 
     @classmethod
@@ -186,12 +174,12 @@ class CampaignFolder:
             place,
             plan,
             of_description(plan.domain, candidates if candidates.exists() else None),
-            place / _text(values, "server_key"),
-            place / _text(values, "mark"),
-            _text(values, "ledger") if "ledger" in values else None,
+            place / text_in(SETTINGS, values, "server_key"),
+            place / text_in(SETTINGS, values, "mark"),
+            text_in(SETTINGS, values, "ledger") if "ledger" in values else None,
             _deadlines(values.get("deadlines", {})),
             load_allow_list(listed) if listed.exists() else None,
-            Screen.parse(_text(values, "screen")) if "screen" in values else None,
+            Screen.parse(text_in(SETTINGS, values, "screen")) if "screen" in values else None,
         )
         found._check()
         return found
@@ -573,13 +561,6 @@ def _read_settings(path: Path) -> dict[str, Any]:
             " campaign init)"
         )
     return validate.table(os.fspath(path), values, _ENTRIES, optional=_OPTIONAL)
-
-
-def _text(values: dict[str, Any], name: str) -> str:
-    text = values.get(name)
-    if not isinstance(text, str) or not text:
-        raise InvalidInputError(f"{SETTINGS} needs the entry {name}, a text, got {text!r}")
-    return text
 
 
 def _deadlines(values: Any) -> Deadlines:

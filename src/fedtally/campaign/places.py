@@ -1,17 +1,19 @@
-"""What the folders of all servers share: who runs one, where a mark may lie, a ledger, a list."""
+"""What the folders of all servers share: who runs one, its settings, a mark, a ledger, a list."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fedtally.base import validate
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 
 LOCK = "lock"  # a file in a folder, held by the process that runs it; its number is in it
@@ -85,6 +87,55 @@ def check_origins(origins: Iterable[str]) -> None:
             raise InvalidInputError(
                 f"{origin!r} is no origin of a page: give it as https://page.example"
             )
+
+
+def read_settings(
+    path: Path, schema: str, command: str, entries: Sequence[str], optional: Sequence[str]
+) -> dict[str, Any]:
+    """Return the entries of a file of settings of one of two servers, of which none is unknown.
+
+    Args:
+        path: the file.
+        schema: the name and version of its schema.
+        command: the command whose `leader init` makes it.
+        entries: the names of its entries.
+        optional: the names of those that may lack.
+
+    Raises:
+        UnreadableFileError: there is none, or it cannot be read, or it is of another version.
+        InvalidInputError: an entry lacks, or is unknown.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UnreadableFileError(
+            f"{path.parent} is no folder of a server: fedtally {command} leader init makes one"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UnreadableFileError(f"cannot read {path}: {error}") from error
+    if values.get("schema") != schema:
+        raise UnreadableFileError(
+            f"{path} has the schema {values.get('schema')!r}, and this version reads {schema}: run"
+            " it with the fedtally that made it"
+        )
+    return validate.table(os.fspath(path), values, entries, optional=optional)
+
+
+def text_in(file: str, values: Mapping[str, Any], name: str) -> str:
+    """Return a text in a file of settings.
+
+    Args:
+        file: the name of the file.
+        values: its entries.
+        name: the name of the entry.
+
+    Raises:
+        InvalidInputError: it is no text, or empty.
+    """
+    found = values.get(name)
+    if not isinstance(found, str) or not found:
+        raise InvalidInputError(f"{file} needs the entry {name}, a text, got {found!r}")
+    return found
 
 
 def texts_in(file: str, values: Mapping[str, Any], name: str) -> tuple[str, ...]:

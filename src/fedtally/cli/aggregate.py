@@ -10,7 +10,7 @@ import click
 from fedtally.cli import console
 from fedtally.cli.campaign_nginx import front_options
 from fedtally.cli.layout import Command, Decorator, Group, option, options
-from fedtally.cli.shared import json_option, origin_option, shared
+from fedtally.cli.shared import json_option, origin_option, read_time, shared
 from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -172,22 +172,14 @@ def _time(text: str) -> int:
         InvalidInputError: it is none, does not say its zone, or is over.
     """
     import time
-    from datetime import datetime
 
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise InvalidInputError(
-            f"{text!r} is no time with its zone: give it as 2027-01-31T18:00Z, or with +01:00"
-        )
-    if found.timestamp() <= time.time():  # by a mistake: it would close over the fewest reports
+    found = read_time(text)
+    if found <= time.time():  # by a mistake: it would close over the fewest reports
         raise InvalidInputError(
             f"{text!r} is over: give a time that is to come; fedtally aggregate leader close"
             " closes now, without a time"
         )
-    return int(found.timestamp())
+    return found
 
 
 @click.command(

@@ -10,7 +10,7 @@ import click
 from fedtally.cli import console
 from fedtally.cli.campaign_nginx import front_options
 from fedtally.cli.layout import Command, Decorator, Group, option, options
-from fedtally.cli.shared import json_option, origin_option, shared
+from fedtally.cli.shared import json_option, origin_option, read_time, shared
 from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -548,7 +548,7 @@ def collect(
     domain = None
     if output or given is not None:  # before the interval is closed for ever
         domain = domain_of_task(made, given)
-    shown, interval = read_token(token), (_time(start), _time(end))
+    shown, interval = read_token(token), (read_time(start), read_time(end))
     private, trusted = load_collector_key(key), tls(ca)
     validate.real(0.0, wait=wait)
 
@@ -684,25 +684,6 @@ def _read(candidates: str) -> Domain:
     from fedtally.sources.lists import read_candidates
 
     return read_candidates(candidates)
-
-
-def _time(text: str) -> int:
-    """Return a time as Unix seconds.
-
-    Raises:
-        InvalidInputError: it is none, or does not say its zone.
-    """
-    from datetime import datetime
-
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise InvalidInputError(
-            f"{text!r} is no time with its zone: give it as 2027-01-31T18:00Z, or with +01:00"
-        )
-    return int(found.timestamp())
 
 
 def _check_extra() -> None:

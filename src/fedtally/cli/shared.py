@@ -110,6 +110,25 @@ origin_option = option(
 )
 
 
+def read_time(text: str) -> int:
+    """Return a time as Unix seconds.
+
+    Raises:
+        InvalidInputError: it is none, or does not say its zone.
+    """
+    from datetime import datetime
+
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise InvalidInputError(
+            f"{text!r} is no time with its zone: give it as 2027-01-31T18:00Z, or with +01:00"
+        )
+    return int(found.timestamp())
+
+
 def check_outputs(options: dict[str, Any], *names: str) -> None:
     """Refuse, before a long run, files that it could not write after it.
 

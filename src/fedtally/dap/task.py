@@ -57,7 +57,7 @@ class _Kind(NamedTuple):
     """A VDAF.
 
     Attributes:
-        number: in the draft's table.
+        number: the number in the draft's table.
         sizes: the message of its sizes.
         make: returns what makes the protocol of these sizes, in a version of the VDAF.
         is_hidden: whether noise may hide a report: two of them differ in two counters at most, by

@@ -68,7 +68,7 @@ def checked_url(url: str) -> str:
     Raises:
         InvalidInputError: it is none, or leads over a network without TLS.
     """
-    if not _CAMPAIGN.fullmatch(_safe_parts(url).path):
+    if not _CAMPAIGN.fullmatch(safe_parts(url).path):
         raise InvalidInputError(
             f"{url!r} is no address of a campaign: give https://HOST/v1/campaigns/FINGERPRINT, with"
             " the 64 hexadecimal digits of the plan (http on this machine alone)"
@@ -84,7 +84,7 @@ def checked_servers(leader: str, helper: str) -> dict[Side, str]:
     """
     given: dict[Side, str] = {"leader": leader, "helper": helper}
     for side, url in given.items():
-        parts = _safe_parts(url)
+        parts = safe_parts(url)
         if not parts.hostname or parts.query or parts.fragment or not _SERVER.fullmatch(parts.path):
             raise InvalidInputError(
                 f"{url!r} is no address of a {side}: give https://HOST, without the path of a plan"
@@ -99,7 +99,7 @@ def checked_servers(leader: str, helper: str) -> dict[Side, str]:
     return given
 
 
-def _safe_parts(url: str) -> SplitResult:
+def safe_parts(url: str) -> SplitResult:
     """Return the parts of an address; empty ones if it leads over a network without TLS."""
     none = urlsplit("")
     try:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import httpx
 
 from fedtally.base.text import escaped, shortened
+from fedtally.campaign.transports.https.carry import safe_parts
 from fedtally.campaign.transports.https.join import MOST_PROBLEM, words_of
 from fedtally.campaign.transports.https.resource import PROBLEM_TYPE
 from fedtally.dap import ProblemType
@@ -27,7 +28,6 @@ from fedtally.errors import FedtallyError, InvalidInputError
 
 MOST_ANSWER = 64 << 20  # bytes of an answer
 _MOST_POLLS = 60
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _LONGEST_POLL = 60.0  # seconds until a deferred answer is asked for again
 _TIMEOUT = httpx.Timeout(120, connect=15)
 # What another setting of an operator would mend: what was asked is asked again.
@@ -62,13 +62,12 @@ def check_address(address: str) -> None:
     """Refuse the address of a server that a token may not be shown to.
 
     Raises:
-        InvalidInputError: it is neither of https nor of this machine.
+        InvalidInputError: it is neither of https nor of this machine, or names no host and port.
     """
-    url = httpx.URL(address)
-    if url.scheme != "https" and url.host not in _LOOPBACK:
+    if not safe_parts(address).hostname:
         raise InvalidInputError(
-            f"{address} is not of https, and anybody on the way would read the token: make a task"
-            " with addresses of https"
+            f"{address} is not of https://HOST/, where nobody on the way reads the token: make a"
+            " task with such addresses"
         )
 
 
@@ -164,8 +163,11 @@ class DapAsking:
 
     def _located(self, place: str, heard: _Heard) -> str:
         """Return where a resource is: at this server, since the token goes there."""
-        made = httpx.URL(place).join(heard.headers.get("location", ""))
         asked = httpx.URL(place)
+        try:
+            made = asked.join(heard.headers.get("location", ""))
+        except httpx.InvalidURL:
+            raise UnansweredError(f"{asked.host} names a resource of no address") from None
         if (made.scheme, made.host, made.port) != (asked.scheme, asked.host, asked.port):
             raise UnansweredError(f"{asked.host} names a resource of another server")
         return str(made)
