@@ -71,12 +71,12 @@ class Web(World):
             return httpx.AsyncClient(transport=inner)
         return httpx.AsyncClient(transport=_Meddled(self, inner))
 
-    def asking(self, side: str) -> DapAsking:
+    def asking(self, side: str, sleep: Callable[[float], Any] | None = None) -> DapAsking:
         """Return what the leader asks the helper with, or the collector the leader."""
         role = Role.LEADER if side == "helper" else Role.COLLECTOR
         url = getattr(self.task.configuration, side).decode()
         task = to_text(self.task.id)
-        return DapAsking(self.client(side), url, task, self.tokens[role], self._sleep)
+        return DapAsking(self.client(side), url, task, self.tokens[role], sleep or self._sleep)
 
     def path(self, rest: str, side: str = "leader") -> str:
         url: str = getattr(self.task.configuration, side).decode()
@@ -118,14 +118,11 @@ class Web(World):
         """Collect an interval, as a collector does."""
         request = self.query(start, duration)
 
+        async def driven(_: float) -> None:
+            await self.driving.step()
+
         async def found() -> bytes:
-            asking = self.asking("leader")
-
-            async def driven(_: float) -> None:
-                await self.driving.step()
-
-            object.__setattr__(asking, "sleep", driven)
-            body, _ = await asking.make(
+            body, _ = await self.asking("leader", driven).make(
                 "collection_jobs", request.encode(), CollectionJobReq, CollectionJobResp
             )
             return body

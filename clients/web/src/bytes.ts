@@ -58,6 +58,16 @@ export function fromHex(text: unknown, size: number, what: string): Bytes {
 export const toInteger = (bytes: Uint8Array): bigint =>
   bytes.reduceRight((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
 
+const P25519 = 2n ** 255n - 19n;
+
+/** Refuses what is no coordinate of a key; 0, 1 and -1 are of low order in both forms. */
+export function checkPoint(value: bigint, lowOrder: readonly bigint[], what: string): void {
+  if (value >= P25519) refuse(`${what} is not canonical`);
+  if (value <= 1n || value === P25519 - 1n || lowOrder.includes(value)) {
+    refuse(`${what} is of low order`);
+  }
+}
+
 export const equal = (a: Uint8Array, b: Uint8Array): boolean =>
   a.length === b.length && a.every((byte, i) => byte === b[i]);
 

@@ -42,10 +42,6 @@ export class OneHot {
     return this.counters + this.checksumWords + (this.abstain ? 1 : 0);
   }
 
-  get proofLength(): number {
-    return 2 * this.c + 2 * this.P - 1;
-  }
-
   /** The factor of a cell of any row. */
   weight(cell: number, r1: Element, r2: Element): Element {
     const row = this.field.raise(r1, Math.floor(cell / this.B));

@@ -28,14 +28,12 @@ export interface Making {
   readonly identity: Bytes;
   /** Seconds since 1970. */
   readonly time: number;
-  sealFor(server: "leader" | "helper", info: Bytes, plaintext: Bytes): Promise<Bytes>;
+  sealFor(server: Server, info: Bytes, plaintext: Bytes): Promise<Bytes>;
   sign(text: Bytes): Promise<Bytes>;
 }
 
-export interface Frames {
-  readonly helper: Bytes;
-  readonly leader: Bytes;
-}
+export type Server = "helper" | "leader";
+export type Frames = { readonly [server in Server]: Bytes };
 
 const LEADER_REPORT = 32;
 const HELPER_REPORT = 33;

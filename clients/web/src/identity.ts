@@ -1,7 +1,18 @@
 // A client's key, and its enrolment: docs/protocol.md, "Enrolment".
 
 import { checkAlgorithms } from "./algorithms.js";
-import { type Bytes, fromHex, label, refuse, sha256, toHex, toInteger, utf8 } from "./bytes.js";
+import {
+  type Bytes,
+  checkPoint,
+  fromHex,
+  join,
+  label,
+  refuse,
+  sha256,
+  toHex,
+  toInteger,
+  utf8,
+} from "./bytes.js";
 import { quote } from "./json.js";
 
 /** A client's Ed25519 key; its private half cannot be exported, and IndexedDB can keep it. */
@@ -21,7 +32,6 @@ export async function sign(identity: Identity, text: Bytes): Promise<Bytes> {
   return new Uint8Array(await crypto.subtle.sign("Ed25519", identity.privateKey, text));
 }
 
-const P25519 = 2n ** 255n - 19n;
 /** The y-coordinates of points of low order, beside 0, 1 and -1. */
 const LOW_ORDER = [
   0x05fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826n,
@@ -50,15 +60,10 @@ export async function register(
 ): Promise<string> {
   await checkAlgorithms();
   const key = fromHex(registrar, 32, "the registrar's key");
-  const y = toInteger(key) % 2n ** 255n;
-  if (y >= P25519) refuse("the registrar's key is not canonical");
-  if (y <= 1n || y === P25519 - 1n || LOW_ORDER.includes(y)) {
-    refuse("the registrar's key is of low order");
-  }
+  checkPoint(toInteger(key) % 2n ** 255n, LOW_ORDER, "the registrar's key");
   checkPurpose(purpose);
   const digest = await sha256(utf8(purpose));
-  const text = new Uint8Array([...label("proof of possession"), ...key, ...digest]);
-  const signature = await sign(identity, text);
+  const signature = await sign(identity, join(label("proof of possession"), key, digest));
   const [name, proof] = [toHex(identity.publicKey), toHex(signature)];
   return `fedtally-proof/1 ${name} ${registrar} ${proof} ${quote(purpose)}\n`;
 }

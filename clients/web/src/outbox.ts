@@ -1,16 +1,16 @@
 // Reporting once: both servers are asked, the release is spent, and both frames are sent until
 // both servers have them. The rules are those of docs/protocol_two_server.md, "Over HTTPS".
 
-import { InputError } from "./bytes.js";
+import { refuse } from "./bytes.js";
+import type { Server } from "./frames.js";
 import type { Identity } from "./identity.js";
 import type { Plan } from "./plan.js";
-import { type Entry, type Fate, type Record, type Server, SpentError } from "./record.js";
+import { type Entry, type Fate, type Record, SpentError } from "./record.js";
 import { type Item, type Options, report } from "./report.js";
 
 const STATE = "application/vnd.fedtally.release+json";
 const PROBLEM = "application/problem+json";
 const FRAME = "application/vnd.fedtally.frame";
-const SERVERS = ["helper", "leader"] as const; // in the order in which frames leave
 const MOST_SKEW = 3600; // seconds between a server's clock and this one
 const GIVE_UP = 7 * 86_400; // seconds after the release was spent: servers take no older report
 const PAUSES = [0.5, 600] as const; // seconds between two attempts
@@ -68,7 +68,7 @@ export class Outbox {
         if (found.fate !== null) throw new SpentError(`${name} is spent: ${found.fate}`);
         return this.send(release, found);
       }
-      for (const server of SERVERS) await this.ask(server, release);
+      for (const server of ["helper", "leader"] as const) await this.ask(server, release);
       const frames = await report(this.plan, identity, item, options);
       return this.send(release, await this.record.spend(name, frames, this.world.now()));
     });
@@ -84,7 +84,7 @@ export class Outbox {
 
   private alone<T>(release: number, work: (name: string) => Promise<T>): Promise<T> {
     if (!Number.isSafeInteger(release) || release < 0) {
-      throw new InputError(`${release} is no release: releases count from 0`);
+      refuse(`${release} is no release: releases count from 0`);
     }
     const name = `${this.plan.fingerprint}/${release}`;
     return this.world.locked(`fedtally ${name}`, () => work(name));
@@ -112,22 +112,21 @@ export class Outbox {
 
   private async send(release: number, entry: Entry): Promise<Fate> {
     let sending = entry;
-    for (const server of SERVERS) {
-      if (server === "helper" && sending.hasHelper) continue;
-      const fate = await this.deliver(server, release, sending);
-      if (fate !== "accepted") return (await this.record.end(sending, fate)).fate!;
-      if (server === "helper") sending = await this.record.note(sending);
+    if (!sending.hasHelper) {
+      const fate = await this.deliver("helper", release, sending);
+      if (fate !== "accepted") return this.record.end(sending, fate);
+      sending = await this.record.note(sending);
     }
-    return (await this.record.end(sending, "accepted")).fate!;
+    return this.record.end(sending, await this.deliver("leader", release, sending));
   }
 
   /** Sends the same bytes until a server says what ends the report, or there is no time left. */
   private async deliver(server: Server, release: number, entry: Entry): Promise<Fate> {
     const lost: Fate = server === "helper" ? "not counted" : "unknown";
-    const options = { ...CLIENT, method: "PUT", headers: { "content-type": FRAME } };
+    const headers = { "content-type": FRAME };
+    const sent = { ...CLIENT, method: "PUT", headers, body: entry.frames![server] };
+    const url = `${this.url(server, release)}/reports`;
     for (let pause: number = PAUSES[0]; this.world.now() < entry.spent + GIVE_UP; ) {
-      const sent = { ...options, body: entry.frames![server] };
-      const url = `${this.url(server, release)}/reports`;
       const said = await this.world.fetch(url, sent).catch(() => null);
       if (said?.status === 201 && kind(said) === STATE) return "accepted";
       if (said !== null && [400, 403, 409, 410].includes(said.status)) {

@@ -2,6 +2,7 @@
 
 import {
   type Bytes,
+  checkPoint,
   equal,
   join,
   label,
@@ -37,20 +38,11 @@ export interface Parameters {
   readonly central: boolean;
 }
 
-const P25519 = 2n ** 255n - 19n;
-/** Points of low order on the curve and its twist, beside 0, 1 and -1. */
+/** The x-coordinates of points of low order on the curve and its twist, beside 0, 1 and -1. */
 const LOW_ORDER = [
   0x00b8495f16056286fdb1329ceb8d09da6ac49ff1fae35616aeb8413b7c7aebe0n,
   0x57119fd0dd4e22d8868e1c58c45c44045bef839c55b1d0b1248c50a3bc959c5fn,
 ];
-
-export function checkPoint(key: Bytes, what: string): void {
-  const value = toInteger(key);
-  if (key.length !== 32 || value >= P25519) refuse(`${what} is not canonical`);
-  if (value <= 1n || value === P25519 - 1n || LOW_ORDER.includes(value)) {
-    refuse(`${what} is of low order`);
-  }
-}
 
 const within = (value: number, low: number, high: number, what: string): void => {
   if (!Number.isSafeInteger(value) || value < low || value > high) {
@@ -69,8 +61,8 @@ export function circuitOf(of: Parameters): OneHot {
   within(of.noise, 0, 2 ** 32, "noise");
   const range = (of.signed ? 2 : 1) * (of.central ? 2 : 1) * of.n_max + 3 * of.noise;
   if (range >= field.p) refuse(`counters of ${of.bits} bits cannot hold the sums`);
-  checkPoint(of.leader_key, "the leader's key");
-  checkPoint(of.helper_key, "the helper's key");
+  checkPoint(toInteger(of.leader_key), LOW_ORDER, "the leader's key");
+  checkPoint(toInteger(of.helper_key), LOW_ORDER, "the helper's key");
   if (equal(of.leader_key, of.helper_key)) refuse("both servers have one key");
   const circuit = new OneHot(field, of.widths, of.abstain, of.signed);
   const lane = field.size === 2 ? 2 : 4;

@@ -1,6 +1,6 @@
 // A plan that a client may report under: docs/plan.md.
 
-import { type Bytes, fromHex, isUnicode, join, refuse, sha256, toHex, utf8 } from "./bytes.js";
+import { type Bytes, fromHex, isUnicode, join, refuse, sha256, toHex, u64, utf8 } from "./bytes.js";
 import type { OneHot } from "./circuit.js";
 import { canonical, Float, isTable, type Json, parse, type Table } from "./json.js";
 import { circuitOf, contextOf, type Parameters } from "./parameters.js";
@@ -24,7 +24,6 @@ export interface Domain {
   readonly kind: "range" | "integers" | "dictionary" | "strings" | "grid";
   readonly size: bigint;
   readonly first: bigint;
-  readonly last: bigint;
   /** Digest of the candidates, if they are public. */
   readonly sha256: string | null;
 }
@@ -150,7 +149,6 @@ function domainOf(table: Table): Domain {
     kind: kind as Domain["kind"],
     size,
     first: low,
-    last: high,
     sha256: digest as string | null,
   };
 }
@@ -266,11 +264,7 @@ export async function readPlan(json: string, fingerprint: string, policy: Policy
 }
 
 /** Bytes behind their number. */
-const prefixed = (bytes: Bytes): Bytes => {
-  const size = new Uint8Array(8);
-  new DataView(size.buffer).setBigUint64(0, BigInt(bytes.length), true);
-  return join(size, bytes);
-};
+const prefixed = (bytes: Bytes): Bytes => join(u64(bytes.length), bytes);
 
 /** The candidates of a plan that does not say them itself, checked against what it does say. */
 export async function checkCandidates(
@@ -284,7 +278,7 @@ export async function checkCandidates(
   if (candidates.some((each) => typeof each !== type)) refuse(`candidates must be of type ${type}`);
   if (domain.sha256 === null) return;
   const parts = candidates.map((each) =>
-    typeof each === "string" ? prefixed(utf8(each)) : new Uint8Array(BigInt64Array.of(each).buffer),
+    typeof each === "string" ? prefixed(utf8(each)) : u64(BigInt.asUintN(64, each)),
   );
   if (toHex(await sha256(...parts)) !== domain.sha256) refuse("the candidates are not the plan's");
 }

@@ -4,7 +4,7 @@ import { refuse } from "./bytes.js";
 import type { Frames } from "./frames.js";
 import { type Identity, makeIdentity } from "./identity.js";
 
-export type Server = "helper" | "leader";
+type Store = "identity" | "releases";
 /** What became of a report: docs/protocol_two_server.md, "The outbox". */
 export type Fate = "accepted" | "not counted" | "unknown";
 
@@ -58,15 +58,18 @@ export class Record {
     this.database.close();
   }
 
-  private begin(store: "identity" | "releases"): [IDBTransaction, IDBObjectStore] {
+  private async get<T>(store: Store, key: string): Promise<T | null> {
+    return (await done(this.database.transaction(store).objectStore(store).get(key))) ?? null;
+  }
+
+  private begin(store: Store): [IDBTransaction, IDBObjectStore] {
     const transaction = this.database.transaction(store, "readwrite", { durability: "strict" });
     return [transaction, transaction.objectStore(store)];
   }
 
   /** The key of this browser, which cannot be exported; null: there is none, or it was cleared. */
   async identity(): Promise<Identity | null> {
-    const [, store] = this.begin("identity");
-    return (await done(store.get("key"))) ?? null;
+    return this.get("identity", "key");
   }
 
   /** Makes the key, unless there is one: of two tabs that make one, both get the first. */
@@ -82,8 +85,7 @@ export class Record {
   }
 
   async entry(name: string): Promise<Entry | null> {
-    const [, store] = this.begin("releases");
-    return (await done(store.get(name))) ?? null;
+    return this.get("releases", name);
   }
 
   /**
@@ -99,8 +101,7 @@ export class Record {
     try {
       await written;
     } catch (error) {
-      if (!(error instanceof Error || error instanceof DOMException)) throw error;
-      if (error.name !== "ConstraintError") throw error;
+      if (!(error instanceof Error) || error.name !== "ConstraintError") throw error;
       throw new SpentError(`${name} is spent: no second report of it is made`);
     }
     return entry;
@@ -112,8 +113,9 @@ export class Record {
   }
 
   /** Notes for ever what became of a report; its frames are forgotten. */
-  async end(entry: Entry, fate: Fate): Promise<Entry> {
-    return this.put({ ...entry, frames: null, fate });
+  async end(entry: Entry, fate: Fate): Promise<Fate> {
+    await this.put({ ...entry, frames: null, fate });
+    return fate;
   }
 
   private async put(entry: Entry): Promise<Entry> {

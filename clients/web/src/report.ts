@@ -2,11 +2,10 @@
 
 import { checkAlgorithms } from "./algorithms.js";
 import { type Bytes, refuse } from "./bytes.js";
-import { type Frames, makeFrames, oneHot, type Secrets } from "./frames.js";
+import { type Frames, makeFrames, oneHot, type Secrets, type Server } from "./frames.js";
 import { seal } from "./hpke.js";
 import { type Identity, sign } from "./identity.js";
-import type { Plan } from "./plan.js";
-import { checkCandidates } from "./plan.js";
+import { checkCandidates, type Plan } from "./plan.js";
 import { cellsOf, fingerprint } from "./sketch.js";
 
 /**
@@ -85,7 +84,7 @@ export async function report(
     proveSeed: drawn(32),
   };
   const keys = { leader: parameters.leader_key, helper: parameters.helper_key };
-  const sealFor = (server: "leader" | "helper", info: Bytes, plaintext: Bytes) =>
+  const sealFor = (server: Server, info: Bytes, plaintext: Bytes) =>
     seal(keys[server], info, plaintext);
   const making = { circuit, context, round, identity: identity.publicKey, time, sealFor };
   try {

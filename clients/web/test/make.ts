@@ -21,7 +21,7 @@ interface Wanted {
   round: number;
   time: number;
   candidates?: string[];
-  /** One of LIES, which every client reports. */
+  /** Names in LIES: every client reports each of them. */
   cheats?: string[];
   registrar?: string;
   purpose?: string;
@@ -54,12 +54,12 @@ class Changed extends OneHot {
 }
 
 /** The vector of a lie: entries of the first row, with one +1 in each other row. */
-function lie(circuit: OneHot, first: readonly number[], e: number): Vector {
+function lie(circuit: OneHot, first: readonly number[]): Vector {
   const rows = circuit.widths.map((width, row) => {
     const counters = new Array<number>(width).fill(0);
-    return [...(row === 0 ? first : e ? [1] : []), ...counters].slice(0, width);
+    return [...(row === 0 ? first : [1]), ...counters].slice(0, width);
   });
-  return anyVector(circuit, rows.flat(), e);
+  return anyVector(circuit, rows.flat(), 1);
 }
 
 const LIES: Record<string, readonly number[]> = {
@@ -92,7 +92,7 @@ async function cheat(
       seal(server === "leader" ? leader : helper, info, plaintext),
     sign: (text: Parameters<typeof sign>[1]) => sign(identity, text),
   };
-  const vector = lie(circuit, LIES[kind]!, 1);
+  const vector = lie(circuit, LIES[kind]!);
   const made = await makeFrames(making, vector, secrets);
   if (kind !== "another digest") return made;
   const again = await makeFrames(making, vector, secrets); // whose seals are others

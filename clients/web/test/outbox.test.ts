@@ -4,9 +4,10 @@ import "fake-indexeddb/auto";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import type { Server } from "../src/frames.js";
 import { NotOpenError, Outbox, type World } from "../src/outbox.js";
 import { readPlan } from "../src/plan.js";
-import { Record, type Server, SpentError } from "../src/record.js";
+import { Record, SpentError } from "../src/record.js";
 import { BASE, published } from "./given.js";
 
 const PLAN = await readPlan(...(await published(BASE)), { minHonest: 2 });

@@ -38,9 +38,6 @@ const sums = (changes: Entries): Entries => ({
 const read = async (entries: Entries, policy = POLICY) =>
   readPlan(...(await published(entries)), policy);
 
-const { domain: _, ...WITHOUT_DOMAIN } = BASE;
-const { width: __, ...WITHOUT_WIDTH } = BASE;
-
 const PLANS: [string, Entries, RegExp][] = [
   ["no secure sum", { ...BASE, secure_sum: undefined }, /two servers, not to none/],
   ["secagg", sums({ method: "secagg" }), /two servers, not to secagg/],
@@ -50,8 +47,8 @@ const PLANS: [string, Entries, RegExp][] = [
   ["another fingerprint", { ...BASE, fingerprint: "00".repeat(32) }, /fingerprint in the file/],
   ["an unknown entry", { ...BASE, colour: 1 }, /unknown entry "colour"/],
   ["an unknown entry of the sum", sums({ colour: 1 }), /unknown entry "colour"/],
-  ["no width", WITHOUT_WIDTH, /lacks the entry "width"/],
-  ["no domain", WITHOUT_DOMAIN, /lacks the entry "domain"/],
+  ["no width", { ...BASE, width: undefined }, /lacks the entry "width"/],
+  ["no domain", { ...BASE, domain: undefined }, /lacks the entry "domain"/],
   ["a text for a number", { ...BASE, rows: "2" }, /"rows" has another type/],
   ["a float for an integer", { ...BASE, rows: 2.5 }, /"rows" has another type/],
   ["a table in the domain", { ...BASE, domain: { ...RANGE, more: {} } }, /"domain" has another/],

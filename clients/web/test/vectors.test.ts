@@ -5,7 +5,7 @@ import { createCipheriv, createHash } from "node:crypto";
 import { test } from "node:test";
 
 import { type Bytes, stream, toHex } from "../src/bytes.js";
-import { makeFrames, oneHot, type Vector } from "../src/frames.js";
+import { makeFrames, oneHot, type Server, type Vector } from "../src/frames.js";
 import { sealFrom } from "../src/hpke.js";
 import { sign } from "../src/identity.js";
 import { canonical, Float, floatText, parse, quote } from "../src/json.js";
@@ -56,7 +56,7 @@ async function replay(given: any, vector: Vector) {
   const context = await contextOf(parameters, circuit);
   assert.equal(toHex(context), given.context);
   const identity = await identityOf(hex(given.identity));
-  const sealFor = async (server: "leader" | "helper", info: Bytes, plaintext: Bytes) => {
+  const sealFor = async (server: Server, info: Bytes, plaintext: Bytes) => {
     const sealed = hex(server === "leader" ? given.sealed_leader_part : given.sealed);
     const opened = await open(hex(given[`${server}_secret`]), info, sealed);
     assert.deepEqual(plaintext, opened, `what is sealed to the ${server}`);
