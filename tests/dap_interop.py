@@ -323,7 +323,7 @@ def main() -> None:
     parser.add_argument("program", choices=sorted(PROGRAMS))
     parser.add_argument("--port", type=int, default=8080, metavar="N", help="listen on N (8080)")
     options = parser.parse_args()
-    uvicorn.run(PROGRAMS[options.program](), host="0.0.0.0", port=options.port)
+    uvicorn.run(PROGRAMS[options.program](), host="0.0.0.0", port=options.port, ws="none")
 
 
 if __name__ == "__main__":

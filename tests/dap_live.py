@@ -49,7 +49,9 @@ def serving(
     app: Any, place: socket.socket, lifespan: Literal["on", "off"] = "off"
 ) -> Iterator[None]:
     """Serve an application on a socket in a thread."""
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan=lifespan))
+    # The support of websockets is left out: some versions of the library warn when it is loaded.
+    config = uvicorn.Config(app, log_level="warning", lifespan=lifespan, ws="none")
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([place],))
     thread.start()
     try:
