@@ -4,7 +4,7 @@ The campaign has 48 rounds of 5,000 clients, d = 20,000 items that double or hal
 of the rounds, and a hybrid sketch of 5 x 400. A fit is belief propagation over all rounds; under
 noise joint recovery answers. A window of it is its decoder, the rest of the history and what is
 learned of both. Both end with an estimate of every candidate. Seconds are of CPU; cases take turns,
-and a ratio is that of the fastest turns.
+and a ratio compares the fastest turns.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ class Quiet(NamedTuple):
     """A stream in which nothing changes.
 
     Attributes:
-        rounds: of `QUIET`.
+        rounds: the kind of its rounds, one of `QUIET`.
         scale: its size.
-        seed: of all draws.
+        seed: the seed of all draws.
         watched: whether it is decoded anew after each round.
     """
 
@@ -63,9 +63,9 @@ class Changed(NamedTuple):
     """A stream that is decoded anew after each round, in which a few items change at one round.
 
     Attributes:
-        change: of `CHANGES`.
+        change: the kind of its change, one of `CHANGES`.
         scale: its size.
-        seed: of all draws.
+        seed: the seed of all draws.
         noise: standard deviation of a counter of a round.
     """
 

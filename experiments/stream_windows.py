@@ -22,7 +22,7 @@ from fedtally.recovery.shrinkage import ShrunkDecoder
 LENGTHS = (1, 4, 12)  # of windows, in rounds
 BAND = 500  # items of similar frequencies, whose coverage is one number
 CONFIDENCE = 0.95
-# Rounds of real streams have so many clients, and so much more noise than those of the laws.
+# Clients of a round of a real stream, and its noise in multiples of the noise of the laws.
 REAL_CLIENTS, REAL_NOISE = 20_000, 2.0
 
 
@@ -40,9 +40,9 @@ class Campaign(NamedTuple):
     """A stream that is decoded.
 
     Attributes:
-        stream: of `drift.KINDS` or `drift.REAL`.
+        stream: its name in `drift.KINDS` or `drift.REAL`.
         noise: standard deviation of a counter of a round.
-        seed: of all draws.
+        seed: the seed of all draws.
         scale: its size.
         data: folder of the real tables; "" for none.
     """

@@ -3,8 +3,8 @@
 Six kinds of drift (`experiments.drift`) in 48 rounds of 5,000 clients, d = 20,000 items, hybrid
 5 x 400, without noise and with noise of standard deviation 10 on each counter of a round; real
 streams with `--data`, of 20,000 clients a round, and twice that noise. *Alone* is a window without
-history; under noise its estimates are those of objective l2, as are those with history. Errors are
-of all candidates, against frequencies among the window's own clients, and are means over seeds.
+history; under noise both answers use objective l2. Errors are of all candidates, against
+frequencies among the window's own clients, and are means over seeds.
 
 Limits are of 95 %. Their coverage is the share that holds in each band of 500 items, over seeds:
 limits of windows; values of each round, read from one fit; differences of the last four rounds and

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -95,9 +96,9 @@ def test_nothing_is_listed_where_nothing_changes() -> None:
 
 
 def test_alpha_is_the_rate_of_the_list(campaign: Result) -> None:
-    few = campaign.trends(alpha=1e-12)
-    assert {change.item for change in few.changed} <= set(CHANGED)
-    assert "at most 1e-10 %" in sections.changed.rate(few)
+    few = campaign.trends(alpha=1e-6)
+    assert [change.item for change in few.changed] == [5]
+    assert "at most 0.0001 %" in sections.changed.rate(few)
     with pytest.raises(InvalidInputError, match="alpha must be above 0 and below 1, got 5"):
         campaign.trends(alpha=5)
 
@@ -117,13 +118,16 @@ def test_lines_hold_the_shares_of_each_round(campaign: Result) -> None:
         for point, true in zip(line, column, strict=True)
     ]
     assert np.mean(held) >= 0.8 and {point.clients for point in points[0]} == {CLIENTS}
-    whole = campaign.series([5], whole=True)
+    whole = campaign.series([5, 1], whole=True)
     wider = [
         one.high - one.low >= other.high - other.low
         for one, other in zip(whole.of(5), points[0], strict=True)
     ]
     assert all(wider)
-    assert whole.of(5)[0].high - whole.of(5)[0].low > points[0][0].high - points[0][0].low
+    # a round of the whole line fails with an equal part of the probability
+    z, least = (NormalDist().inv_cdf(1 - fails / 2) for fails in (0.05 / ROUNDS, 0.05))
+    widths = [one.high - one.low for one in (whole.of(1)[0], points[1][0])]
+    assert widths[0] / widths[1] == pytest.approx(z / least)
     table = series.to_arrow()
     assert table.num_rows == 2 * ROUNDS and set(table["item"].to_pylist()) == {1, 5}
     with pytest.raises(OutsideDomainError):
@@ -155,12 +159,17 @@ def test_histograms_have_trends(noise: float | None) -> None:
     result = fedtally.estimate(few, rounds=days, domain=domain, seed=1, **private)
     assert result.plan.is_histogram
     found = result.trends("last:4")
+    for rows in (found.to_arrow(), result.series([5]).to_arrow()):
+        assert ("note" in rows.schema.names) is bool(result.not_private)
     assert {5, 4} <= {change.item for change in found.changed}
     share = [point.frequency for point in result.series([5]).points]
     assert share[-1] > 2 * share[0]
     if noise is None:
         exact = [few[start : start + CLIENTS].count(5) / CLIENTS for start in range(0, 6000, 500)]
         assert share == exact
+        # no limit is closer than one client
+        widths = [point.high - point.low for point in result.series([5]).points]
+        assert widths == pytest.approx([2 / CLIENTS] * ROUNDS)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +195,10 @@ def test_results_without_values_by_round_have_no_trends(campaign: Result) -> Non
         campaign.window("last:4", history=0).trends()
     with pytest.raises(InvalidInputError, match="by median recovery: decode by recovery='joint'"):
         campaign.decoded(recovery="median").trends()
+    bare = campaign.decoded(confidence=0)
+    for ask in (bare.trends, lambda: bare.series([5])):
+        with pytest.raises(InvalidInputError, match="this answer has none: set confidence=0.95"):
+            ask()
     one = fedtally.estimate([1, 2], domain=DOMAIN, seed=1, **SKETCH)
     with pytest.raises(InvalidInputError, match="the plan has one round, .*: ask for the answer"):
         one.trends()
@@ -218,7 +231,11 @@ def test_the_noise_on_how_many_took_part_is_in_the_limits(monkeypatch: pytest.Mo
     items, days = drawn()
     count = 3000
     table = {
-        "items": [min(item, 6) for item in items[:count]],
+        # from the fourth day on, every second client holds 1
+        "items": [
+            1 if n % 2 and n >= 3 * CLIENTS else min(item, 6)
+            for n, item in enumerate(items[:count])
+        ],
         "clients": [f"p{n}" for n in range(count)],
         "silos": [f"s{n % 6}" for n in range(count)],
     }
@@ -231,13 +248,13 @@ def test_the_noise_on_how_many_took_part_is_in_the_limits(monkeypatch: pytest.Mo
     assert column(result._by_round, [0]).noise > 0
 
     def widths() -> list[float]:
-        points = [*result.series([6]).points, *result.trends(alpha=0.999).changed]
+        points = [*result.series([6]).points, *result.trends("last:3").changed]
         return [point.high - point.low for point in points]
 
     noised = widths()
     monkeypatch.setattr(trending, "_column", lambda *given: column(*given)._replace(noise=0.0))
     exact = widths()
-    assert len(noised) >= 6 and all(np.array(noised[:6]) > np.array(exact[:6]))
+    assert len(noised) == len(exact) > 6 and all(np.array(noised) > np.array(exact))
 
 
 # ---- every form ----
@@ -313,6 +330,17 @@ def test_labels_of_rounds_are_no_formulas_and_of_letters_that_are_drawn(tmp_path
 
 
 @pytest.mark.extras
+def test_a_chart_of_a_run_that_guarantees_nothing_says_so() -> None:
+    pytest.importorskip("matplotlib")
+    items, days = drawn()
+    asked: dict[str, Any] = {"epsilon": 9.0, "population": "p", "trust": "distributed", "seed": 1}
+    few, domain = [min(item, 6) for item in items], IntegerRange(1, 6)
+    result = fedtally.estimate(few, rounds=days, domain=domain, not_private=True, **asked)
+    for found in (result.trends("last:4"), result.series([5])):
+        assert found.plot().get_suptitle() == result.not_private != ""
+
+
+@pytest.mark.extras
 def test_a_line_is_broken_where_rounds_are_missing(campaign: Result) -> None:
     pytest.importorskip("matplotlib")
     left = [sketch for sketch in campaign.sketches if sketch.round not in (4, 5)]
@@ -384,6 +412,8 @@ def test_the_command_answers_where_there_is_no_line_to_draw(
         ["--item", "5", "--alpha", "0.1"],
         ["-o", "t.txt"],
         ["--recovery", "median"],
+        ["--confidence", "0"],
+        ["--item", "5", "--confidence", "0"],
     ],
 )
 def test_the_command_refuses_what_is_none(

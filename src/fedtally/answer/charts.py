@@ -556,7 +556,7 @@ def _draw_line(
     """Draw a line with its band, its colour and marker by its place, and a circle at a round."""
     color, marker = _CYCLE[place], _MARKERS[place]
     xs = [point.round for point in points]
-    low, high = ([100 * value for value in ends] for ends in _ends(points))
+    low, high = [100 * point.low for point in points], [100 * point.high for point in points]
     shares = [100 * max(0.0, point.frequency) for point in points]
     axes.fill_between(xs, low, high, color=color, alpha=0.18, linewidth=0)
     axes.plot(xs, shares, linestyle=(0, (1, 2)), linewidth=1.2, color=color, zorder=3)
@@ -566,14 +566,9 @@ def _draw_line(
         axes.plot(xs[run], shares[run], markersize=4, linewidth=1.8, clip_on=False, **look)
     axes.plot([], [], label=label, markersize=5, **look)
     if since is not None:
-        ring: dict[str, Any] = {"markeredgecolor": color, "markeredgewidth": 1.6, "zorder": 4}
-        ring["color"] = "none"
-        ring["clip_on"] = False
+        ring: dict[str, Any] = {"color": "none", "markeredgecolor": color, "clip_on": False}
+        ring |= {"markeredgewidth": 1.6, "zorder": 4}
         axes.plot([since], [shares[xs.index(since)]], "o", markersize=12, **ring)
-
-
-def _ends(points: Sequence[RoundPoint]) -> tuple[list[float], list[float]]:
-    return [point.low for point in points], [point.high for point in points]
 
 
 def _runs(rounds: Sequence[int]) -> list[slice]:

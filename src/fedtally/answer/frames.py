@@ -84,6 +84,10 @@ class Table(ABC):
         check_export_path(path)
         return write_table(self.to_arrow(memory), path)
 
+    def __bool__(self) -> bool:
+        """Return that there is an answer; without this, Python would ask for the length."""
+        return True
+
 
 class Tabular(Table):
     """An answer that is a table: its rows are estimates, largest first."""
@@ -133,10 +137,6 @@ class Tabular(Table):
         for batch in self.to_arrow().select(names).to_batches(max_chunksize=_ROWS):
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 yield Estimate(*row)
-
-    def __bool__(self) -> bool:
-        """Return that there is an answer; without this, Python would ask for the length."""
-        return True
 
 
 def notebook_table(

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from importlib import metadata
 from importlib.resources import files
 from itertools import groupby
@@ -292,13 +293,8 @@ def changed(result: Result) -> dict[str, Any] | None:
 
 def _changes_table(found: Trends, listed: Sequence[Change]) -> dict[str, Any]:
     digits = sections.changed.digits_of(listed)
-
-    def share(value: float) -> str:
-        return sections.changed.share(value, digits)
-
-    def points(value: float) -> str:
-        return amounts.points(value, digits, signed=True).removesuffix(" points")
-
+    share = partial(sections.changed.share, digits=digits)
+    points = partial(sections.changed.points, digits=digits, signed=True)
     level = amounts.level(found.confidence)
     ends = f"limits of the change, in points ({level})"
     columns = [

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedtally.answer import provenance
 from fedtally.answer.exports import check_table_fits
@@ -30,6 +29,8 @@ from fedtally.recovery.intervals import (
 )
 from fedtally.recovery.linear_system import (
     BLOCK,
+    F64,
+    I64,
     Decoder,
     Ids,
     ask,
@@ -44,8 +45,6 @@ from fedtally.sketch import CountSketch, check_compatible
 LEAST = 0.5  # of a client: what rounds to none is no item to list
 AS_USUAL = Decoding()
 
-F64 = npt.NDArray[np.float64]
-I64 = npt.NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]
 
 

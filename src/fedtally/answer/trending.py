@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from scipy.special import ndtri
 from fedtally.answer.by_round import ByRound
 from fedtally.answer.frames import Table
 from fedtally.answer.part import Part
-from fedtally.answer.window import ALL, LandedRounds, Window, read
+from fedtally.answer.window import ALL, Window, read
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.recovery import changes
@@ -107,6 +107,7 @@ class Series(Table):
         confidence: the confidence of the limits: for a whole line where `whole`, else for each
             point.
         whole: whether the limits of an item hold in all rounds at once.
+        not_private: the mark of a run that guarantees nothing; "" for others.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea", "milk", "tea"] * 40, rounds=[1, 2, 3] * 40, seed=1)
@@ -114,8 +115,11 @@ class Series(Table):
     [('1', 0.0), ('2', 1.0), ('3', 0.0)]
     """
 
-    def __init__(self, points: Sequence[Point], confidence: float, whole: bool) -> None:
+    def __init__(
+        self, points: Sequence[Point], confidence: float, whole: bool, not_private: str = ""
+    ) -> None:
         self.points, self.confidence, self.whole = list(points), confidence, whole
+        self.not_private = not_private
 
     def __len__(self) -> int:
         """Return the number of points."""
@@ -132,24 +136,21 @@ class Series(Table):
 
     def to_arrow(self, memory: int | None = None) -> Any:
         """Return a `pyarrow.Table` with a row for each item and round."""
-        return _table(Point, self.points)
+        return _table(Point, self.points, self.not_private)
 
-    def plot(
-        self, path: str | os.PathLike[str] | None = None, *, narrow: bool = False, note: str = ""
-    ) -> Any:
+    def plot(self, path: str | os.PathLike[str] | None = None, *, narrow: bool = False) -> Any:
         """Return a matplotlib figure of the lines with their bands; write it to `path` if given.
 
         Args:
             path: ends in .png, .svg or .pdf.
             narrow: for a phone.
-            note: a text above the lines.
 
         Raises:
             MissingExtraError: matplotlib is not installed.
             InvalidInputError: more than seven items, another suffix, or a folder that cannot be
                 written.
         """
-        return self._drawn({}, "Shares by round", path, narrow, note)
+        return self._drawn({}, "Shares by round", path, narrow)
 
     def _drawn(
         self,
@@ -157,7 +158,6 @@ class Series(Table):
         title: str,
         path: str | os.PathLike[str] | None,
         narrow: bool,
-        note: str,
     ) -> Any:
         from fedtally.answer import charts
 
@@ -173,7 +173,7 @@ class Series(Table):
             confidence=self.confidence,
             title=title,
             narrow=narrow,
-            note=note,
+            note=self.not_private,
             path=path,
         )
 
@@ -221,10 +221,6 @@ class Trends(Table):
         """Return the number of items that changed."""
         return len(self.changed)
 
-    def __bool__(self) -> bool:
-        """Return that there is an answer, be it that nothing changed."""
-        return True
-
     def of(self, kind: str) -> list[Change]:
         """Return the items that changed in one way: "rising", "falling", "new" or "gone"."""
         chosen = Kind(kind)
@@ -257,16 +253,14 @@ class Trends(Table):
 
     def to_arrow(self, memory: int | None = None) -> Any:
         """Return a `pyarrow.Table` with a row for each item that changed."""
-        return _table(Change, self.changed)
+        return _table(Change, self.changed, self.not_private)
 
     @property
     def series(self) -> Series:
         """The lines of the first items of the list, as many as a chart has."""
         return self._lines([change.item for change in self.changed[:MOST_LINES]])
 
-    def plot(
-        self, path: str | os.PathLike[str] | None = None, *, narrow: bool = False, note: str = ""
-    ) -> Any:
+    def plot(self, path: str | os.PathLike[str] | None = None, *, narrow: bool = False) -> Any:
         """Return a figure of `series`, as `Series.plot`; a mark shows where each changed.
 
         Raises:
@@ -280,14 +274,15 @@ class Trends(Table):
         number, shown = len(self.changed), min(len(self.changed), MOST_LINES)
         first = f"; the latest {shown}" if shown < number else ""
         title = f"{number:,} of {self.tested:,} items changed: {self.ways}{first}"
-        return self.series._drawn(self._since, title, path, narrow, note)
+        return self.series._drawn(self._since, title, path, narrow)
 
 
-def _table(kind: type[Any], rows: Sequence[Any]) -> Any:
+def _table(kind: type[Any], rows: Sequence[Any], not_private: str) -> Any:
     import pyarrow as pa
 
     names = [field.name for field in fields(kind)]
-    return pa.table({name: [getattr(row, name) for row in rows] for name in names})
+    columns = {name: [getattr(row, name) for row in rows] for name in names}
+    return pa.table(columns | ({"note": [not_private] * len(rows)} if not_private else {}))
 
 
 # ---- from a result ----
@@ -303,7 +298,7 @@ def trends_of(
     history: int,
 ) -> Trends:
     """Return which items changed; `Result.trends` says more."""
-    read_rounds, part, landed = _Rounds.of(sums, history), sums.part, sums.landed
+    read_rounds, part = _Rounds.of(sums, history), sums.part
     window = read_rounds.usual(window)
     now = read_rounds.places(_asked(sums, window))
     before = read_rounds.before(now, against)
@@ -314,12 +309,12 @@ def trends_of(
     chosen = chosen[np.lexsort((-found.log_e[chosen], -found.since[chosen]))]
     return Trends(
         _changes(part, read_rounds, found, chosen, ids, (now, before), alpha),
-        read_rounds.window(landed, window, now),
-        read_rounds.window(landed, "before" if against is None else str(against), before),
-        read_rounds.window(landed, "all", np.ones(len(now), bool)),
+        read_rounds.window(window, now),
+        read_rounds.window("before" if against is None else str(against), before),
+        read_rounds.window("all", np.ones(len(now), bool)),
         tested=part.domain.size,
         alpha=alpha,
-        confidence=_confidence(part),
+        confidence=part.confidence,
         lines=lambda items: _series(part, read_rounds, items, whole=False),
         since=_since(part, read_rounds, found, chosen),
         earlier=len(part.sketches) - sum(len(one.sums) for one in read_rounds.columns),
@@ -341,10 +336,6 @@ def _asked(sums: ByRound, window: str) -> list[int]:
     return sums.chosen(asked)
 
 
-def _confidence(part: Part) -> float:
-    return part.confidence or 0.95
-
-
 def _changes(
     part: Part,
     read_rounds: _Rounds,
@@ -355,7 +346,7 @@ def _changes(
     alpha: float,
 ) -> list[Change]:
     """Return the rows of chosen candidates."""
-    confidence = _confidence(part)
+    confidence = part.confidence
     (now, clients), (before, others) = (read_rounds.together(ids[chosen], one) for one in windows)
     differ = changes.difference(now, clients, before, others, confidence)
     columns = (
@@ -404,7 +395,7 @@ def _series(part: Part, read_rounds: _Rounds, items: Sequence[str | int], whole:
     if not items:
         raise InvalidInputError("no item is named: a line is of an item")
     values = read_rounds.by_round(part.domain.encode(list(items)))
-    confidence = _confidence(part)
+    confidence = part.confidence
     each = 1.0 - (1.0 - confidence) / len(values.clients) if whole else confidence
     measured = Measured(values.value, values.stddev)
     limits = _limits(measured, values.clients, each)
@@ -422,7 +413,7 @@ def _series(part: Part, read_rounds: _Rounds, items: Sequence[str | int], whole:
         for row, label in enumerate(items)
         for place, column in enumerate(read_rounds.columns)
     ]
-    return Series(points, confidence, whole)
+    return Series(points, confidence, whole, part.not_private)
 
 
 def _limits(measured: Measured, clients: float | F64, confidence: float) -> Limits:
@@ -456,7 +447,7 @@ class _Rounds(ABC):
     """Values of items in the last landed rounds, each column independent of the others."""
 
     def __init__(self, sums: ByRound, columns: Sequence[_Column]) -> None:
-        self.columns, self._labels = list(columns), sums.labels
+        self.columns, self._labels, self._landed = list(columns), sums.labels, sums.landed
 
     @staticmethod
     def of(sums: ByRound, history: int) -> _Rounds:
@@ -472,6 +463,10 @@ class _Rounds(ABC):
             raise InvalidInputError(
                 "trends look at every candidate, and of an open domain nobody has the list:"
                 " declare candidates"
+            )
+        if part.confidence == 0:
+            raise InvalidInputError(
+                f"trends have limits, and this answer has none: set {opt.confidence(0.95)}"
             )
         sums.landed.check(_WITHOUT)
         if validate.integer(0, history=history) < 2:
@@ -559,12 +554,12 @@ class _Rounds(ABC):
             )
         return before
 
-    def window(self, landed: LandedRounds, asked: str, places: Bools) -> Window:
+    def window(self, asked: str, places: Bools) -> Window:
         """Return the window of some columns."""
         sums = sorted(
             number for place in np.flatnonzero(places) for number in self.columns[place].sums
         )
-        return landed.window(asked, sums, len(self.columns), 0, 1)
+        return self._landed.window(asked, sums, len(self.columns), 0, 1)
 
     def label(self, place: int) -> str | None:
         """Return the label of the first round of a column."""
@@ -585,8 +580,8 @@ class _Fitted(_Rounds):
         batches = [fit.batches[place] for place in self._there]
         by_batch: dict[int, list[int]] = {batch: [] for batch in batches}
         for number in sorted(sketch.round for sketch in sums.part.sketches):
-            if sums.batch(number) in by_batch:
-                by_batch[sums.batch(number)].append(number)
+            if (batch := sums.batch(number)) in by_batch:
+                by_batch[batch].append(number)
         super().__init__(sums, [_column(sums, by_batch[batch]) for batch in batches])
 
     def _measured(self, ids: U64, places: Bools) -> tuple[Measured, float]:
@@ -644,8 +639,3 @@ def _column(sums: ByRound, numbers: list[int]) -> _Column:
         silos = sum(sketch.num_silos for sketch in sums.sums(numbers))
         noise = plan.protection.stddev(silos, len(numbers))
     return _Column(numbers, rounds, noise)
-
-
-def fields_of(row: Change | Point) -> dict[str, Any]:
-    """Return the fields of a row of documents."""
-    return asdict(row)

@@ -66,7 +66,7 @@ class Window:
         told = f"{one} {numbers}" + (f" without {without}" if without else "")
         if self.labels is None:
             return told
-        first, last = (shortened(label, _LONGEST_LABEL) for label in self.labels)
+        first, last = map(_short, self.labels)
         return f"{_ends(first, last)} ({told})"
 
     @property
@@ -85,6 +85,10 @@ class Window:
             "history": self.history,
             "prior": self.prior,
         }
+
+
+def _short(label: str) -> str:
+    return shortened(label, _LONGEST_LABEL)
 
 
 def _ends(first: str, last: str) -> str:
@@ -201,17 +205,17 @@ class LandedRounds:
         if labels is None:
             raise InvalidInputError(
                 f"{arg.window} must be of rounds 0..{most}, which have no labels here, got"
-                f" {shortened(text, 40)!r}"
+                f" {_short(text)!r}"
             )
         wrong = [each for each in both if each not in labels and each not in numbered]
         if not wrong:
             raise InvalidInputError(
                 f"{arg.window} must name both ends by labels or both by numbers, got"
-                f" {shortened(both[0], 40)}..{shortened(both[1], 40)}"
+                f" {_short(both[0])}..{_short(both[1])}"
             )
         raise InvalidInputError(
-            f"{shortened(wrong[0], 40)!r} is no round of 0..{most}, and the label of none; labels"
-            f" go from {shortened(labels[0], 40)} to {shortened(labels[-1], 40)}"
+            f"{_short(wrong[0])!r} is no round of 0..{most}, and the label of none; labels"
+            f" go from {_short(labels[0])} to {_short(labels[-1])}"
             f"{validate.did_you_mean(wrong[0], labels)}"
         )
 

@@ -115,7 +115,7 @@ def _write(found: Series | Trends, options: dict[str, Any], quiet: bool) -> None
     if options["plot"] and not len(found):  # of a quiet week, which is an answer
         console.note(f"{options['plot']} is not written: no item changed, so it has no line", quiet)
     elif options["plot"]:
-        found.plot(options["plot"], note=getattr(found, "not_private", ""))
+        found.plot(options["plot"])
         console.note(f"wrote {options['plot']}: the lines", quiet)
     if options["output"]:
         changed = found.export(options["output"])

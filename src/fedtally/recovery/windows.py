@@ -11,7 +11,7 @@ raises the likelihood of the window's values. Limits rest on the values, and nev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ from fedtally.recovery.decoders.kind import CampaignDecoder, FittedDecoder
 from fedtally.recovery.history import History, Part
 from fedtally.recovery.linear_system import F64, U64, Bools, Candidates, Ids, check_landed
 from fedtally.recovery.shrinkage import EXACT, NORMAL, Noisy
-from fedtally.sketch import CountSketch
+from fedtally.sketch import CountSketch, SketchSpec
 
 LONGEST = 64  # rounds of a history
 Make = Callable[[list[int]], CampaignDecoder]  # makes the decoder of some landed rounds
@@ -140,11 +140,14 @@ def longest(sketches: Sequence[CountSketch], domain: Domain, most: int = LONGEST
     """
     spec = check_landed(sketches)
     least = last(sketches, max(1, min(most, LONGEST, _room(domain, spec.rows))))
-    batches = {spec.schedule.batch_of(number, spec.num_rounds) for number in least}
+    return _whole_batches(spec, [sketch.round for sketch in sketches], least)
+
+
+def _whole_batches(spec: SketchSpec, landed: Iterable[int], rounds: Iterable[int]) -> list[int]:
+    """Return the landed rounds of all batches that some rounds are in, rising."""
+    batches = {spec.schedule.batch_of(number, spec.num_rounds) for number in rounds}
     return sorted(
-        sketch.round
-        for sketch in sketches
-        if spec.schedule.batch_of(sketch.round, spec.num_rounds) in batches
+        number for number in landed if spec.schedule.batch_of(number, spec.num_rounds) in batches
     )
 
 
@@ -262,12 +265,7 @@ def _check_rounds(chosen: list[int], landed: dict[int, CountSketch]) -> None:
     spec = landed[chosen[0]].spec
     if spec.num_batches == 1:
         return
-
-    def batch(number: int) -> int:
-        return spec.schedule.batch_of(number, spec.num_rounds)
-
-    batches = {batch(number) for number in chosen}
-    cut = [number for number in landed if batch(number) in batches and number not in chosen]
+    cut = set(_whole_batches(spec, landed, chosen)).difference(chosen)
     if cut:
         raise InvalidInputError(
             f"a window must be of whole batches, and round {min(cut)} has the signs of a round in"
@@ -308,14 +306,7 @@ class _Fits:
     def nearest(self, length: int) -> list[int]:
         """Return the rounds of a history, rising: the window's and those nearest to it."""
         spec = self._landed[self._chosen[0]].spec
-        batches = {
-            spec.schedule.batch_of(number, spec.num_rounds) for number in self._order[:length]
-        }
-        return sorted(
-            number
-            for number in self._landed
-            if spec.schedule.batch_of(number, spec.num_rounds) in batches
-        )
+        return _whole_batches(spec, self._landed, self._order[:length])
 
     def of(self, rounds: list[int]) -> CampaignDecoder:
         """Return the decoder of these rounds."""

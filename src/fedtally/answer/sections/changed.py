@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fedtally.answer import amounts
@@ -17,8 +18,6 @@ _LONGEST = 16  # columns of a label of a round in a table
 
 def fields(trends: Trends) -> dict[str, Any]:
     """Return the fields of what changed, and of how that was found."""
-    from fedtally.answer.trending import fields_of
-
     windows = {name: getattr(trends, name).fields() for name in ("window", "against", "rounds")}
     for told in windows.values():
         del told["history"], told["prior"]  # each is of all rounds that were looked at
@@ -27,18 +26,16 @@ def fields(trends: Trends) -> dict[str, Any]:
         "tested": trends.tested,
         "alpha": trends.alpha,
         "confidence": trends.confidence,
-        "changed": [fields_of(change) for change in trends.changed],
+        "changed": [asdict(change) for change in trends.changed],
     }
 
 
 def series_fields(series: Series) -> dict[str, Any]:
     """Return the fields of lines of items."""
-    from fedtally.answer.trending import fields_of
-
     return {
         "confidence": series.confidence,
         "whole": series.whole,
-        "points": [fields_of(point) for point in series.points],
+        "points": [asdict(point) for point in series.points],
     }
 
 
@@ -55,8 +52,7 @@ def line(trends: Trends) -> str:
     found = in_number(number, "1", "{}") if number else "None"
     ways = trends.ways
     tested = amounts.counted(trends.tested, "item")
-    where = escaped(str(trends.rounds))
-    return f"{found} of {tested} changed in {where}" + (f": {ways}" if ways else "")
+    return f"{found} of {tested} changed in {trends.rounds.told}" + (f": {ways}" if ways else "")
 
 
 def rate(trends: Trends) -> str:
@@ -85,7 +81,7 @@ def stricter(trends: Trends) -> str:
 
 def rows(trends: Trends) -> list[tuple[str, str]]:
     """Return the rows on what was compared, and on what the list promises."""
-    compared = [("Now", escaped(str(trends.window))), ("Before", escaped(str(trends.against)))]
+    compared = [("Now", trends.window.told), ("Before", trends.against.told)]
     if not trends.changed:
         return [*compared, ("Rate", rate(trends))]
     return [
@@ -98,8 +94,11 @@ def rows(trends: Trends) -> list[tuple[str, str]]:
 
 def digits_of(listed: Sequence[Change]) -> int:
     """Return the decimals that all shares, and changes, of a list have."""
-    halves = [(change.change_high - change.change_low) / 2 for change in listed]
-    return amounts.decimals([*(change.change for change in listed), *halves])
+    return amounts.decimals([*(change.change for change in listed), *_halves(listed)])
+
+
+def _halves(listed: Sequence[Change]) -> list[float]:
+    return [(change.change_high - change.change_low) / 2 for change in listed]
 
 
 def share(value: float, digits: int) -> str:
@@ -115,7 +114,6 @@ def since(change: Change) -> str:
 def table(listed: Sequence[Change]) -> FittedTable:
     """Return the table of items that changed."""
     digits = digits_of(listed)
-    halves = [(change.change_high - change.change_low) / 2 for change in listed]
     return FittedTable(
         heading="item",
         names=[printable(change.item) for change in listed],
@@ -123,14 +121,15 @@ def table(listed: Sequence[Change]) -> FittedTable:
             Column("", [change.kind for change in listed], justify="left"),
             Column("before", [share(change.before, digits) for change in listed], rank=2),
             Column("now", [share(change.frequency, digits) for change in listed]),
-            Column("change", [_points(change.change, digits, signed=True) for change in listed]),
-            Column("±", [_points(half, digits) for half in halves], rank=3),
+            Column("change", [points(change.change, digits, signed=True) for change in listed]),
+            Column("±", [points(half, digits) for half in _halves(listed)], rank=3),
             Column("since", [since(change) for change in listed], justify="left"),
         ],
     )
 
 
-def _points(value: float, digits: int, signed: bool = False) -> str:
+def points(value: float, digits: int, signed: bool = False) -> str:
+    """Return a difference in percentage points, as a number alone."""
     return amounts.points(value, digits, signed=signed).removesuffix(" points")
 
 
@@ -168,5 +167,5 @@ def _half(point: Point) -> float:
 
 
 def _share(point: Point, digits: int) -> str:
-    half = _points(_half(point), digits)
+    half = points(_half(point), digits)
     return f"{share(point.frequency, digits)} ± {half}"
