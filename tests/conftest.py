@@ -100,7 +100,7 @@ def matrix(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.option.matrix)
 
 
-_PREDICTED: dict[tuple[object, ...], object] = {}  # by the modules whose tests have `errors_once`
+_PREDICTED: dict[tuple[object, ...], object] = {}  # of all modules that use `errors_once`
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.names import Speller
 from fedtally.plan.open_domain import best, predicted, smallest
 from fedtally.plan.open_guesses import FINDER_SPARE, Guesses, Wanted
-from fedtally.plan.predictor import predict_linf
+from fedtally.plan.predictor import Predictor, predict_linf
 from fedtally.plan.proposal import for_strings
 from fedtally.plan.request import Request
 from fedtally.plan.silos import Silos
@@ -106,6 +106,9 @@ def test_the_prediction_of_a_plan_says_who_is_named():
     assert found.theta_name <= 0.02 and found.theta_find <= 0.02 and found.named == 1.0
     # hashes stand out from no fewer clients than six standard errors of the finder
     plan = propose(search(tau=0.01)).plan
+    # each campaign that is tried would look at all hashes
+    predictor = replace(Predictor.from_plan(plan, "joint"), schedule="shared")
+    assert predictor.with_repeats(20).trials(LAW, 2, 9) is None
     half = replace(plan, spelling=replace(plan.spelling, width=plan.spelling.width // 2))
     less = names.predict(half, LAW, 0.02, 7)
     assert less.theta_name > found.theta_name and 0 < less.named < 1

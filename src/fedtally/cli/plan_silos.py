@@ -17,19 +17,12 @@ def fields(plan: Plan, expected: int) -> dict[str, Any]:
         plan: the plan, whose clients are silos.
         expected: the people expected in all silos.
     """
-    from fedtally.plan.silos import fitting_numbers, size_shown
+    from fedtally.plan.silos import size_shown
 
-    fitting, cohorts = None, plan.summing.cohorts
-    if cohorts is not None:
-        adversary = cohorts.parameters.adversary
-        fitting = [
-            {"max_dropout": share, "silos": [*fitting_numbers(share, adversary)]}
-            for share in _DROPOUTS
-        ]
     return {
         "people": plan.people,
         "expected_people": expected,
-        "fitting": fitting,
+        "fitting": _fitting(plan),
         "size_shown": size_shown(plan),
         "size_shown_by_two": size_shown(plan, sums=2),
     }
@@ -42,7 +35,7 @@ def rows(plan: Plan, expected: int) -> list[tuple[str, str]]:
 
     fitting = [
         f"{in_ranges(each['silos'])} with up to {100 * each['max_dropout']:g} % dropouts"
-        for each in fields(plan, expected)["fitting"] or []
+        for each in _fitting(plan) or []
     ]
     rounds = amounts.counted(plan.num_rounds, "round")
     sizes = f"{plan.num_clients:,} in {rounds}, of at most {plan.people:,} people each"
@@ -52,6 +45,19 @@ def rows(plan: Plan, expected: int) -> list[tuple[str, str]]:
         ("Silos", f"{sizes}; {expected:,} people are expected"),
         *([("", fits)] if fitting else []),
         ("", learns),
+    ]
+
+
+def _fitting(plan: Plan) -> list[dict[str, Any]] | None:
+    """Return the numbers of silos that fit in a cohort, by dropouts; None: there are no cohorts."""
+    from fedtally.plan.silos import fitting_numbers
+
+    cohorts = plan.summing.cohorts
+    if cohorts is None:
+        return None
+    adversary = cohorts.parameters.adversary
+    return [
+        {"max_dropout": share, "silos": [*fitting_numbers(share, adversary)]} for share in _DROPOUTS
     ]
 
 

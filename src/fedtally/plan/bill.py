@@ -82,7 +82,7 @@ class Bill:
         method: the secure sum: ideal, secagg or two-server.
         clients: invited, in all rounds.
         sums: how many are made: cohorts, or batches of two servers.
-        stages: in the order of the protocol.
+        stages: the stages, in the order of the protocol.
         decoding_seconds: CPU from the sums to an estimate of every candidate.
     """
 
@@ -159,8 +159,8 @@ def bill(
         recovery: the name of a decoder.
         rounds: clients of each round; None: all alike.
         dropout: the share of every cohort that is expected to drop out.
-        identities: in the allow-list; None: as many as the largest round, or release of two
-            servers, has clients.
+        identities: the entries of the allow-list; None: as many as the largest round, or release
+            of two servers, has clients.
         candidates: the candidates to decode; None: all of the domain, even if they are too many to
             be enumerated.
         heavy: items that a decoder fits; None: a tenth of the counters of one sketch.

@@ -185,11 +185,11 @@ def predict(
     """Return the names that a plan is predicted to read.
 
     Args:
-        plan: with an open domain.
+        plan: a plan with an open domain.
         law: the known frequencies.
         threshold: twice the error that the plan is for.
         name_length: bytes that 9 of 10 frequent names do not exceed.
-        expected: how many frequencies are shares of; None: the clients of the plan.
+        expected: the number that frequencies are shares of; None: the clients of the plan.
         spare: times as many frequent strings as the law has, of which the hashes must be found; 1
             where it is known.
     """

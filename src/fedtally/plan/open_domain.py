@@ -238,9 +238,8 @@ def _least_tau(guesses: Guesses) -> tuple[int, float]:
     everything.
     """
     found: dict[int, float] = {}
-    for risk in (
-        (guesses.most_risk,) if guesses.wanted.allow_rare or guesses.spec.is_private else (0, 1)
-    ):
+    any_risk = guesses.wanted.allow_rare or guesses.spec.is_private
+    for risk in (guesses.most_risk,) if any_risk else (0, 1):
         suffices = partial(_affords, guesses, risk)
         tau = least(suffices, _LEAST_TAU, LARGEST_TAU, _CLOSE)
         if tau is not None:

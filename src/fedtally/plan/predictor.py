@@ -98,6 +98,10 @@ class Predictor:
             draws=draws,
         )
 
+    def with_repeats(self, most: int) -> Self:
+        """Return the predictor with at most that many trials; none where none may be run."""
+        return replace(self, repeats=min(most, self.repeats))
+
     def trials(self, distribution: Frequencies, rows: int, width: int) -> Trials | None:
         """Return the campaigns that say what a small sketch does.
 
@@ -198,9 +202,9 @@ class Predictor:
         """Return the largest error of a histogram, exceeded with a probability.
 
         Args:
-            candidates: whose counts all have the noise.
-            probability: in (0, 1).
-            expected: how many frequencies are shares of: the clients, or the people of silos.
+            candidates: the number of counts, which all have the noise.
+            probability: the probability, in (0, 1).
+            expected: the number that frequencies are shares of: clients, or the people of silos.
         """
         sums = Sums.of(
             rows=1,
@@ -331,7 +335,7 @@ def predict_linf(
         plan: the plan.
         frequencies: the known frequencies.
         recovery: the name of a decoder.
-        probability: in (0, 1).
+        probability: the probability, in (0, 1).
         repeats: the most campaigns that are tried, as for `Predictor`.
         tau: an error to be kept, as for `Predictor.linf`.
         expected: the number that frequencies are shares of; None: the clients of the plan.
@@ -339,8 +343,7 @@ def predict_linf(
     predictor = replace(
         Predictor.from_plan(plan, recovery),
         num_clients=expected or plan.num_clients,
-        repeats=repeats if plan.candidates.can_be_tried else 0,
-    )
+    ).with_repeats(repeats)
     linf = predictor.linf(frequencies, probability, plan.rows, plan.width, tau)
     if not plan.clients.entries:  # nobody counts people with noise
         return linf

@@ -223,7 +223,7 @@ class Proposal:
         planned = Predictor.from_plan(self.plan, recovery)
         # an item that changes more counters needs more noise in each
         noise = planned.noise_of(rows) * math.sqrt(rows / self.plan.spec.touched)
-        predictor = replace(planned, noise=noise, num_clients=self.expected, repeats=_FEW)
+        predictor = replace(planned, noise=noise, num_clients=self.expected).with_repeats(_FEW)
         cells = self.plan.rows * self.plan.width
         points = []
         for step in range(-4, 11):

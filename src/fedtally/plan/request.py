@@ -351,7 +351,7 @@ class CampaignSpec:
         population: whose budget is charged.
         is_not_private: whether what is not private may be used: then nothing is guaranteed.
         tau: the largest error of any frequency; None: no target.
-        failure_probability: with which tau may be exceeded, in (0, 1).
+        failure_probability: the probability, in (0, 1), with which tau may be exceeded.
         silos: what is asked of silos; None: clients are no silos.
     """
 

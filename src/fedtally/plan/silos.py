@@ -170,7 +170,7 @@ def error_of_number(distribution: Frequencies, noise: float, probability: float)
     Args:
         distribution: the known frequencies.
         noise: its standard deviation, as a share of the people.
-        probability: with which the error may be exceeded.
+        probability: the probability with which the error may be exceeded.
     """
     heaviest = float(distribution.frequencies.max(initial=0.0))
     return heaviest * noise * NormalDist().inv_cdf(1 - probability / 2)

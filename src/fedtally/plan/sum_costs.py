@@ -96,13 +96,37 @@ def lines_of_sum(
     return LINES[plan.summing.kind](Crowd(plan, size, int(dropout * size), identities, rows))
 
 
+def _planes(entries: int, bits: int) -> int:
+    """Return the entries of all planes besides the first (`packing`), which take longer."""
+    return entries * (bits.bit_count() - 1)
+
+
+@dataclass(frozen=True)
+class _Masked:
+    """A sum whose vectors are masked, and have checksum entries."""
+
+    crowd: Crowd
+    parameters: Parameters | TwoServerParameters
+
+    @property
+    def vector(self) -> int:
+        """The bytes of a mask."""
+        entries = self.parameters.length + self.parameters.checksum_entries
+        return entries * lane(self.parameters.bits).itemsize
+
+    @property
+    def planes(self) -> int:
+        """The entries of a vector in planes besides the first."""
+        return _planes(self.parameters.length, self.parameters.bits)
+
+
 # ---- a trusted server ----
 
 
 def _ideal(crowd: Crowd) -> list[Line]:
     plan, size = crowd.plan, crowd.size
     counters, bits = plan.vector_length, plan.modulus_bits
-    planes = counters * (bits.bit_count() - 1)
+    planes = _planes(counters, bits)
     server = {
         "receipt": size,
         "phase": 1,
@@ -124,13 +148,12 @@ def _ideal(crowd: Crowd) -> list[Line]:
 
 
 @dataclass(frozen=True)
-class _Cohort:
+class _Cohort(_Masked):
     """One cohort, whose clients drop out evenly in the stages after the first.
 
     A client that drops out gets the message of its stage, and does not answer.
     """
 
-    crowd: Crowd
     parameters: Parameters
 
     @cached_property
@@ -172,17 +195,6 @@ class _Cohort:
     def signed(self) -> int:
         """1 where clients sign what they send, and confirm who is in the sum; else 0."""
         return int(any(step.reply is Kind.CONFIRM for step in self.steps))
-
-    @property
-    def vector(self) -> int:
-        """The bytes of a mask."""
-        entries = self.parameters.length + self.parameters.checksum_entries
-        return entries * lane(self.parameters.bits).itemsize
-
-    @property
-    def planes(self) -> int:
-        """The bits of a vector that are packed one by one."""
-        return self.parameters.length * (self.parameters.bits.bit_count() - 1)
 
     def asked(self) -> dict[Kind, float]:
         """Return the clients that are asked for each reply."""
@@ -240,13 +252,13 @@ class _Cohort:
     def opening(self) -> Work:
         """Return the operations that take the masks off a sum."""
         k, t = self.graph
-        lost = self.leave * (k * self.alive / self.crowd.size)
+        peers = k * self.alive / self.crowd.size
         return {
             "owner": self.dealt,
             "slot": self.crowd.size * k,
             "coefficient": self.dealt * t * (t if self.crowd.gone else 1),
-            "exchange": self.leave * (k * self.alive / self.crowd.size + 1),
-            "mask": (self.alive + lost) * self.vector,
+            "exchange": self.leave * (peers + 1),
+            "mask": (self.alive + self.leave * peers) * self.vector,
             "opened": self.parameters.length,
         }
 
@@ -281,13 +293,12 @@ def _secagg(crowd: Crowd) -> list[Line]:
 
 
 @dataclass(frozen=True)
-class _Batch:
+class _Batch(_Masked):
     """One batch of two servers. Of every two reports that are lost, one reaches the helper.
 
     A client sends to the leader once the helper has accepted.
     """
 
-    crowd: Crowd
     parameters: TwoServerParameters
     proof: ReportProof | None
 
@@ -300,17 +311,6 @@ class _Batch:
     def came(self) -> float:
         """The reports that come to the helper."""
         return self.crowd.size - self.crowd.gone / 2
-
-    @property
-    def vector(self) -> int:
-        """The bytes of a mask."""
-        entries = self.parameters.length + self.parameters.checksum_entries
-        return entries * lane(self.parameters.bits).itemsize
-
-    @property
-    def planes(self) -> int:
-        """The bits of a vector that are packed one by one."""
-        return self.parameters.length * (self.parameters.bits.bit_count() - 1)
 
     def sizes(self) -> Mapping[ReportKind, int]:
         """Return the bytes of each message."""

@@ -281,7 +281,7 @@ class Composition:
 
         Args:
             events: the events of the campaigns, in their order.
-            delta: for all of them.
+            delta: the delta of all of them together.
             granted: the epsilon that was granted when the first of them began, which fixes the
                 order of the Renyi divergences (`filter_order`); None: compose Gaussians alone.
 

@@ -243,13 +243,11 @@ class Event:
             ("rows", 1024),
             ("max_items", 2**20),
             ("participations", MAX_PARTICIPATIONS),
-        ):
-            self._keep(**{name: validate.integer(1, most, **{name: getattr(self, name)})})
-        for name, most in (
-            ("per_release", self.participations),
             ("silos_per_person", MAX_PARTICIPATIONS),
         ):
             self._keep(**{name: validate.integer(1, most, **{name: getattr(self, name)})})
+        together = validate.integer(1, self.participations, per_release=self.per_release)
+        self._keep(per_release=together)
         # what one person adds to a release, counted exactly, must stay exact in doubles
         product = {"participations times silos_per_person": self.contributions}
         validate.integer(1, MAX_PARTICIPATIONS, **product)

@@ -338,11 +338,11 @@ class TwoServerConfig:
             widths: the counters of each row of a vector, whose proof counts.
             abstain: whether a client may hold nothing.
         """
-        if not self.has_proofs:
-            return self.upload_bytes - -(-self.length * self.bits // 8)
-        sized = dataclasses.replace(self, length=sum(widths))
-        proof = sized.proof(sized.sizing, widths, abstain=abstain)
-        return sized.upload_bytes + proof.added_bytes - -(-sized.length * self.bits // 8)
+        sized, added = self, 0
+        if self.has_proofs:
+            sized = dataclasses.replace(self, length=sum(widths))
+            added = sized.proof(sized.sizing, widths, abstain=abstain).added_bytes
+        return sized.upload_bytes + added - -(-sized.length * sized.bits // 8)
 
     def summary(self) -> dict[str, Any]:
         """Return how the sum was made, for its readers, as JSON-able values."""

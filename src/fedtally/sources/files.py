@@ -43,8 +43,8 @@ def open_files(
             ``.`` or ``_``.
         columns: the columns of the item, client, silo, round and count. In tables the item must be
             named, as files may differ in their columns.
-        format: the format of all files, a name that `open_source` takes. If absent, suffixes
-            tells.
+        format: the format of all files, a name that `open_source` takes. If absent, it follows
+            from their suffixes.
         delimiter: one character, for CSV and TSV.
         header: whether the first row of each CSV or TSV names the columns.
         encoding: the character encoding of CSV, TSV, JSON lines and text.

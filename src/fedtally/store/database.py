@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import event as hooks
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -100,7 +100,6 @@ def prepared(statement: sa.ClauseElement) -> str:
     return str(made)
 
 
-_DIALECTS = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
 _NAMED = sqlite.dialect(paramstyle="named")
 
 
@@ -271,11 +270,12 @@ def make_table(connection: sa.Connection, table: sa.Table) -> None:
 
 
 @cache
-def _made(table: sa.Table, dialect: str) -> Sequence[str]:
+def _made(table: sa.Table, name: str) -> Sequence[str]:
     """Return the statements that make a table; to write them takes longer than to run them."""
+    dialect = sa.URL.create(name).get_dialect()()
     parts: list[sa.ClauseElement] = [CreateTable(table), *map(CreateIndex, table.indexes)]
-    texts = [str(part.compile(dialect=_DIALECTS[dialect]())) for part in parts]
-    return texts if table.info == CHANGES else [*texts, *_triggers(table, dialect)]
+    texts = [str(part.compile(dialect=dialect)) for part in parts]
+    return texts if table.info == CHANGES else [*texts, *_triggers(table, name)]
 
 
 def driver_connection(connection: sa.Connection) -> SqliteConnection:

@@ -333,7 +333,7 @@ class TrialResult:
         )
         if self.distribution is None or not plan.vector.shares_counters:  # it has one width
             return []
-        predictor = replace(self._predictor, repeats=_FEW)
+        predictor = self._predictor.with_repeats(_FEW)
         return [
             (_bytes(plan, width), predictor.linf(self.distribution, probability, plan.rows, width))
             for width in widths
@@ -459,9 +459,8 @@ def _tried(
     people = _joined(tally.finish(individuals=plan.max_items > 1))
     candidates = encoder.domain()
     _check(plan, trial.decoder, candidates, people)
-    if (
-        not plan.vector.shares_counters
-    ):  # as many candidates, by rank: its error does not depend on which
+    if not plan.vector.shares_counters:
+        # as many candidates, by rank: the error does not depend on which
         plan = replace(plan, domain=candidates.describe())
     rng, random = (
         np.random.default_rng(int.from_bytes(seed, "little")),

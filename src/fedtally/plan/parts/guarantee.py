@@ -67,9 +67,8 @@ def check_number(terms: PrivacyConfig, clients: Clients, summing: Summing) -> No
     """
     if clients.are_hidden(terms.event.relation) and summing.terms is not None:
         raise InvalidInputError(
-            "add-remove hides the number of clients, which the secure sum"
-            f" {summing.kind} shows: use zero-out or replace-one, or an ideal"
-            " secure sum"
+            f"add-remove hides the number of clients, which the secure sum {summing.kind} shows:"
+            " use zero-out or replace-one, or an ideal secure sum"
         )
 
 

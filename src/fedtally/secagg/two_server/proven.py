@@ -31,7 +31,7 @@ def proven_message_bytes(proof: ReportProof, reports: int, held: int) -> dict[Ki
 
     Args:
         proof: the proof that each report has.
-        reports: in the batch.
+        reports: the number of reports in the batch.
         held: reports that the helper checks; the bytes of all frames of checks are together.
     """
     sizes, frames = message_bytes(proof.parameters, reports), -(-held // servers.CHECKS_OF_A_FRAME)
