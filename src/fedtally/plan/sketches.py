@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from fedtally.kernels import MAX_WIDTH
+from fedtally.plan.answering import size_by_answer
 from fedtally.plan.design import Design
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.paper import Size
@@ -74,14 +75,14 @@ class Sketches:
         """
 
         def sized(schedule: Schedule) -> Design:
-            size = size_by_model(
-                self.frequencies,
-                tau,
-                self.design.predictor(schedule),
-                p=self.design.spec.failure_probability,
-                rows=self.rows,
-                with_linf=with_linf,
-            )
+            asked = (self.frequencies, tau, self.design.predictor(schedule))
+            p, rows = self.design.spec.failure_probability, self.rows
+            size = size_by_model(*asked, p=p, rows=rows, with_linf=with_linf)
+            if self.design.has_pilot:
+                answer = self.design.spec.decoding.recovery
+                other = size_by_answer(*asked, answer, p=p, rows=rows, with_linf=with_linf)
+                if other is not None and other.cells < size.cells:
+                    size = other
             return self._with(schedule, size)
 
         found = self._in_turn(sized, self.cost)
