@@ -48,6 +48,7 @@ from experiments import (
     streams,
     tradeoff,
     vectors,
+    widths,
 )
 from fedtally.errors import FedtallyError
 
@@ -72,6 +73,7 @@ for module in (
     vectors,
     planner,
     pilots,
+    widths,
     promises,
     exceedance,
     exact,
