@@ -37,7 +37,7 @@ from fedtally.campaign.key_files import Role, load_client_key, read_public_key
 from fedtally.crypto.keys import KEY_BYTES, SigningKey
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt, reason
-from fedtally.privacy.budget import MIN_DELTA, NAME, Cap, is_name
+from fedtally.privacy.budget import MAX_DAYS, MIN_DELTA, NAME, Cap, is_name
 from fedtally.secagg.params import ClientPolicy
 
 if TYPE_CHECKING:
@@ -93,6 +93,9 @@ candidates = []
 # A small epsilon (1 or less) protects well; delta should be far below 1 / clients.
 # > epsilon = 1.0
 # > delta = 1e-8
+# The epsilon may be for any 7 days, and not for everything: it renews, and all weeks together may
+# then cost any amount.
+#   per_days = 7
 # Or write this line in place of both, and `once` above, to take plans without differential privacy,
 # too. Sums of few clients then tell much.
 #   epsilon = "none"
@@ -453,8 +456,11 @@ def _policy(place: Path, table: _Table, permissions: Permissions) -> AgentPolicy
     found = [*sums.values(), *rest.values(), known, epsilon, delta]
     if any(value is None for value in found) or (cap is None and epsilon != _NONE):
         return None
+    days = table.take("per_days", _per_days, None)
+    if days is not None and epsilon == _NONE:
+        table.refuse('per_days belongs to an epsilon, and epsilon is "none": leave it out')
     if cap is not None:
-        cap = Cap(cap.epsilon, delta or 0.0)
+        cap = Cap(cap.epsilon, delta or 0.0, per_days=days)
     return table.make(
         "min_clients",
         lambda: AgentPolicy(sums=ClientPolicy(known=known, **sums), cap=cap, **rest),
@@ -498,6 +504,10 @@ def _delta(value: Any) -> float:
             f"must be {MIN_DELTA:g} to below 1, or 0, got {number:g}: {_SAY_DELTA}"
         )
     return number
+
+
+def _per_days(value: Any) -> int:
+    return validate.integer(1, MAX_DAYS, per_days=value)
 
 
 def _no_delta(value: Any) -> float:
