@@ -153,8 +153,9 @@ class ClientRecord(GrantDatabase):
     folder shows that: what is recorded counts in the mark before the method returns, and a record
     that is behind its mark is refused.
 
-    The time of a record is never before its newest part. So a clock that is put back renews no cap
-    in days. After a clock that was ahead, nothing renews before the true time has caught up.
+    A part is written down with the record's time: the clock's, but never before the newest part. A
+    cap in days counts back from the clock, and counts what seems to lie ahead, too. So a clock that
+    is put back renews nothing, and after one that was ahead its parts count until it is as late.
 
     What its registrar says of plans is here, too (`accept`, `end`): an old plan cannot come back.
     """
@@ -310,8 +311,8 @@ class ClientRecord(GrantDatabase):
         """
         round, time = _checked_part(population, plan, round, item), seconds(time)
         with self._marked() as connection:
+            self._check_part(connection, population, plan, round, event, time, item)
             passed = _passed(connection, time)
-            self._check_part(connection, population, plan, round, event, passed, item)
             count_write(driver_connection(connection))
             text = None if event is None else event_to_json(event)
             values = {
@@ -361,15 +362,14 @@ class ClientRecord(GrantDatabase):
             event: the event of the whole campaign, or None.
             item: a label of what is contributed, or None.
             cap: counts in place of the record's own; None: that one counts.
-            time: now, Unix seconds; the time of the newest part counts where this is earlier.
+            time: now, Unix seconds, from which a cap in days counts back.
 
         Raises:
             InvalidInputError: as `take_part`.
         """
         round = _checked_part(population, plan, round, item)
         with self._transaction(write=False) as connection:
-            passed = _passed(connection, seconds(time))
-            self._check_part(connection, population, plan, round, event, passed, item, cap)
+            self._check_part(connection, population, plan, round, event, seconds(time), item, cap)
 
     def _check_part(
         self,
@@ -378,7 +378,7 @@ class ClientRecord(GrantDatabase):
         plan: str,
         round: int,
         event: Event | None,
-        passed: int,
+        time: int,
         item: str | None,
         cap: Cap | None = None,
     ) -> None:
@@ -405,7 +405,7 @@ class ClientRecord(GrantDatabase):
             )
         if charge is not None:
             self._check_charge(connection, charge)
-        self._check_cap(connection, charge, cap or self._cap(connection), passed)
+        self._check_cap(connection, charge, cap or self._cap(connection), time)
 
     def _check_charge(self, connection: sa.Connection, charge: Charge) -> None:
         """Refuse a part that the event's bound, or the owner's grant to the population, forbids."""
@@ -423,7 +423,7 @@ class ClientRecord(GrantDatabase):
             check_spend(grant, charges, charge)
 
     def _check_cap(
-        self, connection: sa.Connection, charge: Charge | None, cap: Cap | None, passed: int
+        self, connection: sa.Connection, charge: Charge | None, cap: Cap | None, time: int
     ) -> None:
         """Refuse a part that the cap forbids; no charge is a part without differential privacy."""
         if cap is None:
@@ -433,7 +433,7 @@ class ClientRecord(GrantDatabase):
                 f"the record has a cap of epsilon {cap.epsilon:g}, and the plan is without"
                 " differential privacy: what has no epsilon cannot be counted"
             )
-        rows = connection.exec_driver_sql(_FIND_PARTS, {"since": cap.since(passed)}).all()
+        rows = connection.exec_driver_sql(_FIND_PARTS, {"since": cap.since(time)}).all()
         charges = [
             Charge(row.population, row.plan, row.round, event_from_json(row.event)) for row in rows
         ]
@@ -466,7 +466,7 @@ class ClientRecord(GrantDatabase):
 
         Args:
             cap: counts in place of the record's own; None: that one counts.
-            time: now, Unix seconds; the time of the newest part counts where this is earlier.
+            time: now, Unix seconds, from which a cap in days counts back.
         """
         cap = cap or self.capped()
         charges = [
@@ -481,11 +481,10 @@ class ClientRecord(GrantDatabase):
 
         Args:
             cap: the cap.
-            time: now, Unix seconds; the time of the newest part counts where this is earlier.
+            time: now, Unix seconds, from which a cap in days counts back.
         """
         with self._transaction(write=False) as connection:
-            since = cap.since(_passed(connection, seconds(time)))
-            return [part for part in _parts(connection) if part.time > since]
+            return [part for part in _parts(connection) if part.time > cap.since(seconds(time))]
 
     def standing(
         self,
@@ -506,7 +505,7 @@ class ClientRecord(GrantDatabase):
             round: the number of the round.
             event: the event of the whole campaign, or None.
             item: a label of what is contributed, or None.
-            time: now, Unix seconds; the time of the newest part counts where this is earlier.
+            time: now, Unix seconds, from which a cap in days counts back.
         """
         times, found = {"since": seconds(since)}, None
         try:
@@ -514,10 +513,8 @@ class ClientRecord(GrantDatabase):
                 begun = int(connection.exec_driver_sql(_COUNT_SESSIONS, times).scalar_one())
                 found = Standing(begun, self._cap(connection))
                 round = _checked_part(population, plan, round, item)
-                passed = _passed(connection, seconds(time))
-                self._check_part(
-                    connection, population, plan, round, event, passed, item, found.cap
-                )
+                part = (population, plan, round, event, seconds(time), item)
+                self._check_part(connection, *part, found.cap)
         except InvalidInputError as error:
             if found is None:  # the record cannot be read: that says nothing of the round
                 raise
@@ -772,7 +769,10 @@ def _check_coverable(connection: sa.Connection) -> None:
 
 
 def _passed(connection: sa.Connection, time: int) -> int:
-    """Return the record's time: the clock's, but never before the newest part."""
+    """Return the record's time: the clock's, but never before the newest part.
+
+    A part with an earlier time would leave the days that count before those that came before it.
+    """
     return max(time, connection.exec_driver_sql(_NEWEST).scalar_one() or 0)
 
 
