@@ -138,6 +138,7 @@ def init(folder: str) -> None:
     help="End the plan after this day, in UTC [the registrar's, or in 90 days]",
 )
 @option("Run", "--yes", is_flag=True, help="Accept without asking what the policy allows")
+@option("Run", "--by-consent", is_flag=True, help="Accept only what the standing consent covers")
 @_agent_option
 def accept(plan: str | None, revocation: str | None, folder: str, **given: Any) -> None:
     """Show what PLAN asks of this client, and what changed since the plan before; then accept it.
@@ -147,6 +148,9 @@ def accept(plan: str | None, revocation: str | None, folder: str, **given: Any) 
     agent that runs. To leave a campaign, delete its folder below `campaigns`.
     """
     import time
+
+    if given["yes"] and given["by_consent"]:
+        raise InvalidInputError("--yes and --by-consent do not go together: leave one out")
 
     settings, now = _settings(folder), time.time()
     if plan is None and revocation is None:
@@ -529,8 +533,11 @@ def _accept(
     fingerprint: str | None,
     until: str | None,
     yes: bool,
+    by_consent: bool,
 ) -> None:
-    """Show a plan, and accept it if its owner does."""
+    """Show a plan, and accept it if its owner does, or did by a standing consent."""
+    from fedtally.campaign.enrolment import day_of
+
     last_day = parse_day(until, now)
     if last_day is None and settings.registrar is None:
         last_day = default_day(now)
@@ -544,11 +551,26 @@ def _accept(
         _end(settings, campaign.signature.authority.replaces, now)
     record = settings.open_record()
     over = campaign.why_unacceptable(record, now)
-    _raise_refusals([over] if over else _refusals(settings, campaign, now))
-    if not yes:
+    reasons = [over] if over else _refusals(settings, campaign, now)
+    if by_consent:
+        reasons += _outside_of_consent(settings, campaign, record)
+    _raise_refusals(reasons)
+    if by_consent:
+        campaign = dataclasses.replace(campaign, by_consent=day_of(now))
+    elif not yes:
         _confirm()
     known.accept(campaign, record, now)
     console.note(f"accepted {campaign.plan.fingerprint}, until {campaign.last_day} (UTC)")
+
+
+def _outside_of_consent(settings: Settings, campaign: Campaign, record: ClientRecord) -> list[str]:
+    """Return every reason why the owner's standing consent does not cover a plan."""
+    from fedtally.agent.consent import why_known
+
+    if settings.consent is None:
+        return ["agent.toml has no [consent], so every plan needs its owner"]
+    known = why_known(campaign, settings.accepted(), record)
+    return [*settings.consent.refusals(campaign, settings.policy), *([known] if known else [])]
 
 
 def _raise_refusals(reasons: list[str]) -> None:
@@ -806,6 +828,7 @@ def _document(settings: Settings, now: float) -> dict[str, Any]:
                 "plan": campaign.plan.fingerprint,
                 "last_day": str(campaign.last_day),
                 "over": campaign.why_over(record, now),
+                **_consent_of(campaign),
                 **_next_period(campaign.plan, now),
             }
             for campaign in campaigns.values()
@@ -847,6 +870,11 @@ def _renewal(record: ClientRecord, cap: Cap | None, now: int) -> dict[str, Any]:
     }
 
 
+def _consent_of(campaign: Campaign) -> dict[str, str]:
+    """Return the day on which a standing consent took a plan; nothing where its owner did."""
+    return {} if campaign.by_consent is None else {"by_consent": str(campaign.by_consent)}
+
+
 def _next_period(plan: Plan, now: float) -> dict[str, Any]:
     """Return the period of a calendar that is open, or else the first one; nothing without one."""
     from datetime import UTC, datetime
@@ -885,7 +913,8 @@ def _state(plan: dict[str, Any]) -> str:
             else f"; round {found['round']} is open {_day(found['opens'])} to"
             f" {_day(found['closes'])} (UTC)"
         )
-    return f"{plan['plan'][:_DIGITS]} {until}{period}"
+    taken = f"; by consent on {plan['by_consent']}" if "by_consent" in plan else ""
+    return f"{plan['plan'][:_DIGITS]} {until}{taken}{period}"
 
 
 def _allowed_rows(found: dict[str, Any]) -> list[tuple[str, str]]:

@@ -559,6 +559,20 @@ class ClientRecord(GrantDatabase):
         with self._transaction(write=False) as connection:
             self._check_accept(connection, row)
 
+    def has_accepted(self, registrar: bytes, plan: str) -> bool:
+        """Return whether a plan that a registrar signed was ever accepted.
+
+        Args:
+            registrar: the registrar's public key, 32 bytes.
+            plan: the fingerprint of the plan.
+        """
+        known, row = _accepted.c, _of_plan(registrar, plan)
+        found = sa.select(known.number).where(
+            known.registrar == row["registrar"], known.plan == row["plan"]
+        )
+        with self._transaction(write=False) as connection:
+            return connection.execute(found).first() is not None
+
     def _check_accept(self, connection: sa.Connection, row: dict[str, Any]) -> bool:
         """Return whether a row of an accepted plan is new; raise an error if it is refused."""
         if connection.exec_driver_sql(_FIND_ENDED, row).first() is not None:
