@@ -62,8 +62,11 @@ def test_names_of_an_open_domain_state_time_and_memory() -> None:
 
 
 def test_footprint_measures_the_chosen_parts() -> None:
-    printed = run("footprint", "--quick", "--part", "import", "--part", "help")
+    printed = run("footprint", "--quick", "--part", "import", "--part", "help", "--part", "start")
     assert "import fedtally, above bare Python:" in printed
+    assert "fedtally --version / import click, numpy:" in printed
+    assert "a missing file / import click, numpy:" in printed
+    assert "fedtally plan of README:" in printed
     assert "fedtally --help, CPU:" in printed
     assert "wheel" not in printed
 
