@@ -34,7 +34,7 @@ class AgentPolicy:
             for in the allow-list of a plan, too.
         cap: the most that everything in the record may cost together, and so any single plan. None:
             plans without differential privacy are taken, too, and nothing is counted. With
-            `per_days` it bounds what any so many days cost, and so any single part.
+            `per_days` it bounds what any such days cost, and so any single part.
         central: whether a server may see exact sums and add the noise itself.
         domains: the candidates that may be asked about: kinds out of `KINDS`, or whole ranges and
             grids as `fedtally.domain.parse` reads them; or "open", for any text of this client.

@@ -861,12 +861,12 @@ def _renewal(record: ClientRecord, cap: Cap | None, now: int) -> dict[str, Any]:
 
     if cap is None or cap.per_days is None:
         return {}
-    counted = record.counted(cap, now)
+    counted = [part.time for part in record.parts() if part.time > cap.since(now)]
     in_all = record.spent(dataclasses.replace(cap, per_days=None))
     return {
         "per_days": cap.per_days,
         "spent_in_all": None if in_all is None else in_all.epsilon,
-        "renews": counted[0].time + cap.per_days * DAY if counted else None,
+        "renews": counted[0] + cap.per_days * DAY if counted else None,
     }
 
 

@@ -95,8 +95,8 @@ class Cap:
         relation: zero-out or replace-one, or its name. The relation of the plans does not matter,
             but that a plan which hides who is there, as one of silos, is counted as add-remove
             where this says zero-out.
-        per_days: 1 to 3660: parts in any so many days may cost this together, and all of them may
-            cost more. None: everything counts, for good.
+        per_days: the days in a row that this is for, 1 to 3660: all parts together may cost more.
+            None: everything counts, for good.
 
     Raises:
         InvalidInputError: a value is out of bounds.

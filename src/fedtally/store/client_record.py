@@ -227,7 +227,7 @@ class ClientRecord(GrantDatabase):
                 alone.
             time: now, Unix seconds.
             relation: how the total is stated, `zero-out` or `replace-one`, whatever the plans name.
-            per_days: as for `Cap`.
+            per_days: the days in a row that the cap is for, 1 to 3660; None: everything, for good.
 
         Raises:
             InvalidInputError: values out of bounds; or the record holds a part without differential
@@ -405,7 +405,7 @@ class ClientRecord(GrantDatabase):
             )
         if charge is not None:
             self._check_charge(connection, charge)
-        self._check_cap(connection, charge, cap or self._cap(connection), time)
+        _check_capped(connection, charge, cap or self._cap(connection), time)
 
     def _check_charge(self, connection: sa.Connection, charge: Charge) -> None:
         """Refuse a part that the event's bound, or the owner's grant to the population, forbids."""
@@ -421,23 +421,6 @@ class ClientRecord(GrantDatabase):
         grant = self._grant(connection, charge.population)
         if grant is not None:
             check_spend(grant, charges, charge)
-
-    def _check_cap(
-        self, connection: sa.Connection, charge: Charge | None, cap: Cap | None, time: int
-    ) -> None:
-        """Refuse a part that the cap forbids; no charge is a part without differential privacy."""
-        if cap is None:
-            return
-        if charge is None:
-            raise OverspentError(
-                f"the record has a cap of epsilon {cap.epsilon:g}, and the plan is without"
-                " differential privacy: what has no epsilon cannot be counted"
-            )
-        rows = connection.exec_driver_sql(_FIND_PARTS, {"since": cap.since(time)}).all()
-        charges = [
-            Charge(row.population, row.plan, row.round, event_from_json(row.event)) for row in rows
-        ]
-        check_cap(cap, charges, charge)
 
     def _cap(self, connection: sa.Connection) -> Cap | None:
         row = connection.exec_driver_sql(_LAST_CAP).first()
@@ -471,20 +454,10 @@ class ClientRecord(GrantDatabase):
         cap = cap or self.capped()
         charges = [
             Charge(part.population, part.plan, part.round, part.event)
-            for part in ([] if cap is None else self.counted(cap, time))
-            if part.event
+            for part in self.parts()
+            if part.event and cap is not None and part.time > cap.since(time)
         ]
         return None if cap is None or not charges else cap.total(charges).guarantee
-
-    def counted(self, cap: Cap, time: int) -> list[Part]:
-        """Return the parts that a cap counts at a time, the oldest first.
-
-        Args:
-            cap: the cap.
-            time: now, Unix seconds, from which a cap in days counts back.
-        """
-        with self._transaction(write=False) as connection:
-            return [part for part in _parts(connection) if part.time > cap.since(seconds(time))]
 
     def standing(
         self,
@@ -780,6 +753,24 @@ def _check_coverable(connection: sa.Connection) -> None:
             f"the record holds a part in plan {bare.plan}, which is without differential privacy:"
             " no cap covers it; begin anew with a new key and a new record"
         )
+
+
+def _check_capped(
+    connection: sa.Connection, charge: Charge | None, cap: Cap | None, time: int
+) -> None:
+    """Refuse a part that the cap forbids; no charge is a part without differential privacy."""
+    if cap is None:
+        return
+    if charge is None:
+        raise OverspentError(
+            f"the record has a cap of epsilon {cap.epsilon:g}, and the plan is without"
+            " differential privacy: what has no epsilon cannot be counted"
+        )
+    rows = connection.exec_driver_sql(_FIND_PARTS, {"since": cap.since(time)}).all()
+    charges = [
+        Charge(row.population, row.plan, row.round, event_from_json(row.event)) for row in rows
+    ]
+    check_cap(cap, charges, charge)
 
 
 def _passed(connection: sa.Connection, time: int) -> int:
