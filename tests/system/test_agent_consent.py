@@ -76,6 +76,7 @@ def test_a_successor_within_the_bounds_needs_no_hand_and_is_told(trusting: Trust
     successor = trusting.publish("next", successor)
     assert trusting.offer("next") == 0, trusting.err
     plans = {plan["plan"]: plan for plan in trusting.shown["plans"]}
+    assert all(plan["period"]["has_room"] for plan in plans.values())
     assert set(plans) == {trusting.plan.fingerprint, successor.fingerprint}
     assert all(plan["by_consent"] == str(TODAY.date()) for plan in plans.values())
     assert trusting.run("show") == 0 and "by consent on" in " ".join(trusting.out.split())

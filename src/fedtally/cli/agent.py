@@ -829,7 +829,7 @@ def _document(settings: Settings, now: float) -> dict[str, Any]:
                 "last_day": str(campaign.last_day),
                 "over": campaign.why_over(record, now),
                 **_consent_of(campaign),
-                **_next_period(campaign.plan, now),
+                **_next_period(settings, campaign.plan, record, now),
             }
             for campaign in campaigns.values()
         ],
@@ -875,9 +875,15 @@ def _consent_of(campaign: Campaign) -> dict[str, str]:
     return {} if campaign.by_consent is None else {"by_consent": str(campaign.by_consent)}
 
 
-def _next_period(plan: Plan, now: float) -> dict[str, Any]:
-    """Return the period of a calendar that is open, or else the first one; nothing without one."""
+def _next_period(
+    settings: Settings, plan: Plan, record: ClientRecord, now: float
+) -> dict[str, Any]:
+    """Return the period of a calendar that is open, or else the first one, and whether the record
+    has room for a part in it now; nothing without a calendar.
+    """
     from datetime import UTC, datetime
+
+    from fedtally.store import Journal
 
     if (calendar := plan.calendar) is None:
         return {}
@@ -886,11 +892,13 @@ def _next_period(plan: Plan, now: float) -> dict[str, Any]:
         return {"period": None}
     round = calendar.round_at(when) or 0
     opens, closes = calendar.opens(round), calendar.closes(round)
+    journal = Journal(record, plan, round, int(now), settings.once)
     return {
         "period": {
             "round": round,
             "opens": int(opens.timestamp()),
             "closes": int(closes.timestamp()),
+            "has_room": journal.may_spend(settings.policy.cap),
         }
     }
 
@@ -911,7 +919,8 @@ def _state(plan: dict[str, Any]) -> str:
             "; its calendar is over"
             if found is None
             else f"; round {found['round']} is open {_day(found['opens'])} to"
-            f" {_day(found['closes'])} (UTC)"
+            f" {_day(found['closes'])} (UTC), and"
+            f" {'a part of yours is left' if found['has_room'] else 'no part of yours is left now'}"
         )
     taken = f"; by consent on {plan['by_consent']}" if "by_consent" in plan else ""
     return f"{plan['plan'][:_DIGITS]} {until}{taken}{period}"
