@@ -190,7 +190,7 @@ def test_a_run_says_how_long_the_rest_takes_at_its_own_pace(
     folder = SimpleNamespace(
         plan=plan_of(rounds=6),
         has_begun=True,
-        is_full=lambda now: len(landed()) == 6,
+        deadlines=SimpleNamespace(session=60),
         status=lambda: SimpleNamespace(ended=list(ended), open=[], landed=landed()),
     )
     landed = lambda: {one.round: N for one in ended if one.why is None}  # noqa: E731

@@ -56,7 +56,7 @@ from fedtally.campaign.screening import Screen, Screening
 from fedtally.campaign.server import FrequencyServer, RejectedSumError
 from fedtally.crypto.keys import SigningKey
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
-from fedtally.plan import Plan, Sums
+from fedtally.plan import Plan
 from fedtally.secagg import wire
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.messages import (
@@ -646,7 +646,7 @@ class Driver:
 
     def _release_closed(self) -> None:
         """Add the aggregator's noise to the releases whose rounds are closed, by the calendar."""
-        if self.plan.calendar is None or self.plan.protection.sums is not Sums.SECRET:
+        if self.plan.calendar is None or not self.plan.protection.is_secret:
             return
         closed = self._periods.num_closed(self._now)
         due = {

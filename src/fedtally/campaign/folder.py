@@ -22,29 +22,26 @@ from __future__ import annotations
 import fcntl
 import os
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from fedtally.base import archive, toml, validate
 from fedtally.base.links import real_path
-from fedtally.campaign.books import Books, MemoryBooks
+from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
 from fedtally.campaign.enrolment import load_allow_list, save_allow_list
 from fedtally.campaign.key_files import load_server_key
-from fedtally.campaign.periods import Periods, periods_of
 from fedtally.campaign.places import check_ledger, check_mark, text_in, write_candidates
-from fedtally.campaign.screening import FEWEST, Screen, Screening
+from fedtally.campaign.screening import FEWEST, Screen
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.plan import Plan
 from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
-from fedtally.sketch import CountSketch
 from fedtally.sources import of_description
 from fedtally.store import Campaigns, CampaignStatus, CampaignStore, Ledger
 from fedtally.store.marks import new_mark
@@ -211,54 +208,6 @@ class CampaignFolder:
     def status(self) -> CampaignStatus:
         """Return how far the campaign is; it must have begun."""
         return self.state().status(self.plan)
-
-    def is_full(self, now: float) -> bool:
-        """Return whether no session runs, and no round has room for another one, now or later.
-
-        `Driver.is_complete` says the same to the process that runs the campaign.
-
-        Args:
-            now: the time, Unix seconds.
-        """
-        return self.has_begun and not self.status().open and self.next_round(now) is None
-
-    def next_round(self, now: float) -> int | None:
-        """Return the first round that has room for another session, now or later; None: none has.
-
-        Args:
-            now: the time, Unix seconds.
-        """
-        landed = self.status().landed if self.has_begun else {}
-        most = self.plan.max_round_clients - self.plan.summing.least_clients
-        rounds = self.periods.left_at(now)
-        return next((round for round in rounds if landed.get(round, 0) <= most), None)
-
-    @property
-    def periods(self) -> Periods:
-        """The periods of the campaign's rounds."""
-        return periods_of(self.plan, self.deadlines.session)
-
-    def missing(self, now: float) -> list[int]:
-        """Return the rounds that are closed by the calendar, and have no sum.
-
-        Args:
-            now: the time, Unix seconds.
-        """
-        closed = range(self.periods.num_closed(now))
-        landed = self.status().landed if closed and self.has_begun else {}
-        return [round for round in closed if not landed.get(round)]
-
-    def sums_so_far(self) -> tuple[list[CountSketch], Screening]:
-        """Return the sums that may be seen now, and what screening found; it disturbs no process.
-
-        Under a trusted aggregator these are the releases whose rounds are closed, and which the
-        process that runs the campaign has noised.
-        """
-        ledger = None if self.ledger is None else Ledger.open(self.ledger)
-        reader = self.state().read(self.plan, ledger)
-        server = FrequencyServer(self.plan, cast("Books", reader), screen=self.screen)
-        server.screening.rejected = Counter(reader.impossible(self.plan))
-        return server.so_far(), server.screening
 
     def stage(self) -> str:
         """Return in a word what the campaign is: new, running, stopped, over or cancelled."""

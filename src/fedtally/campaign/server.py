@@ -467,7 +467,7 @@ class FrequencyServer:
         screened as `release` screens them.
         """
         found = released_sums(self.plan, self._books) if self.plan.protection.is_charged else []
-        if self.plan.protection.sums is not Sums.SECRET:
+        if not self.plan.protection.is_secret:
             used = self._screened()
             landed = self._books.sums(self.plan) if used is None else used
             found += [copy_of(sketch) for sketch in landed]

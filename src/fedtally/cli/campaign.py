@@ -536,11 +536,11 @@ def _so_far(folder: CampaignFolder) -> Result:
 
     from fedtally.campaign.periods import last_day
     from fedtally.campaign.release import releases_by_round
-    from fedtally.plan import Sums
+    from fedtally.campaign.so_far import sums_so_far
 
     _check_begun(folder)
     plan = folder.plan
-    if plan.protection.sums is Sums.SECRET:
+    if plan.protection.is_secret:
         if plan.calendar is None:
             raise InvalidInputError(
                 "a trusted aggregator draws the noise of this plan once, at the end: --so-far needs"
@@ -551,7 +551,7 @@ def _so_far(folder: CampaignFolder) -> Result:
             with hold(folder) as driver:
                 driver.drain()
                 driver.tick(time.time())
-    sums, screening = folder.sums_so_far()
+    sums, screening = sums_so_far(folder)
     if not sums:
         raise InvalidInputError(
             f"{folder.path} has no sum to show so far: fedtally campaign status {folder.path} says"
@@ -578,8 +578,9 @@ def _missing(folder: CampaignFolder) -> str:
     import time
 
     from fedtally.campaign.periods import missing_text
+    from fedtally.campaign.so_far import missing_rounds
 
-    missing = folder.missing(time.time())
+    missing = missing_rounds(folder, time.time())
     return f"; {missing_text(missing)}" if missing else ""
 
 

@@ -243,27 +243,31 @@ class Progress:
         """Return whether no client is waited for; the folder knows it of another process."""
         import time
 
+        from fedtally.campaign.so_far import is_full
+
         if self._driver is not None:
             return self._driver.is_complete
-        return self._folder.is_full(time.time())
+        return is_full(self._folder, time.time())
 
     def _sleeps(self) -> str:
         """Return in words until when nobody is asked, by the calendar; empty: somebody may be."""
         import time
 
+        from fedtally.campaign.so_far import next_round, periods_in
         from fedtally.plan.calendar import time_text
 
         calendar, now = self._folder.plan.calendar, time.time()
         if calendar is None:
             return ""
+        periods = periods_in(self._folder)
         if self._driver is None:
-            next_round = self._folder.next_round(now)
-            at = now if next_round is None else self._folder.periods.opens(next_round)
+            follows = next_round(self._folder, now)
+            at = now if follows is None else periods.opens(follows)
         else:
             at = self._driver.wakes_at or now
         if at <= now:
             return ""
-        round = self._folder.periods.open_at(at).start
+        round = periods.open_at(at).start
         return f"sleeps until {time_text(calendar.opens(round))} (UTC), when round {round} opens"
 
     def _tell_missing(self) -> None:
@@ -271,13 +275,16 @@ class Progress:
         import time
 
         from fedtally.campaign.periods import missing_text
+        from fedtally.campaign.so_far import missing_rounds, periods_in
         from fedtally.store import StoreError
 
-        periods = self._folder.periods if self._folder.plan.calendar is not None else None
-        if periods is None or (closed := periods.num_closed(time.time())) == self._num_closed:
+        if self._folder.plan.calendar is None:
+            return
+        closed = periods_in(self._folder).num_closed(time.time())
+        if closed == self._num_closed:
             return
         try:
-            missing = self._folder.missing(time.time())
+            missing = missing_rounds(self._folder, time.time())
         except StoreError:
             return  # told once the store answers
         self._num_closed = closed

@@ -84,11 +84,8 @@ class Pace:
             OvertakenError: another process runs the campaign, or it was cancelled.
             OverspentError: the population has too little left; nobody was invited.
         """
-        late = self._now() - self.due
-        if late > LONGEST_PAUSE:
-            self._idle_since += late  # this process was suspended: nobody could reach it
+        self._note_clocks()
         self._warn_of_silence()
-        self._note_clock()
         try:
             self._check_claim()
             pause = self.driver.tick(self.clock()) - self.clock()
@@ -121,18 +118,25 @@ class Pace:
         self.due = now  # they end with the next step
         return None
 
-    def _note_clock(self) -> None:
+    def _note_clocks(self) -> None:
+        """Give back the time in which this process was suspended: nobody could reach it."""
+        late = self._now() - self.due
+        if late > LONGEST_PAUSE:
+            self._idle_since += late
+        if self.driver.plan.calendar is not None:
+            self._note_jump(self.driver.plan.calendar.end.timestamp())
+
+    def _note_jump(self, end: float) -> None:
         """Tell that the clock jumped, where a calendar goes by it.
 
         What was asked and what was released is in the store, so that a jump repeats neither. But it
         may pass days, and even the end: the result then waits for somebody who looks at the clock.
+
+        Args:
+            end: the end of the calendar, Unix seconds.
         """
-        calendar, (before, then) = self.driver.plan.calendar, self._clocks
-        now, steady = self.clock(), self._now()
+        (before, then), (now, steady) = self._clocks, (self.clock(), self._now())
         self._clocks = now, steady
-        if calendar is None:
-            return
-        end = calendar.end.timestamp()
         self._has_jumped &= now >= end
         if abs((now - before) - (steady - then)) <= JUMP:
             return

@@ -122,6 +122,11 @@ class Protection:
                 return Sums.NOISED if self.has_secure_sum else Sums.SECRET
 
     @property
+    def is_secret(self) -> bool:
+        """Whether sums are exact, and must not be seen before an aggregator has noised them."""
+        return self.sums is Sums.SECRET
+
+    @property
     def releases(self) -> list[range]:
         """The rounds that are added up before anything is opened, for each release."""
         return releases_by(self.by, self.schedule, self.num_rounds)
