@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -29,7 +30,11 @@ pytestmark = pytest.mark.usefixtures("no_sync")
 
 
 def daily(
-    trust: str | None, days: int = DAYS, clients: int = SIZE, n_min: int | None = None
+    trust: str | None,
+    days: int = DAYS,
+    clients: int = SIZE,
+    n_min: int | None = None,
+    in_a_row: int = WEEK,
 ) -> Plan:
     """Return a plan of a cohort a day, whose clients take part once in any seven days."""
     base = plan_of(clients=clients, rounds=days, n_min=n_min)
@@ -54,7 +59,7 @@ def daily(
             width=plan.spec.mean_width,
             counters=plan.spec.vector_length,
             trust=trust,
-            per_rounds=min(WEEK, days),
+            per_rounds=in_a_row,
             num_rounds=days,
             **more,
         )
@@ -343,3 +348,64 @@ def test_periods_agree_with_a_look_at_each_round(session: int) -> None:
             for at in (now, *([] if later == math.inf else [later - 0.5, later]))
         ]
         assert later == math.inf or (states[0] == states[1] != states[2])
+
+
+def test_a_plan_of_4096_rounds_costs_no_time_for_each_pair(tmp_path: Path) -> None:
+    """A driver asks for the releases of a plan a few times, whatever its number of rounds is."""
+    asked: Counter[int] = Counter()
+    releases = Plan.releases
+
+    def counted(plan: Plan) -> list[range]:
+        asked[plan.num_rounds] += 1
+        return list(releases.fget(plan))  # type: ignore[attr-defined]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Plan, "releases", property(counted))
+        for days in (8, 4096):
+            folder = tmp_path / str(days)
+            folder.mkdir()
+            world = Days(folder, daily("central", days, in_a_row=days), people=SIZE * WEEK).live(2)
+            world.now = START + 3 * SECONDS
+            world.driver.tick(world.now)
+            assert [round for round, _, _ in world.so_far()] == [0, 1]
+            assert world.driver.wakes_at is None and not world.driver.is_complete
+    assert asked[8] == asked[4096] > 0
+
+
+def test_a_client_over_https_asks_no_more_often_while_the_server_sleeps(tmp_path: Path) -> None:
+    pytest.importorskip("starlette")
+    pytest.importorskip("httpx")
+    from https_world import HttpsWorld
+    from https_world import run as run_virtually
+
+    plan = daily(None)
+    assert plan.calendar is not None
+    later = dataclasses.replace(plan.calendar, start=plan.calendar.start + DAY)
+    world = World(tmp_path, dataclasses.replace(plan, calendar=later), people=SIZE)
+    cloud = HttpsWorld(world)
+    found: list[tuple[int, int]] = []
+
+    async def ask() -> None:
+        import asyncio
+
+        import httpx
+
+        from fedtally.campaign.transports.https.loop import serving
+        from fedtally.campaign.transports.https.resource import step_path
+
+        loop = cloud.start()
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(0)
+        transport = httpx.ASGITransport(app=serving(loop))
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            got = await client.post(
+                step_path(world.plan.fingerprint),
+                headers={"authorization": "Bearer t3", "content-length": "0"},
+            )
+        found.append((got.status_code, int(got.headers["retry-after"])))
+        found.append(loop._idle)
+        running.cancel()
+
+    run_virtually(ask())
+    (status, seconds), (least, most) = found
+    assert status == 204 and least <= seconds <= most
