@@ -35,6 +35,7 @@ def daily(
     clients: int = SIZE,
     n_min: int | None = None,
     in_a_row: int = WEEK,
+    cohorts: int = 1,
 ) -> Plan:
     """Return a plan of a cohort a day, whose clients take part once in any seven days."""
     base = plan_of(clients=clients, rounds=days, n_min=n_min)
@@ -44,8 +45,8 @@ def daily(
         base,
         schedule="hybrid",
         secure_sum=None,
-        num_clients=clients * (WEEK if trust else days),
-        max_round_clients=clients,
+        num_clients=clients * cohorts * (WEEK if trust else days),
+        max_round_clients=clients * cohorts,
         calendar=Calendar(datetime.fromtimestamp(START, UTC), DAY, days),
     )
     if trust is not None:
@@ -206,6 +207,40 @@ def test_a_trusted_aggregator_draws_the_noise_of_a_day_once_when_it_is_closed(
     for sketch in end:
         exact = np.sum([world.contributed[s][n] for s, n in world.in_round(sketch[0])], axis=0)
         assert not (exact == np.array(sketch[2])).all()
+
+
+def test_a_day_that_lands_before_the_last_one_is_closed_waits_for_its_own_end(
+    tmp_path: Path,
+) -> None:
+    world = world_of(tmp_path / "days", "central").live(1)
+    world.now = START + SECONDS + 5
+    world.persons = [one for one in world.persons if one.number % WEEK == 1]
+    world.run(passes=14)
+    closes = START + SECONDS + DEADLINES.session + 1
+    assert world.now < closes
+    world.driver.tick(closes - 1)
+    assert world.so_far() == [] and set(world.driver._landed) == {0, 1}
+    world.driver.tick(closes)
+    assert [round for round, _, _ in world.so_far()] == [0]
+
+
+def test_a_day_that_was_released_too_early_takes_nobody_more(tmp_path: Path) -> None:
+    """A clock that jumped ahead closed it, with room for another session."""
+    tmp_path.joinpath("days").mkdir()
+    plan = daily("central", cohorts=2)
+    world = Days(tmp_path / "days", plan, people=SIZE * WEEK)
+    world.now = START + NOON
+    everybody, world.persons = world.persons, world.persons[:SIZE]
+    world.run(passes=14)
+    assert world.driver.wakes_at is None and world.so_far() == []
+    world.driver.tick(world.now + SECONDS)
+    [today] = world.so_far()
+    world.driver.tick(world.now)
+    assert world.driver.wakes_at == START + SECONDS
+    world.persons = everybody[SIZE:]
+    world.run(passes=14)
+    assert world.driver.running() == [] and world.so_far() == [today]
+    assert all(not world.spent[one.number] for one in world.persons)
 
 
 def test_a_day_without_enough_clients_is_missing_and_never_made_up_for(tmp_path: Path) -> None:

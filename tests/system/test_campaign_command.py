@@ -609,10 +609,9 @@ def test_what_landed_so_far_is_shown_and_the_campaign_goes_on(
     saved = world.folder / "so.fed"
     capsys.readouterr()
     assert run([*asked, "-o", str(saved)]) == 0
-    shown = capsys.readouterr().out
-    assert f"so far: 1 of 3 rounds, up to {plan.calendar.opens(0).date()} (UTC)" in " ".join(
-        shown.split()
-    )
+    shown, said = capsys.readouterr()
+    told = f"so far: 1 of 3 rounds, up to {plan.calendar.opens(0).date()} (UTC)"
+    assert told in said and told in Result.load(saved).notes
     assert run(asked) == 0
     assert capsys.readouterr().out == shown
     assert run(["query", str(saved), "3"]) == 0

@@ -332,9 +332,10 @@ class Driver:
             deadlines.presence,
             deadlines.bench,
         )
-        # The number of the release that each round belongs to, and the releases.
-        self._releases, self._rounds_of = releases_by_round(plan), plan.releases
+        # The number of the release that each round belongs to.
+        self._releases = releases_by_round(plan)
         self._periods = periods_of(plan, deadlines.session)
+        self._num_closed = 0  # the closed rounds whose releases have the aggregator's noise
         # The last answer of `_open_rounds`. None: `_open_rounds` has to compute it.
         self._rooms: dict[int, int] | None = None
         self._rooms_of = range(0)  # the rounds that were open then
@@ -649,16 +650,10 @@ class Driver:
         if self.plan.calendar is None or not self.plan.protection.is_secret:
             return
         closed = self._periods.num_closed(self._now)
-        due = {
-            number
-            for round in self._landed
-            if (number := self._releases[round]) not in self._released
-            and self._rounds_of[number].stop <= closed
-        }
-        # Nothing runs in them, unless the clock was put ahead: then they wait for what runs.
-        runs = {self._releases[live.saved.round] for live in self._live.values()}
-        if due and not due & runs and self._retry_at is None:
+        # No session runs in a round that is closed: its own time has ended before.
+        if closed != self._num_closed:
             self._release(closed)
+            self._num_closed = closed
 
     @property
     def _now(self) -> int:

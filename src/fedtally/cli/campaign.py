@@ -365,7 +365,7 @@ def result(
             )
         if ends:
             _end(folder)
-    found = _so_far(folder) if so_far and not is_over else Result.load(name / RESULT)
+    found = _so_far(folder, as_json) if so_far and not is_over else Result.load(name / RESULT)
     shown = view.windowed(found, window, history)
     if output:
         found.save(output)
@@ -530,8 +530,8 @@ def _save_result(folder: CampaignFolder, driver: Driver) -> None:
     _result_of(folder, sums, driver.screening, []).save(folder.path / RESULT)
 
 
-def _so_far(folder: CampaignFolder) -> Result:
-    """Return the answer of the rounds that landed so far; the campaign goes on."""
+def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
+    """Return the answer of the rounds that landed so far, and say which; the campaign goes on."""
     import time
 
     from fedtally.campaign.periods import last_day
@@ -563,6 +563,8 @@ def _so_far(folder: CampaignFolder) -> Result:
     said = f"so far: {len(rounds)} of {plan.num_rounds} rounds"
     if plan.calendar is not None:
         said += f", up to {last_day(plan.calendar, max(rounds))} (UTC)"
+    # also before the answer: a short screen leaves notes out
+    console.note(said, quiet)
     return _result_of(folder, sums, screening, [said])
 
 
