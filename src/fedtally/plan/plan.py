@@ -421,7 +421,7 @@ class Plan:
         if self.summing.cohorts is None:
             return ""
         least, rounds = self.summing.least_clients, self.num_rounds
-        each = min(self.protection.participations, rounds)
+        each = min(self.protection.lifetime, rounds)
         most = self.num_clients * each // least
         if most >= rounds:
             return ""
