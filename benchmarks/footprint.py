@@ -1,4 +1,4 @@
-"""The costs of fedtally before it does anything: import, --help, demo, the wheel, installation.
+"""The costs of fedtally before it does anything: import, help, start, demo, wheel, installation.
 
 Import, help and demo are of the fedtally that this Python imports. The wheel is built from this
 repository; the installation is a temporary virtual environment with it and its dependencies, and
@@ -22,6 +22,10 @@ import click
 from benchmarks.measure import Goal, Report, machine
 
 ROOT = Path(__file__).parents[1]
+PLAN = (
+    "plan --clients 1000000 --domain-size 100000 --rounds 10 --tau 0.001 --epsilon 1"
+    " --secure-sum secagg"
+)
 COMMAND = "import sys; from fedtally.cli import main; sys.exit(main({!r}))"
 
 
@@ -48,6 +52,30 @@ def help_goals(turns: int) -> list[Goal | str]:
     """Take the CPU time of `fedtally --help`, interpreter included."""
     best = min(python(COMMAND.format(["--help"]))[1] for _ in range(turns))
     return [Goal("fedtally --help, CPU", 1e3 * best, 200, " ms", at_most=True)]
+
+
+def start_goals(turns: int) -> list[Goal | str]:
+    """Compare the CPU time of short commands with what importing click and NumPy takes, in turns.
+
+    A note says that of README's plan.
+    """
+    missing = (
+        "import sys; from fedtally.cli.app import run;"
+        " sys.exit(run(['estimate', 'nowhere.csv']) != 2)"
+    )
+    lines = [
+        "import click, numpy",
+        COMMAND.format(["--version"]),
+        missing,
+        COMMAND.format(PLAN.split()),
+    ]
+    times = [[python(line)[1] for line in lines] for _ in range(turns)]
+    imports, start, refused, planned = (min(one) for one in zip(*times, strict=True))
+    return [
+        Goal("fedtally --version / import click, numpy", start / imports, 1.5, "x", at_most=True),
+        Goal("a missing file / import click, numpy", refused / imports, 1.5, "x", at_most=True),
+        f"fedtally plan of README: {planned:.2f} s of CPU",
+    ]
 
 
 def demo_goals(turns: int) -> list[Goal | str]:
@@ -94,6 +122,7 @@ def install_goals(_: int) -> list[Goal | str]:
 PARTS = {
     "import": import_goals,
     "help": help_goals,
+    "start": start_goals,
     "demo": demo_goals,
     "wheel": wheel_goals,
     "install": install_goals,
@@ -139,7 +168,7 @@ def _call(arguments: Sequence[str], **variables: str) -> None:
     help="One turn each; nothing is built or installed unless named by --part.",
 )
 def command(parts: tuple[str, ...], as_json: bool, quick: bool) -> None:
-    """Measure import, --help, demo, wheel and installation."""
+    """Measure import, --help, start, demo, wheel and installation."""
     chosen = parts or [part for part in PARTS if not (quick and part in ("wheel", "install"))]
     found = [each for part in chosen for each in PARTS[part](1 if quick else 10)]
     goals = [each for each in found if isinstance(each, Goal)]

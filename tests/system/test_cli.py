@@ -760,7 +760,7 @@ def test_standard_input(words: str) -> None:
         (["estimate", "zipf:d=9,n=9", "--query", "apple"], "apple"),
         (["estimate", "zipf:", "--memory", "9" * 400], "is no size"),
         (["estimate", "zipf:", "--memory", "3"], "--memory must be at least 1MiB, got 3 bytes"),
-        (["estimate", "x.txt", "--text-encoding", "undefined"], "unknown encoding"),
+        (["estimate", "-", "--text-encoding", "undefined"], "unknown encoding"),
         (["estimate", "zipf:", "--min-frequency", "nan"], "--min-frequency must be finite"),
         (["estimate", "zipf:", "--threads", "5000"], "--threads"),
         (["query", "nowhere", "x"], "no file nowhere"),
@@ -924,9 +924,9 @@ def test_messages_name_what_was_probably_meant(call: Call, tmp_path: Path) -> No
         (("query", "drinks.fed", "Tea"), "'Tea' was no candidate of this result, and .*'tea'?"),
         (("query", "drinks.fed", "-x"), "an item that starts with a dash goes behind --"),
         (("query", "drink.fed", "tea"), "no file drink.fed; did you mean 'drinks.fed'?"),
-        (("estimate", "drink.txt"), "No such file or directory; did you mean 'drinks.txt'?"),
+        (("estimate", "drink.txt"), "no file drink.txt; did you mean 'drinks.txt'?"),
         (("query", "rs.fed", "tea"), "no file rs.fed\n"),  # endings alone are not alike
-        (("estimate", "qqq.csv"), "No such file or directory\n"),
+        (("estimate", "qqq.csv"), "no file qqq.csv\n"),
         (("estimate", "drinks.txt", "--confidence", "95"), "95 % is 0.95"),
         (("estimate", "drinks.txt", "--tau", "5"), "5 % is 0.05"),
         (("estimate", "drinks.txt", "--domain", "range:9..1"), "write range:1[.][.]9"),
@@ -1530,13 +1530,47 @@ def test_long_work_says_in_a_plain_line_what_it_does(
     with console.Progress() as progress:
         progress("recover", 5, 10)
         said = waits_for(capsys, "\n")
-        assert said == "decoding: all candidates are looked at several times\n"
-        progress("recover", 6, 10)  # one line each
+        assert said == "decoding: all candidates are looked at several times, 50 %\n"
+        progress("recover", 6, 10)  # one line, and another one after ten seconds alone
         progress("decode", 1, 10**9)
         said = waits_for(capsys, "\n")
-        assert re.fullmatch(r"decoding 1,000,000,000 items, about [0-9,]+ s\n", said)
+        assert re.fullmatch(r"decoding 1,000,000,000 items, 0 %, about [0-9,]+ s\n", said)
         progress("plan")
         assert waits_for(capsys, "\n") == "planning\n"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_lines_of_long_work_say_how_far_it_is() -> None:
+    now = 100.0
+    lines = console._Lines(lambda: now)
+    lines.look("names", 40, 100)
+    lines.stop()
+    assert (lines.first(), lines.later()) == ("reading names, 40 %", "reading names 40 %")
+    lines.look("decode", 0, 1000)
+    lines.stop()
+    now += 20
+    assert (lines.first(), lines.later()) == ("decoding 1,000 items", "decoding, 20 s so far")
+    lines.look("decode", 250, 1000)
+    assert lines.first() == "decoding 1,000 items, 25 %, about 60 s"
+    assert lines.later() == "decoding 25 %, about 60 s"
+    lines.look("plan", 0, None)
+    lines.stop()
+    now += 12
+    assert (lines.first(), lines.later()) == ("planning", "planning, 12 s so far")
+
+
+def test_a_long_stage_gets_a_line_again_and_again_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "SOON", 0.01)
+    monkeypatch.setattr(console, "EVERY", 0.01)
+    with console.Progress() as progress:
+        progress("names", 1, 4)
+        assert waits_for(capsys, "25 %\nreading names 25 %\n").startswith("reading names, 25 %\n")
+        progress("names", 3, 4)
+        assert "reading names 75 %\n" in waits_for(capsys, "75 %\n")
+    assert capsys.readouterr().err.replace("reading names 75 %\n", "") == ""
+    time.sleep(0.05)
     assert capsys.readouterr() == ("", "")
 
 

@@ -50,6 +50,46 @@ def test_a_key_is_made_without_numpy(tmp_path: Path) -> None:
     assert (tmp_path / "client.key").is_file()
 
 
+NOT_FOR_A_PLAN = ("dp_accounting", "pyarrow", "scipy.optimize", "scipy.signal", "scipy.stats")
+NOT_WITHOUT_A_FILE = ("numpy", "pyarrow", "rich", "scipy", "fedtally.domain", "fedtally.sources")
+PLAN = "plan --clients 20000 --domain-size 1000 --rounds 4 --tau .01"
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "unwanted"),
+    [
+        ("--version", 0, ("fedtally.cli.plan", "fedtally.options", "rich", "scipy")),
+        (PLAN, 0, NOT_FOR_A_PLAN),
+        *(
+            (line, 2, NOT_WITHOUT_A_FILE)
+            for line in (
+                "audit nowhere.toml",
+                "estimate nowhere.csv",
+                "inspect nowhere.toml",
+                "merge nowhere.fed nowhere.fed",
+                "query nowhere.fed tea",
+                "report nowhere.fed",
+                "simulate nowhere.csv",
+                "trends nowhere.fed",
+            )
+        ),
+    ],
+)
+def test_a_command_loads_what_it_needs_alone(
+    line: str, code: int, unwanted: tuple[str, ...]
+) -> None:
+    """Imports take most of the time of a short command, and of one that is wrong all of it."""
+    check = (
+        "import sys; from fedtally.cli.app import run; code = run(sys.argv[1:]);"
+        f" print(code, sorted({set(unwanted)} & set(sys.modules)))"
+    )
+    asked = [sys.executable, "-c", check, *line.split()]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == f"{code} []"
+    if code == 2:
+        assert done.stderr.startswith("error: there is no file nowhere.")
+
+
 @pytest.mark.skipif(
     os.environ.get("FEDTALLY_REQUIRE_COMPILED") != "1" or "FEDTALLY_KERNELS" in os.environ,
     reason=(

@@ -174,3 +174,30 @@ def test_a_histogram_holds_for_any_frequencies() -> None:
         found = proposal(known, **asked)
         assert found.plan.is_histogram and found.target.frequencies == "any"
         assert found.shapes() is None and found.usual() is None
+
+
+@pytest.mark.parametrize("near", [1, 40, 150, 10_000])
+def test_the_hardest_is_found_from_near_another_in_fewer_looks(near: int) -> None:
+    """From wherever the search begins it comes to the same plateau."""
+    predictor = Predictor(CLIENTS, "hybrid", 4, "joint", 60.0)
+    looks: list[float] = []
+
+    def linf(known: Frequencies) -> float:
+        looks.append(float(known.numbers[0]))
+        return predictor.modelled_linf(known, 0.1, 8, 30)
+
+    everywhere = hardest.find_hardest(linf, SIZE, CLIENTS)
+    of_all = len(looks)
+    found = hardest.find_hardest(linf, SIZE, CLIENTS, near=near)
+    assert (found.items, found.linf) == (everywhere.items, everywhere.linf)
+    assert near not in (40, 150) or len(looks) - of_all < of_all
+    assert len(set(looks[:of_all])) == of_all  # nothing is predicted twice
+
+
+def test_a_guess_without_any_error_leads_nowhere_and_all_are_tried() -> None:
+    def linf(known: Frequencies) -> float:  # an error at many items alone
+        items = float(known.numbers[0])
+        return max(0.0, 1 - abs(np.log(items / 1500)))
+
+    found = hardest.find_hardest(linf, SIZE, CLIENTS, near=20)
+    assert found.items == hardest.find_hardest(linf, SIZE, CLIENTS).items > 1400

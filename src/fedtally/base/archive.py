@@ -297,8 +297,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[_Archive]:
         try:
             stream = stack.enter_context(open(path, "rb"))
         except FileNotFoundError:
-            hint = validate.did_you_mean_file(name)
-            raise UnreadableFileError(f"there is no file {name}{hint}") from None
+            raise validate.missing_file(name) from None
         except OSError as error:
             raise UnreadableFileError(f"{name} {_FOREIGN}") from error
         # zipfile looks for the end of a file, and a device may have none

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fedtally.errors import InvalidInputError, arg
+from fedtally.errors import InvalidInputError, UnreadableFileError, arg
 
 _MOST_FILES = 10_000  # of a folder that are compared with the name of an absent one
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -165,6 +165,15 @@ def did_you_mean_file(path: str) -> str:
     # Endings make names alike that nobody would take for each other.
     stems = {Path(each).stem.lower(): each for each in known}
     return did_you_mean(Path(name).stem, stems) and did_you_mean(name, known)
+
+
+def missing_file(path: str) -> UnreadableFileError:
+    """Return the error of a file that is absent, which names one beside it with a like name.
+
+    >>> print(missing_file("no such folder/visits.csv"))
+    there is no file no such folder/visits.csv
+    """
+    return UnreadableFileError(f"there is no file {path}{did_you_mean_file(path)}")
 
 
 def table(

@@ -1,7 +1,7 @@
 """All commands under one name, and errors as exit codes.
 
-Only click is imported here. Each command imports its heavy modules when it runs, so that `fedtally
---help` answers at once.
+Only click is imported here. The module of a command is loaded when the command is first used, and
+imports what is heavy when it runs.
 """
 
 from __future__ import annotations
@@ -15,25 +15,8 @@ from collections.abc import Sequence
 import click
 
 from fedtally.base.validate import did_you_mean
-from fedtally.cli.agent import LIGHT_LACKS, agent
-from fedtally.cli.aggregate import aggregate
-from fedtally.cli.audit import audit
-from fedtally.cli.campaign import campaign
-from fedtally.cli.completion import completion
 from fedtally.cli.console import complain
-from fedtally.cli.dap import dap
-from fedtally.cli.estimate import demo, estimate
-from fedtally.cli.flower import flower
-from fedtally.cli.keys import keys
 from fedtally.cli.layout import BareUsage, Group
-from fedtally.cli.ledger import ledger
-from fedtally.cli.merge import merge
-from fedtally.cli.plan import plan
-from fedtally.cli.sample import sample
-from fedtally.cli.saved import inspect, query, report
-from fedtally.cli.show import show
-from fedtally.cli.study import simulate
-from fedtally.cli.trends import trends
 from fedtally.errors import FedtallyError, MissingExtraError
 
 _EPILOG = """\
@@ -76,12 +59,30 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-cli.add_section("Estimate", estimate, demo, sample, show)
-cli.add_section("Plan", plan, simulate, keys)
-cli.add_section("Real clients", campaign, aggregate, agent, dap, flower)
-cli.add_section("Files", query, trends, report, merge, inspect)
-cli.add_section("Privacy", ledger, audit)
-cli.add_section("Help", completion)
+_HERE = "fedtally.cli"
+_SAVED = f"{_HERE}.saved"
+cli.add_later(
+    "Estimate",
+    estimate=f"{_HERE}.estimate",
+    demo=f"{_HERE}.estimate",
+    sample=f"{_HERE}.sample",
+    show=f"{_HERE}.show",
+)
+cli.add_later("Plan", plan=f"{_HERE}.plan", simulate=f"{_HERE}.study", keys=f"{_HERE}.keys")
+cli.add_later(
+    "Real clients",
+    **{name: f"{_HERE}.{name}" for name in ("campaign", "aggregate", "agent", "dap", "flower")},
+)
+cli.add_later(
+    "Files",
+    query=_SAVED,
+    trends=f"{_HERE}.trends",
+    report=_SAVED,
+    merge=f"{_HERE}.merge",
+    inspect=_SAVED,
+)
+cli.add_later("Privacy", ledger=f"{_HERE}.ledger", audit=f"{_HERE}.audit")
+cli.add_later("Help", completion=f"{_HERE}.completion")
 
 
 @cli.command(name="help")
@@ -100,6 +101,22 @@ def help_(ctx: click.Context, command: tuple[str, ...]) -> None:
         assert found is not None
         context = click.Context(found, context, name, **found.context_settings)
     click.echo(context.get_help())
+
+
+_NO_POSIX = (
+    "this command needs user ids, locks of files and Unix sockets: run it on Linux or macOS, or in"
+    " a container"
+)
+_NO_MEMORY = "out of memory; fewer rounds, a smaller --width or a smaller --domain need less"
+
+
+def _missing(library: str) -> str | None:
+    """Return what to say where a library cannot be found; None: that is a fault of the program."""
+    from fedtally.cli.agent import LIGHT_LACKS
+
+    if library in ("fcntl", "grp", "pwd", "resource"):  # which Windows lacks
+        return _NO_POSIX
+    return f"this needs {library}: pip install fedtally" if library in LIGHT_LACKS else None
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -129,16 +146,13 @@ def run(arguments: Sequence[str]) -> int:
         complain(type(error).__name__, str(error), as_json)
         return error.exit_code
     except ModuleNotFoundError as error:
-        if (library := (error.name or "").partition(".")[0]) not in LIGHT_LACKS:
+        said = _missing((error.name or "").partition(".")[0])
+        if said is None:
             raise
-        complain("MissingExtraError", f"this needs {library}: pip install fedtally", as_json)
+        complain("MissingExtraError", said, as_json)
         return MissingExtraError.exit_code
     except MemoryError:
-        complain(
-            "MemoryError",
-            "out of memory; fewer rounds, a smaller --width or a smaller --domain need less",
-            as_json,
-        )
+        complain("MemoryError", _NO_MEMORY, as_json)
     except OSError as error:
         if error.errno != errno.EPIPE:
             said = f"{error.filename}: {error.strerror}" if error.filename else str(error)

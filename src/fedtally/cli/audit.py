@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, option
+from fedtally.cli.layout import Command, Present, option
 from fedtally.cli.shared import json_option, positive, shared
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         ("for a script: exit code 1 if the audit fails", "fedtally audit plan.toml --json"),
     ],
 )
-@click.argument("plan", type=click.Path())
+@click.argument("plan", type=Present())
 @option(
     "Audit",
     "--campaigns",

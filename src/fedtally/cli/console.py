@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,8 @@ _STAGES = {
 }
 _NOTE_COLUMNS, _FEWEST_COLUMNS = 80, 20  # a terminal of a few columns is not believed
 _ERROR_INDENT = 2
-SOON, LATER = 0.8, 2.0  # seconds until the first line on what takes long, and until another one
+# Seconds until the first line on what takes long, until that of another stage, and between lines.
+SOON, LATER, EVERY = 0.8, 2.0, 10.0
 _UNITS = {
     "encode": "rounds",
     "curve": "sizes",
@@ -209,7 +210,8 @@ def command_line(names_items: bool = True) -> str:
 class Progress:
     """Progress bars for the stages of a run, on stderr.
 
-    Where stderr is no terminal, a plain line says what takes long: the first within a second.
+    Where stderr is no terminal, plain lines say what takes long: the first within a second, and
+    then one each ten seconds.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -265,49 +267,80 @@ class Progress:
 
 
 class _Lines:
-    """Plain lines on stderr: what a stage does, once it has taken long."""
+    """Plain lines on stderr: what a stage does, once it has taken long, and how far it is.
 
-    def __init__(self) -> None:
-        self._until = time.monotonic() + SOON
+    A stage that takes long gets a first line, and then one each `EVERY` seconds.
+
+    Args:
+        clock: returns the time, in seconds from any moment on.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until = clock() + SOON
         self._has_said = False
-        self._timer: threading.Timer | None = None
+        self._over: threading.Event | None = None
+        self._thread: threading.Thread | None = None
         self._stage, self._began = "", 0.0
         self._done: int = 0
         self._total: int | None = None
 
     def look(self, stage: str, done: int, total: int | None) -> None:
-        """Note how far a stage is. A new one gets its own line, if it takes long."""
+        """Note how far a stage is. A new one gets its own lines, if it takes long."""
         self._done, self._total = done, total
         if stage == self._stage:
             return
         self.stop()
-        self._stage, self._began = stage, time.monotonic()
+        self._stage, self._began = stage, self._clock()
         wait = LATER
         if not self._has_said:  # the first line comes within a second or so of the whole work
             left = self._until - self._began
             wait = max(left, min(SOON / 3, left + SOON / 3))
+        says = [self.first, self.later]
         if wait <= 0:  # short stages took turns, and none of them was worth a line
-            self._say(stage)
-            return
-        self._timer = threading.Timer(wait, self._say, [stage])
-        self._timer.daemon = True
-        self._timer.start()
+            self._say(says.pop(0)())
+            wait = EVERY
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(self._over, wait, says))
+        self._thread.daemon = True
+        self._thread.start()
 
     def stop(self) -> None:
         """Say nothing more of the stage: it is done."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer.join()
-            self._timer = None
+        if self._over is not None and self._thread is not None:
+            self._over.set()
+            self._thread.join()
+            self._over = self._thread = None
 
-    def _say(self, stage: str) -> None:
+    def first(self) -> str:
+        """Return the first line of the stage: what it has to do, and how far it is."""
+        name, share = _STAGES.get(self._stage, self._stage), self._share()
+        return f"{name}{_of_all(self._stage, self._total)}{share and f', {share}'}{self._left()}"
+
+    def later(self) -> str:
+        """Return a line of a stage that had its first one: how far it is now."""
+        name = _STAGES.get(self._stage, self._stage)
+        if share := self._share():
+            return f"{name} {share}{self._left()}"
+        return f"{name}, {self._clock() - self._began:,.0f} s so far"
+
+    def _run(self, over: threading.Event, wait: float, says: list[Callable[[], str]]) -> None:
+        while not over.wait(wait):
+            self._say((says.pop(0) if len(says) > 1 else says[0])())
+            wait = EVERY
+
+    def _say(self, line: str) -> None:
         self._has_said = True
-        taken = time.monotonic() - self._began
-        note(f"{_STAGES.get(stage, stage)}{_of_all(stage, self._total)}{self._left(taken)}")
+        note(line)
 
-    def _left(self, taken: float) -> str:
+    def _share(self) -> str:
+        """Return the share of the stage that is done, in percent; "" where it is not known."""
+        return f"{100 * self._done // self._total} %" if self._done and self._total else ""
+
+    def _left(self) -> str:
         if self._stage in _PASSES or not (self._done and self._total):  # passes are of any number
             return ""
+        taken = self._clock() - self._began
         left = taken * (self._total - self._done) / self._done
         return f", about {left:,.0f} s" if left >= 1 else ""
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command
+from fedtally.cli.layout import Command, Present
 from fedtally.cli.shared import (
-    FILE,
     as_named,
     asked,
     check_outputs,
@@ -101,7 +100,7 @@ _NEXT_TO_THE_DEMO = (
         ("from a pipe, as JSON", "zcat log.gz | fedtally estimate - --json"),
     ],
 )
-@click.argument("source", metavar="INPUT", type=FILE)
+@click.argument("source", metavar="INPUT", type=Present())
 @shared("estimate")
 def estimate(source: str, **options: Any) -> None:
     """Run a whole campaign on a table, in this process: every client is simulated.

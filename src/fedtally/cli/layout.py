@@ -6,16 +6,21 @@ A command has three helps. Without arguments that it needs it shows its usage an
 
 from __future__ import annotations
 
+import importlib
+import os
 import textwrap
+from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import click
 
 from fedtally.base.text import escaped, shortened
+from fedtally.base.validate import missing_file
 from fedtally.errors import FedtallyError, InvalidInputError
-from fedtally.options import SECTIONS
 
+_SIGNS = ":*?["  # of what is no file: a synthetic population, a place of items, or a glob
 _LONGEST = 40  # columns of a value in a message
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -24,10 +29,6 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 MOST_OPTIONS, MOST_EXAMPLES = 14, 5
 _BARE_EXAMPLES = 2
 _HELP = "Help"
-# headings in the order of their use; those of one command alone come before all
-_ORDER = {section.__name__: place for place, section in enumerate(SECTIONS)} | {
-    _HELP: len(SECTIONS)
-}
 
 
 class SectionOption(click.Option):
@@ -55,6 +56,29 @@ class SectionOption(click.Option):
 
 class BareUsage(click.UsageError):
     """A command was typed without anything, and needs something."""
+
+
+class Present(click.Path):
+    """A file that the command reads, or a word in its place such as `-`, zipf: or a glob.
+
+    The command refuses a file that does not exist before it loads anything heavy. Whatever else is
+    wrong with a file is said by whoever reads it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(readable=False)
+
+    @staticmethod
+    def check(text: str) -> None:
+        """Refuse the name of a file that does not exist."""
+        if text == "-" or any(sign in text for sign in _SIGNS):
+            return
+        try:
+            os.stat(text)
+        except FileNotFoundError:
+            raise missing_file(text) from None
+        except (OSError, ValueError):  # it may be there; a NUL in a path is a ValueError
+            return
 
 
 class Command(click.Command):
@@ -126,6 +150,7 @@ class Command(click.Command):
         """Run the command. An error names options as they are typed, not as Python calls them."""
         try:
             self._check_needs(ctx)
+            self._check_present(ctx)
             return super().invoke(ctx)
         except FedtallyError as error:
             error.speak_shell({name for one in self.params for name in one.opts})
@@ -145,6 +170,14 @@ class Command(click.Command):
                     f"{one.opts[0]} {value!r} does nothing without {needs}: add that, or leave"
                     f" {one.opts[0]} out"
                 )
+
+    def _check_present(self, ctx: click.Context) -> None:
+        """Refuse a file that is to be read and does not exist."""
+        for one in self.params:
+            given = ctx.params.get(str(one.name))
+            if isinstance(one.type, Present) and given is not None:
+                for text in [given] if isinstance(given, str) else given:
+                    one.type.check(text)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under the heading of their section: needed ones, then most used."""
@@ -189,9 +222,19 @@ def _help_option(flag: str, text: str, show: Callable[[click.Context], str]) -> 
     )
 
 
+@cache
+def _order() -> Mapping[str, int]:
+    """Return the headings in the order of their use; those of one command alone come before all."""
+    from fedtally.options import SECTIONS  # no help is shown by most commands
+
+    return {section.__name__: place for place, section in enumerate(SECTIONS)} | {
+        _HELP: len(SECTIONS)
+    }
+
+
 def _rank(parameter: click.Parameter) -> int:
     """Return the place of a parameter's section."""
-    return _ORDER.get(getattr(parameter, "section", _HELP), -1)
+    return _order().get(getattr(parameter, "section", _HELP), -1)
 
 
 def _is_optional(parameter: click.Parameter) -> bool:
@@ -210,6 +253,16 @@ def _write_options(
             formatter.write_dl(list(records), col_max=26)
 
 
+class _OnFirstUse(UserDict[str, Any]):
+    """Commands by their names; one of which only the module is known is loaded on first use."""
+
+    def __getitem__(self, name: str) -> Any:
+        found = self.data[name]
+        if isinstance(found, str):
+            found = self.data[name] = getattr(importlib.import_module(found), name)
+        return found
+
+
 class Group(click.Group):
     """A group whose help lists the commands under headings."""
 
@@ -217,6 +270,7 @@ class Group(click.Group):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
+        self.commands: _OnFirstUse = _OnFirstUse(self.commands)
         self.headings: dict[str, list[str]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -231,6 +285,12 @@ class Group(click.Group):
         for command in commands:
             self.add_command(command)
             self.headings.setdefault(heading, []).append(str(command.name))
+
+    def add_later(self, heading: str, **modules: str) -> None:
+        """Add commands under a heading, each to be loaded from a module when it is first used."""
+        for name, module in modules.items():
+            self.commands[name] = module
+            self.headings.setdefault(heading, []).append(name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order in which they were added."""

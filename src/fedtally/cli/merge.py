@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command
+from fedtally.cli.layout import Command, Present
 from fedtally.cli.shared import as_named, json_option, shared
 
 
@@ -30,7 +30,7 @@ from fedtally.cli.shared import as_named, json_option, shared
         ("a page to share", "fedtally merge first.fedtally rest.fedtally --report all.html"),
     ],
 )
-@click.argument("results", metavar="RESULT RESULT...", nargs=-1, type=click.Path())
+@click.argument("results", metavar="RESULT RESULT...", nargs=-1, type=Present())
 @shared("merge")
 @json_option
 def merge(results: tuple[str, ...], as_json: bool, **options: Any) -> None:

@@ -14,7 +14,7 @@ import click
 from fedtally.base import validate
 from fedtally.base.text import escaped
 from fedtally.cli import console
-from fedtally.cli.layout import Command, option
+from fedtally.cli.layout import Command, Present, option
 from fedtally.cli.shared import as_named, json_option, shared
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         ("many items, one a line", "fedtally query demo.fedtally --items dictionary.txt --json"),
     ],
 )
-@click.argument("result", type=click.Path())
+@click.argument("result", type=Present())
 @click.argument("items", metavar="[ITEM]...", nargs=-1)
 @option(
     "Data",
@@ -119,7 +119,7 @@ def _note_decoder(before: str, now: str, quiet: bool) -> None:
         ("", "fedtally report demo.fedtally -o demo.html"),
     ],
 )
-@click.argument("result", type=click.Path())
+@click.argument("result", type=Present())
 @option(
     "Files",
     "-o",
@@ -186,7 +186,7 @@ def _lines(path: str) -> list[str]:
         ),
     ],
 )
-@click.argument("file", type=click.Path())
+@click.argument("file", type=Present())
 @option(
     "Run",
     "--privacy-loss",

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console, validation
-from fedtally.cli.layout import Command, option, options
+from fedtally.cli.layout import Command, Present, option, options
 from fedtally.cli.shared import (
-    FILE,
     asked,
     check_outputs,
     open_input,
@@ -107,7 +106,7 @@ _study_options = options(
         ),
     ],
 )
-@click.argument("source", type=FILE)
+@click.argument("source", type=Present())
 @_study_options
 @shared("simulate")
 def simulate(source: str, **options: Any) -> int:

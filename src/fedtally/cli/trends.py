@@ -8,7 +8,7 @@ import click
 
 from fedtally.base import validate
 from fedtally.cli import console
-from fedtally.cli.layout import Command, option
+from fedtally.cli.layout import Command, Present, option
 from fedtally.cli.shared import as_named, check_outputs, json_option, reader, shared
 from fedtally.errors import InvalidInputError
 from fedtally.options import read_against
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         ),
     ],
 )
-@click.argument("result", type=click.Path())
+@click.argument("result", type=Present())
 @option(
     "Answer",
     "--against",

@@ -32,7 +32,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize_scalar
 
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
@@ -328,6 +327,9 @@ def _two_phase_law(largest: F64, domain_size: int) -> F64:
 
     def squares(alpha: float) -> float:
         return float(((largest - beta(alpha) * np.exp(-alpha * logs)) ** 2).sum())
+
+    # imported where it is used: no plan but that of the paper has a use for the module
+    from scipy.optimize import minimize_scalar
 
     alpha = float(
         minimize_scalar(

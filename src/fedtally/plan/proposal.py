@@ -465,7 +465,7 @@ def neighbours_of(
             other = design.with_size(schedule, rows, width, spelling).plan()
             yield (
                 other,
-                hardest_for(design, other, design.spec.failure_probability).linf
+                hardest_for(design, other, design.spec.failure_probability, near=frequencies).linf
                 if is_for_any
                 else predict_linf(
                     other,

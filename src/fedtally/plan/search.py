@@ -172,7 +172,7 @@ def for_any(design: Design, *, find_epsilon: bool = False) -> Made:
         made = for_frequencies(design, known)
         if not made.plan.vector.shares_counters:
             return made
-        worst = hardest_for(design, made.plan, careful)
+        worst = hardest_for(design, made.plan, careful, near=known)
         if worst.linf <= spec.tau:
             break
         known = worst.distribution
@@ -334,14 +334,29 @@ def _sketch_for_bytes(design: Design) -> Design:
 # ---- the hardest frequencies ----
 
 
-def hardest_for(design: Design, plan: Plan, probability: float) -> hardest.Hardest:
-    """Return the hardest frequencies for a plan, and its error for them with a probability."""
+def hardest_for(
+    design: Design, plan: Plan, probability: float, *, near: Frequencies | None = None
+) -> hardest.Hardest:
+    """Return the hardest frequencies for a plan, and its error for them with a probability.
+
+    Args:
+        design: the design of the plan.
+        plan: the plan.
+        probability: the probability with which the error is exceeded, in (0, 1).
+        near: the hardest frequencies for a similar plan, or nearly: the search begins there.
+    """
     recovery = design.spec.recovery_of(design.domain.size, plan.rows, plan.encoding)
 
     def linf(frequencies: Frequencies) -> float:
         return predict_linf(plan, frequencies, recovery, probability, 0, expected=design.expected)
 
-    return hardest.find_hardest(linf, plan.domain_size, design.expected, max_items=plan.max_items)
+    return hardest.find_hardest(
+        linf,
+        plan.domain_size,
+        design.expected,
+        max_items=plan.max_items,
+        near=None if near is None else round(float(near.numbers[0])),
+    )
 
 
 def _widened(made: Made, worst: hardest.Hardest) -> tuple[Made, hardest.Hardest]:
@@ -359,7 +374,8 @@ def _widened(made: Made, worst: hardest.Hardest) -> tuple[Made, hardest.Hardest]
         is_dear = spec.max_bytes is not None and design.bytes_per_client > spec.max_bytes
         if is_dear or steps > _STEPS:
             raise OutOfReachError(design, worst.distribution)
-        worst = hardest_for(design, design.plan(), spec.failure_probability * RISK)
+        careful = spec.failure_probability * RISK
+        worst = hardest_for(design, design.plan(), careful, near=worst.distribution)
     return replace(made, design=design, plan=design.plan()), worst
 
 
@@ -409,7 +425,7 @@ def _best_for_any(design: Design, known: Frequencies) -> Made:
             break
         if not sized.plan().vector.shares_counters:
             return _promising(sized, known)
-        tried[sized.chosen] = _Tried(sized, hardest_for(design, sized.plan(), careful))
+        tried[sized.chosen] = _Tried(sized, hardest_for(design, sized.plan(), careful, near=known))
         known = tried[sized.chosen].worst.distribution
     sized, worst = _nearby_for_any(design, min(tried.values(), key=lambda one: one.worst.linf))
     # what it promises is predicted once the hardest are found
@@ -440,7 +456,9 @@ def _nearby_for_any(design: Design, found: _Tried) -> _Tried:
             sized = _best_sketch(only, compared=False)
         except InvalidInputError:  # the bytes buy none
             return None
-        return _Tried(sized, hardest_for(design, sized.plan(), careful))
+        return _Tried(
+            sized, hardest_for(design, sized.plan(), careful, near=found.worst.distribution)
+        )
 
     def price(place: int) -> float:
         sketch = tried(place)

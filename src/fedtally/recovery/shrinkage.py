@@ -19,7 +19,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import isotonic_regression
 
 from fedtally.base import validate
 from fedtally.domain import Domain
@@ -205,6 +204,9 @@ def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
     marginal = np.maximum(likelihood @ weights, _TINY)
     # Noise of several components can make the mean fall from one value to the next, where a larger
     # value is more likely an outlier. Users would not understand an order that changes.
+    # imported where it is used: a plan needs no frequencies, and has no other use for the module
+    from scipy.optimize import isotonic_regression
+
     rising: F64 = isotonic_regression(moments @ weights / marginal, weights=marginal).x
     return rising
 

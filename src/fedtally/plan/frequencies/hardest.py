@@ -11,7 +11,8 @@ the same shape. The number of items depends on the plan and its noise, so it is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,9 @@ _GEOMETRIC = 5000  # ranks: later ones are below 1e-21
 # The search ends where the error falls below this part of the largest one that was found. There the
 # items are fitted, and fewer items, each more frequent, are fitted even better.
 _PASSED = 0.5
+# Or where some in turn are nearer to what noise alone leaves than this share: one may be rough.
+_NEAR, _IN_TURN = 0.25, 2
+_FAR_BELOW = 0.8  # of the hardest: less ends a climb
 
 
 class Hardest(NamedTuple):
@@ -97,50 +101,96 @@ def find_hardest(
     num_clients: int,
     *,
     max_items: int = 1,
+    near: int | None = None,
 ) -> Hardest:
     """Return the plateau with the largest error.
 
     With fewer and fewer items the error rises, until the items are so frequent that they are
     fitted; then it falls to nearly nothing. The search goes from many items to few, and stops after
     this fall. It begins with as many items as all clients together hold: with more, hardly any two
-    clients would hold the same one.
+    clients would hold the same one. Where the number is nearly known, it begins there, and goes
+    both ways.
 
     Args:
         linf: returns the largest error of the plan for some frequencies, as a share of clients.
         domain_size: how many candidates there are.
         num_clients: all clients.
         max_items: the number of items of one client.
+        near: about the number of items of the hardest plateau, such as that of a similar plan;
+            None: it is not known.
 
     >>> def linf(known):  # items of 2 % and more are fitted
     ...     return float(known.frequencies[0]) * (known.frequencies[0] < 0.02)
-    >>> find_hardest(linf, 100_000, 1000).items
-    51
+    >>> find_hardest(linf, 100_000, 1000).items, find_hardest(linf, 100_000, 1000, near=40).items
+    (51, 51)
     """
 
+    @cache
     def tried(items: int) -> Hardest:
         distribution = plateau(items, domain_size, max_items=max_items)
         return Hardest(distribution, linf(distribution))
 
     fewest = min(max_items, domain_size)
-    most = items = max(fewest, min(domain_size, num_clients * max_items))
-    worst = tried(items)
-    while items > fewest:
-        items = max(fewest, math.floor(items / _COARSE))
-        found = tried(items)
-        if found.linf < _PASSED * worst.linf:
-            break
-        worst = max(worst, found, key=lambda one: one.linf)
+    most = max(fewest, min(domain_size, num_clients * max_items))
+    coarse = [most]
+    while coarse[-1] > fewest:
+        coarse.append(max(fewest, math.floor(coarse[-1] / _COARSE)))
+    worst = tried(most) if near is None else _climbed(coarse, near, tried)
+    if near is None or worst.linf == 0.0:  # nothing leads on from where there is no error
+        worst = _hardest_of(coarse, tried, worst)
     # Now fine steps around the worst that was tried. They begin halfway (in logarithms) between it
     # and the coarse step above, and go down to the coarse step below. Each step takes away at least
     # one item.
     low = max(fewest, math.floor(worst.items / _COARSE))
     items = min(most, math.ceil(worst.items * math.sqrt(_COARSE)))
+    fine = []
     while items > low:
         items = min(items - 1, max(low, math.floor(items / _FINE)))
+        fine.append(items)
+    return _hardest_of(fine, tried, worst, tried(low).linf)
+
+
+def _hardest_of(
+    numbers: Sequence[int],
+    tried: Callable[[int], Hardest],
+    worst: Hardest,
+    floor: float = 0.0,
+) -> Hardest:
+    """Return the hardest of plateaus, from many items to few: up to where these are fitted.
+
+    Args:
+        numbers: the numbers of items, falling.
+        tried: returns the plateau of a number of items.
+        worst: the hardest that is known.
+        floor: the error that noise alone leaves, or nearly: near it the items are fitted.
+    """
+    start, near_floor = worst.items, 0
+    for items in numbers:
         found = tried(items)
         if found.linf < _PASSED * worst.linf:
             break
         worst = max(worst, found, key=lambda one: one.linf)
+        is_near = found.linf - floor < _NEAR * (worst.linf - floor) and items < start
+        near_floor = near_floor + 1 if is_near else 0
+        if floor and near_floor == _IN_TURN:
+            break
+    return worst
+
+
+def _climbed(numbers: Sequence[int], near: int, tried: Callable[[int], Hardest]) -> Hardest:
+    """Return the hardest of plateaus, by steps both ways from the one that is nearest to `near`.
+
+    Each way ends where steps in turn are no harder than the hardest so far, and one far easier.
+    """
+    start = min(range(len(numbers)), key=lambda place: abs(math.log(numbers[place] / near)))
+    worst = tried(numbers[start])
+    for way in (numbers[start - 1 :: -1] if start else (), numbers[start + 1 :]):
+        falls = 0
+        for items in way:
+            found = tried(items)
+            worst, falls = (found, 0) if found.linf > worst.linf else (worst, falls + 1)
+            if falls >= _IN_TURN and found.linf < _FAR_BELOW * worst.linf:
+                break
     return worst
 
 

@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 
 from fedtally.base import validate
+from fedtally.base.roots import root
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.plan.frequencies.power_law import power_law
@@ -491,7 +491,7 @@ def _largest(
     most_powers = excess(high) + fourth
     if error > _KNOWN * most_powers or excess(high) <= 0:
         return seen
-    return math.exp(low if excess(low) >= 0 else float(brentq(excess, low, high, xtol=0.01)))
+    return math.exp(low if excess(low) >= 0 else root(excess, low, high, within=0.01))
 
 
 def _effective(sketches: Sequence[CountSketch]) -> float:

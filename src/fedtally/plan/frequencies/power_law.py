@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
+
+from fedtally.base.roots import root
 
 F64 = npt.NDArray[np.float64]
 STEEPEST = 10.0  # the largest exponent that is fitted: all mass is then at the first rank
@@ -34,9 +35,7 @@ def power_law(
     if energy <= 0 or excess(0.0) >= 0:
         exponent = 0.0
     else:
-        exponent = (
-            STEEPEST if excess(STEEPEST) <= 0 else float(brentq(excess, 0.0, STEEPEST, xtol=1e-4))
-        )
+        exponent = STEEPEST if excess(STEEPEST) <= 0 else root(excess, 0.0, STEEPEST, within=1e-4)
     return distribution(exponent), numbers, exponent
 
 

@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 from scipy.special import gammaincc, ndtr
+
+from fedtally.base.roots import root
 
 F64 = npt.NDArray[np.float64]
 # more fit flat tables better, and steep distributions, of which few items are seen, worse
@@ -133,7 +134,7 @@ def _with_sum(number: F64, weights: F64, total: float, error: float) -> F64:
         low, high = -(1 - 1e-9) / float(w.max()), 0.0
         if excess(low) < 0:
             return number
-    x = float(brentq(excess, low, high)) if now else 0.0
+    x = root(excess, low, high) if now else 0.0
     return number / (1 + x * weights)
 
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 from scipy.special import ndtr
 
+from fedtally.base.roots import root
 from fedtally.kernels.messages import FAR
 from fedtally.recovery.decoders.belief.belief import (
     FEWEST_CELLS,
@@ -159,7 +159,7 @@ def predict(
         return math.log(max(found.beyond(size), _TINY) / many)
 
     high = plan.clients + 100.0 * found.stddev
-    linf = brentq(more, 0.0, high, xtol=1e-6 * found.stddev) if more(0.0) > 0.0 else 0.0
+    linf = root(more, 0.0, high, within=1e-6 * found.stddev) if more(0.0) > 0.0 else 0.0
     return Prediction(found.stddev / plan.clients, joint.support, linf / plan.clients)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import gammaln, ndtr, ndtri, xlogy
 
+from fedtally.base.roots import root
 from fedtally.recovery.decoders.joint.joint import (
     FALSE_ITEMS,
     LARGEST_SUPPORT,
@@ -192,7 +192,7 @@ class _Ladder:
             return math.exp(low)
         if self._rise(high) >= 0.0:
             return math.exp(high)
-        return math.exp(brentq(self._rise, low, high, xtol=_SAME))
+        return math.exp(root(self._rise, low, high, within=_SAME))
 
     def _rise(self, log_scale: float) -> float:
         """Return the logarithm of what (1) returns of a scale, less that of the scale."""
@@ -326,4 +326,4 @@ def _exceeded_by(many: float, fitted: _Fitted) -> float:
     if more(high) > 0.0:
         return high
     # The scale itself is known to a relative _SAME. Jumps and flat parts may take it halving.
-    return float(brentq(more, low, high, xtol=1e-9, maxiter=1000))
+    return root(more, low, high, within=1e-9)
