@@ -158,13 +158,19 @@ class PrivacyConfig:
             return self.guarantee
         return _guarantee(replace(self.event, relation=Relation.REPLACE_ONE), self.delta)
 
-    def proven(self, relation: Relation, delta: float) -> Guarantee:
+    def proven(self, relation: Relation, delta: float, parts: int | None = None) -> Guarantee:
         """Return the proven guarantee for another relation and delta, as for `Event.under`.
+
+        Args:
+            relation: the other relation.
+            delta: the other delta.
+            parts: the contributions of a client that count; None: all that the plan allows.
 
         Raises:
             InvalidInputError: as `Event.under` and `accounting.epsilon`.
         """
-        return _guarantee(self.event.under(relation), delta)
+        event = self.event if parts is None else self.event.of_parts(parts)
+        return _guarantee(event.under(relation), delta)
 
     def certified(self, collisions: Collisions) -> Self:
         """Return the same guarantee with the least noise for hashes of these collisions."""

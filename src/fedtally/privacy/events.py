@@ -384,6 +384,15 @@ class Event:
         """What any `per_rounds` rounds in a row expose; without it what all rounds do."""
         return replace(self, per_rounds=None, num_rounds=None)
 
+    def of_parts(self, number: int) -> Event:
+        """Return what some contributions of one client expose, whichever rounds they are in.
+
+        Args:
+            number: how many, at least 1.
+        """
+        together = min(self.per_release, number)
+        return replace(self.in_a_row, participations=number, per_release=together)
+
     def allows(self, taken: Collection[int], round: int) -> bool:
         """Return whether a client may contribute to a round, in whatever order rounds come.
 
