@@ -764,7 +764,6 @@ class Rounds:
         "Open the first round on this day, or at this time, UTC",
         _text("DAY"),
         usual="rounds have no calendar",
-        is_often=True,
     ).on("plan")
     period: str | None = option(
         "Open each round for this long, as 6h, 1d or 7d",

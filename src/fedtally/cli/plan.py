@@ -139,7 +139,7 @@ _plan_options = options(
     "--after",
     type=FILE,
     metavar="PLAN",
-    help="Go on where this plan ends: all that it says, new seed",
+    help="Take all that this plan says, from its end on",
 )
 @option(
     "Run",
@@ -166,14 +166,7 @@ def plan(**options: Any) -> None:
         _succeed(options)
         return
     host = _host(options["host"])
-    if options["clients"] is None:
-        how_many = "how many clients are there, of all rounds together"
-        if not any(options[name] for name in ("domain", "domain_size", "like")):
-            raise InvalidInputError(
-                f"--clients and --domain-size are missing: {how_many}, and how many candidate items"
-                " (or name them: --domain)?"
-            )
-        raise InvalidInputError(f"--clients is missing: {how_many}?")
+    _check_clients(options)
     spec, find_epsilon = _spec(options)
     keys = read_keys(options)
     check_keys(spec.summation.method, Adversary.parse(spec.summation.adversary), keys.by_name)
@@ -195,6 +188,19 @@ def plan(**options: Any) -> None:
             if options["details"]
             else plan_view.screen(proposal, host, hints)
         )
+
+
+def _check_clients(options: dict[str, Any]) -> None:
+    """Refuse a plan for nobody knows how many clients."""
+    if options["clients"] is not None:
+        return
+    how_many = "how many clients are there, of all rounds together"
+    if not any(options[name] for name in ("domain", "domain_size", "like")):
+        raise InvalidInputError(
+            f"--clients and --domain-size are missing: {how_many}, and how many candidate items"
+            " (or name them: --domain)?"
+        )
+    raise InvalidInputError(f"--clients is missing: {how_many}?")
 
 
 def _succeed(options: dict[str, Any]) -> None:

@@ -146,7 +146,8 @@ class Privacy:
         Raises:
             InvalidInputError: no noise keeps that guarantee.
         """
-        together = max(map(len, releases_by(self.noise_by, schedule, len(num_clients))))
+        rounds = len(num_clients)
+        together = max(map(len, releases_by(self.noise_by, schedule, rounds)))
         people, each = (1, 1) if silos is None else (silos.most, silos.silos_per_person)
         delta = self.delta
         if delta is None:
@@ -161,7 +162,7 @@ class Privacy:
             participations=participations,
             per_release=min(participations, together),
             per_rounds=per_rounds,
-            num_rounds=None if per_rounds is None else len(num_clients),
+            num_rounds=None if per_rounds is None else rounds,
             silos_per_person=each,
             honest_survivors=honest_survivors,
             most_clients=most_clients,
