@@ -286,7 +286,7 @@ def command(as_json: bool, quick: bool, crashes: bool, restarts: bool) -> None:
 
         two_server_crashes.run(quick)
         return
-    report = Report(machine())
+    report = Report(machine(), judges=not quick)
     if restarts:
         restart(report, *((40, 20, 4) if quick else (100_000, 4_096, 256)))
     elif quick:

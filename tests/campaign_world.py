@@ -434,7 +434,7 @@ class World:
             assert sketch.num_clients == len(summed[sketch.round])
         if not copies:
             privacy = self.plan.privacy
-            most = 1 if privacy is None else privacy.event.participations
+            most = 1 if privacy is None else privacy.event.lifetime
             for rounds in self.spent.values():
                 assert len(rounds) == len(set(rounds)) <= most, "a client was asked too often"
         if self.ledger is not None:

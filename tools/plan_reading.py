@@ -33,6 +33,7 @@ PLAN: Json = {
     "secure_sum?": "secure_sum",
     "privacy?": "privacy",
     "target?": "target",
+    "calendar?": "calendar",
 }
 DOMAINS: dict[str, Json] = {
     "range": {"first": INT, "last": INT},
@@ -97,8 +98,11 @@ EVENT: Json = {
     "trust": TEXT,
     "silos_per_person?": INT,
     "encoding?": TEXT,
+    "per_rounds?": INT,
+    "num_rounds?": INT,
 }
 SPELLING: Json = {"rows": INT, "width": INT}
+CALENDAR: Json = {"start": TEXT, "period": TEXT}
 TARGET: Json = {
     "linf": FLOAT,
     "failure_probability": FLOAT,
@@ -127,6 +131,7 @@ def entries_of(table: str, values: Json) -> Json:
         "event": EVENT,
         "target": TARGET,
         "spelling": SPELLING,
+        "calendar": CALENDAR,
     }
     return tables[table]
 
@@ -380,6 +385,7 @@ COUNTED: Json = SHARES | {
     "max_items": 4,
     "encoding": "histogram",
 }
+WEEKLY: Json = SHARES | {"variance": 27.25, "per_rounds": 2, "num_rounds": 3}
 CERTIFIED: Json = {name: value for name, value in CENTRAL.items() if name != "clip_norm"}
 CERTIFIED |= {
     "variance": 143.25,
@@ -457,6 +463,25 @@ PLANS: dict[str, Json] = {
             "not_private": False,
             "event": SILOS,
         },
+    },
+    "days, of any two in a row one": {
+        **SMALL,
+        "domain": RANGE,
+        "secure_sum": COHORT,
+        "privacy": {
+            "epsilon": 2.0,
+            "delta": 1e-6,
+            "population": "clients",
+            "not_private": False,
+            "event": WEEKLY,
+        },
+        "calendar": {"start": "2026-12-01T00:00Z", "period": "1d"},
+    },
+    "half minutes, from the middle of one": {
+        **SMALL,
+        "schedule": "fresh",
+        "domain": RANGE,
+        "calendar": {"start": "2026-12-01T06:00:30Z", "period": "30s"},
     },
     "a histogram of a range": {
         **SMALL,

@@ -32,6 +32,7 @@ CLEAN: tuple[str, ...] = (
         f"docs/{name}.md"
         for name in (
             *("api", "commands", "dap", "features", "gallery", "index", "show", "start"),
+            "release",
             "streams-measured",
             "web",
         )

@@ -142,6 +142,7 @@ def test_two_servers_over_http_are_measured() -> None:
     pytest.importorskip("uvicorn")
     measured = document("two-servers", "--quick")
     assert len(measured["goals"]) == 8
+    assert all(goal["met"] is None for goal in measured["goals"])  # a few reports judge no goal
     assert [note.partition(":")[0] for note in measured["notes"]] == ["helper", "leader"]
 
 

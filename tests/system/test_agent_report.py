@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
+from fedtally.plan.calendar import Calendar
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.config import TwoServerConfig
@@ -601,3 +603,17 @@ def test_without_httpx_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "httpx", None)
     assert owner.report() == 2
     assert "agent report needs httpx: pip install httpx" in owner.err
+
+
+def test_a_release_of_a_calendar_is_reported_to_in_its_period_alone(owner: Owner) -> None:
+    """A part of another day would count for a day that its items are not of."""
+    start = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    calendar = Calendar(start - timedelta(days=1), timedelta(days=1), 3)
+    plan = two_server_plan(3, schedule="hybrid", calendar=calendar)
+    plan = owner.accept(plan)
+    for release, day in ((0, -1), (2, 1)):
+        [why] = reporter(owner, plan, release=release).refusals(start.timestamp() + 43_200)
+        assert why.startswith(
+            f"round {release} is open from {start + timedelta(days=day):%Y-%m-%d}"
+        )
+    assert list(reporter(owner, plan, release=1).refusals(start.timestamp() + 43_200)) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import resource
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Timer
 from types import SimpleNamespace
@@ -32,8 +34,11 @@ from fedtally.cli import campaign_view as view
 from fedtally.cli.app import run
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
+from fedtally.plan.calendar import Calendar
+from fedtally.privacy.config import propose
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind
+from fedtally.secagg.params import modulus_bits
 from fedtally.store import Ledger
 
 QUICK = ["--gather", "2", "--phase", "8", "--session", "120", "--bench", "60"]
@@ -185,7 +190,7 @@ def test_a_run_says_how_long_the_rest_takes_at_its_own_pace(
     folder = SimpleNamespace(
         plan=plan_of(rounds=6),
         has_begun=True,
-        is_full=lambda: len(landed()) == 6,
+        deadlines=SimpleNamespace(session=60),
         status=lambda: SimpleNamespace(ended=list(ended), open=[], landed=landed()),
     )
     landed = lambda: {one.round: N for one in ended if one.why is None}  # noqa: E731
@@ -533,3 +538,130 @@ def test_an_interrupted_run_is_resumed(world: SimpleNamespace) -> None:
     with agents(world, plan, N):
         assert carried("resume", world, place) == 0
     assert landed(place) == {0: N}
+
+
+def by_days(start: float, rounds: int, trust: str | None = None) -> Plan:
+    """Return a plan whose rounds are open for a day each."""
+    plan = plan_of(trust=None, rounds=rounds)
+    assert plan.secure_sum is not None
+    calendar = Calendar(datetime.fromtimestamp(int(start), UTC), timedelta(days=1), rounds)
+    plan = dataclasses.replace(plan, schedule="hybrid", calendar=calendar, secure_sum=None)
+    before = plan_of(rounds=rounds).secure_sum
+    assert before is not None
+    if trust is not None:
+        more = {"rows": plan.spec.touched, "width": plan.spec.mean_width, "trust": trust}
+        terms = propose(
+            epsilon=8.0,
+            delta=1e-6,
+            counters=plan.spec.vector_length,
+            num_rounds=rounds,
+            per_rounds=rounds,
+            **more,
+        )
+        plan = dataclasses.replace(plan, privacy=terms)
+    bits = modulus_bits(before.parameters.n_max, plan.largest_entry, plan.noise_bound)
+    parameters = dataclasses.replace(before.parameters, length=plan.vector_length, bits=bits)
+    return dataclasses.replace(plan, secure_sum=dataclasses.replace(before, parameters=parameters))
+
+
+@pytest.mark.parametrize("trust", [None, "central"])
+def test_what_landed_so_far_is_shown_and_the_campaign_goes_on(
+    world: SimpleNamespace,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    trust: str | None,
+) -> None:
+    """Three days: the first lands, the second is missing, and the third is not there yet."""
+    now = [time.time() + 1000.0]
+    plan = by_days(now[0] + 50, 3, trust)
+    place = init(world, plan)
+    assert plan.calendar is not None
+    days = [plan.calendar.opens(round).timestamp() for round in range(3)]
+    asked = ["campaign", "result", str(place), "--so-far"]
+    assert run(asked) == 2
+    assert "has not begun" in capsys.readouterr().err
+    assert run([*asked, "--end"]) == 2
+    assert "give one of them" in capsys.readouterr().err
+    people = {i: Person(plan, i) for i in range(N)}
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    now[0] = days[0] + 5
+    with hold(CampaignFolder.open(place)) as driver:
+        for _ in range(40):
+            for number, person in people.items():
+                driver.check_in(str(number), now[0])
+                frame = driver.next(str(number), now[0])
+                answer = None if frame is None else person.answer(frame)
+                if answer:
+                    driver.receive(str(number), answer, now[0])
+            driver.tick(now[0])
+            now[0] += 1
+        assert landed(place) == {0: N}
+        # the process that runs the campaign goes on meanwhile
+        capsys.readouterr()
+        code = run([*asked, "--json", "-o", str(world.folder / "first.fed")])
+        if trust is None:
+            assert code == 0 and not (place / "result.fed").exists()
+        else:
+            assert code == 2 and "no sum to show so far" in capsys.readouterr().err
+            now[0] = days[1] + plan_seconds(place) + 2
+            driver.tick(now[0])
+    now[0] = days[2] - 1
+    saved = world.folder / "so.fed"
+    capsys.readouterr()
+    assert run([*asked, "-o", str(saved)]) == 0
+    shown, said = capsys.readouterr()
+    told = f"so far: 1 of 3 rounds, up to {plan.calendar.opens(0).date()} (UTC)"
+    assert told in said and told in Result.load(saved).notes
+    assert run(asked) == 0
+    assert capsys.readouterr().out == shown
+    assert run(["query", str(saved), "3"]) == 0
+    # the second day is missing
+    now[0] = days[2] + plan_seconds(place) + 2
+    capsys.readouterr()
+    progress = view.Progress(CampaignFolder.open(place), None, False)
+    progress.show()
+    progress.show()
+    assert capsys.readouterr().err.count("round 1 is missing: nothing landed while open") == 1
+    now[0] = days[1] - 10
+    progress._tell_at = 0
+    progress.show()
+    assert "sleeps until" in capsys.readouterr().err
+    assert run(["campaign", "result", str(place)]) == 2
+    assert "--so-far shows what landed" in capsys.readouterr().err
+    # the end is that of the days that landed
+    before = Result.load(saved).sketches
+    now[0] = days[2] + 2 * 86_400
+    assert run(["campaign", "result", str(place), "--end"]) == 0
+    [sketch] = Result.load(place / "result.fed").sketches
+    assert [sketch.vector.tolist()] == [one.vector.tolist() for one in before]
+
+
+def plan_seconds(place: Path) -> int:
+    """Return the longest life of a session of a campaign."""
+    return CampaignFolder.open(place).deadlines.session
+
+
+def test_a_trusted_aggregator_without_a_calendar_has_no_days_to_show(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_of(trust="central")
+    place = init(world, plan)
+    with hold(CampaignFolder.open(place)) as driver:
+        driver.tick(time.time())
+    assert run(["campaign", "result", str(place), "--so-far"]) == 2
+    assert "needs a plan with a calendar" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_calendar_ends_a_run_and_no_seconds_do(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = init(world, by_days(time.time() + 86_400, 2))
+    assert carried("run", world, place) == 2
+    assert "leave --wait out" in " ".join(capsys.readouterr().err.split())
+    assert not CampaignFolder.open(place).has_begun
+    # nobody is asked today: it sleeps, says until when, and hears SIGTERM
+    Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+    assert run(["campaign", "run", str(place), "--agents", str(world.sockets)]) == 3
+    said = capsys.readouterr().err
+    assert "sleeps until" in said and "(UTC), when round 0 opens" in said
+    assert "was drained" in " ".join(said.split())

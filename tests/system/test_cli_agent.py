@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from fedtally.campaign.key_files import load_client_key
 from fedtally.cli.app import run
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.plan import Plan
+from fedtally.plan.calendar import Calendar
 from fedtally.privacy.budget import Cap
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.messages import AbortCode, Kind
@@ -180,6 +181,62 @@ def test_the_epsilon_of_the_settings_counts_over_what_was_taken(owner: Owner) ->
     assert owner.run("check") == 2
     assert "its cap is epsilon 22" in owner.err
     assert record.capped() == Cap(9.0, 1e-6)
+
+
+def days_of(plan: Plan, start: datetime) -> Plan:
+    """Return a plan of 28 days, whose clients take part in at most one of any seven."""
+    assert plan.privacy is not None
+    event = dataclasses.replace(plan.privacy.event, per_rounds=7, num_rounds=28)
+    return dataclasses.replace(
+        plan,
+        num_rounds=28,
+        num_clients=28 * plan.max_round_clients,
+        schedule="hybrid",
+        calendar=Calendar(start, timedelta(days=1), 28),
+        privacy=dataclasses.replace(plan.privacy, event=event),
+    )
+
+
+def test_an_epsilon_in_days_renews_and_both_promises_are_shown(owner: Owner) -> None:
+    now = datetime.now(UTC)
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    owner.plan = owner.publish("days", days_of(owner.plan, today - timedelta(days=9)))
+    assert owner.accept("days") == 2 and "demands epsilon 9 at most" in owner.err
+    owner.write(per_days="7")
+    assert owner.accept("days") == 0, owner.err
+    assert owner.run("check") == 0
+    assert re.search(
+        r"epsilon 8 in any 7 rounds in a row, and epsilon \d+\.?\d* in all 28", owner.err
+    )
+    with running(owner) as process:
+        process.wait()
+    record = ClientRecord.open(owner.folder / "record" / "record.db")
+    event = owner.plan.privacy.event  # type: ignore[union-attr]
+    for day in (8, 1):
+        part = ("clients", owner.plan.fingerprint, 9 - day, event)
+        record.take_part(*part, int((today - timedelta(days=day)).timestamp()))
+    assert owner.run("check") == 0, owner.err  # what the week has spent renews
+    assert owner.run("show") == 0
+    renews = today + timedelta(days=6)
+    for words in (
+        "epsilon 9 at delta 1e-06, in any 7 days; no bound on all of them together",
+        f"epsilon 8 in the last 7 days; some renews at {renews:%Y-%m-%d %H:%M} (UTC)",
+        f"round 9 is open {today:%Y-%m-%d %H:%M} to",
+    ):
+        assert words in " ".join(owner.out.split())
+    assert owner.run("show", "--json") == 0
+    shown = json.loads(owner.out)
+    assert (shown["per_days"], shown["renews"]) == (7, renews.timestamp())
+    assert shown["spent"] <= 8 < 16 < shown["spent_in_all"]
+    opens = int(today.timestamp())
+    period = {"round": 9, "opens": opens, "closes": opens + 86_400, "has_room": False}
+    assert shown["plans"][0]["period"] == period  # round 8 is within seven rounds of it
+
+
+def test_a_calendar_that_is_over_is_shown_so(owner: Owner) -> None:
+    owner.write(per_days="7")
+    owner.plan = owner.publish("days", days_of(owner.plan, datetime(2001, 1, 1, tzinfo=UTC)))
+    assert owner.accept("days") == 2 and "no round is left" in owner.err
 
 
 def test_a_record_that_no_epsilon_covers_is_refused_by_who_looks(owner: Owner) -> None:

@@ -105,6 +105,9 @@ def test_a_new_agent_needs_three_answers_of_its_owner(tmp_path: Path) -> None:
     assert settings.identity().public == public
     assert settings.open_record().capped() is None  # the agent that runs puts it in
     assert settings.policy.cap == Cap(1.0, 1e-8)
+    # its epsilon may be that of a week
+    (folder / FILE).write_text(re.sub(r"^#   (per_days) = ", r"\1 = ", text, flags=re.MULTILINE))
+    assert Settings.load(folder).policy.cap == Cap(1.0, 1e-8, per_days=7)
     # and without an epsilon: the lines that it names are taken as they stand
     text = re.sub(r"^(epsilon|delta) = ", r"# \1 = ", text, flags=re.MULTILINE)
     text = re.sub(r"^#   (epsilon|once) = ", r"\1 = ", text, flags=re.MULTILINE)
@@ -161,6 +164,17 @@ def test_an_agent_is_made_whole_or_not_at_all(
             "epsilon = 1.0",
             'epsilon = "none"',
             "policy.delta: belongs to an epsilon, .* leave it out",
+        ),
+        ("delta = 1e-8", "delta = 1e-8\nper_days = 0", "policy.per_days: .*at least 1, got 0"),
+        (
+            "delta = 1e-8",
+            'delta = 1e-8\nper_days = "a week"',
+            "policy.per_days: .*must be an integer",
+        ),
+        (
+            "epsilon = 1.0\ndelta = 1e-8",
+            'epsilon = "none"\nper_days = 7',
+            "policy: per_days belongs to an epsilon, and epsilon is .none.: leave it out",
         ),
         ("epsilon = 1.0", 'epsilon = "some"', "policy.epsilon: must be a number.* or .none., got"),
         ("epsilon = 1.0", "epsilon = true", "policy.epsilon: epsilon must be a number"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fedtally.domain import Dictionary, Grid, IntegerRange, IntegerSet, OpenStrings, Strings
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Target, modulus_bits
+from fedtally.plan.calendar import Calendar
 from fedtally.plan.design import Design
 from fedtally.plan.request import Request
 from fedtally.privacy.config import PrivacyConfig
@@ -429,7 +430,7 @@ def test_the_page_has_every_entry():
         (
             "plan",
             fields_of(Plan),
-            {"secure_sum", "privacy", "target", "people", "spelling", "encoding"},
+            {"secure_sum", "privacy", "target", "people", "spelling", "encoding", "calendar"},
         ),
         ("spelling", {"rows", "width"}, set()),
         ("domain", described, {"sha256", "normalise"}),
@@ -447,8 +448,17 @@ def test_the_page_has_every_entry():
         (
             "event",
             fields_of(Event) | {"schema"},
-            {"clip_norm", "honest_survivors", "collisions", "silos_per_person", "encoding"},
+            {
+                "clip_norm",
+                "honest_survivors",
+                "collisions",
+                "silos_per_person",
+                "encoding",
+                "per_rounds",
+                "num_rounds",
+            },
         ),
+        ("calendar", fields_of(Calendar) - {"num_rounds"}, set()),
         ("target", fields_of(Target), {"frequencies"}),
     ):
         assert entries_on_the_page(table) == (names, absent), table

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 import numpy as np
 
 from fedtally.campaign.pool import MISSES, Pool
@@ -9,8 +11,13 @@ from fedtally.campaign.pool import MISSES, Pool
 ROUNDS = range(3)
 
 
+def most(number: int) -> Callable[[Collection[int], int], bool]:
+    """Return the rule of a plan without a calendar: at most so many rounds."""
+    return lambda taken, _: len(taken) < number
+
+
 def test_a_client_is_there_for_a_while_after_it_checks_in() -> None:
-    pool = Pool(1, presence=10, bench=50)
+    pool = Pool(most(1), presence=10, bench=50)
     assert pool.check_in("a", 0, ROUNDS) and pool.check_in("b", 5, ROUNDS)
     pool.expire(10)
     assert pool.ready(0) == ["a", "b"]
@@ -22,7 +29,7 @@ def test_a_client_is_there_for_a_while_after_it_checks_in() -> None:
 
 
 def test_a_bench_is_over_after_its_seconds() -> None:
-    pool = Pool(1, presence=10, bench=50)
+    pool = Pool(most(1), presence=10, bench=50)
     for _ in range(MISSES):
         assert pool.check_in("a", 0, ROUNDS)
         pool.note_miss("a", 7)
@@ -34,7 +41,7 @@ def test_a_bench_is_over_after_its_seconds() -> None:
 
 
 def test_who_is_benched_in_a_session_is_not_free_after_it() -> None:
-    pool = Pool(1, presence=10, bench=50)
+    pool = Pool(most(1), presence=10, bench=50)
     assert pool.check_in("a", 0, ROUNDS)
     pool.begin(b"one", ["a"])
     for _ in range(MISSES):
@@ -45,7 +52,7 @@ def test_who_is_benched_in_a_session_is_not_free_after_it() -> None:
 
 
 def test_who_may_join_no_open_round_is_not_there() -> None:
-    pool = Pool(2, presence=10, bench=50)
+    pool = Pool(most(2), presence=10, bench=50)
     pool.read_asked({0: {"a"}, 1: {"a", "b"}})
     assert not pool.check_in("a", 0, ROUNDS)  # asked twice
     assert not pool.check_in("b", 0, [1])  # asked in this one
@@ -55,7 +62,7 @@ def test_who_may_join_no_open_round_is_not_there() -> None:
 
 def test_the_pool_agrees_with_a_plain_list() -> None:
     """Random calls; after each one every round has the clients that a look at each one finds."""
-    rng, pool = np.random.default_rng(1), Pool(2, presence=20, bench=30)
+    rng, pool = np.random.default_rng(1), Pool(most(2), presence=20, bench=30)
     asked: dict[int, set[int]] = {round: set() for round in ROUNDS}
     seen: dict[int, int] = {}
     session_of: dict[int, bytes] = {}

@@ -3,8 +3,9 @@
 A campaign comes by an act of its owner, and never from the server that sums: that server could name
 a plan with less noise, and identities of its own. Each folder has the plan's fingerprint as its
 name, and holds `plan.toml`, the `allow-list` if the plan names one, the registrar's `signature` if
-the agent has a registrar, and `until`, the owner's last day, if the owner named one. Deleting the
-folder ends the part in that campaign.
+the agent has a registrar, `until`, the owner's last day, if the owner named one, and `by-consent`,
+the day on which a standing consent took the plan, if it did. Deleting the folder ends the part in
+that campaign.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from fedtally.store import ClientRecord
 
 _PLAN, _LIST, _SIGNATURE, _UNTIL = "plan.toml", "allow-list", "signature", "until"
+_CONSENT = "by-consent"
 _MOST_BYTES = 64  # of a day
 
 
@@ -54,6 +56,7 @@ class Campaign:
         signature: the registrar's, which `CampaignFiles.load` has checked; None: nobody was asked
             for one.
         until: the last day that the owner allows; None: that of the signature counts alone.
+        by_consent: the day on which the owner's standing consent took it; None: the owner did.
 
     Raises:
         InvalidInputError: a trusted server sums the plan, or it lacks a key, or the list is missing
@@ -64,6 +67,7 @@ class Campaign:
     allow_list: AllowList | None = None
     signature: PlanSignature | None = None
     until: date | None = None
+    by_consent: date | None = None
 
     def __post_init__(self) -> None:
         terms = self.plan.secure_sum
@@ -303,12 +307,13 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
                     save_allow_list(made / _LIST, campaign.allow_list)
                 if campaign.signature is not None:
                     save_signature(made / _SIGNATURE, campaign.signature)
-                if campaign.until is not None:
-                    with replacing(made / _UNTIL) as file:
-                        Path(file).write_text(f"{campaign.until}\n", encoding="ascii")
+                for name, day in ((_UNTIL, campaign.until), (_CONSENT, campaign.by_consent)):
+                    if day is not None:
+                        with replacing(made / name) as file:
+                            Path(file).write_text(f"{day}\n", encoding="ascii")
                 self._load(made)  # as it will be read
                 if self._is_whole(place):
-                    _replace(made, place, _SIGNATURE, _UNTIL)
+                    _replace(made, place, _SIGNATURE, _UNTIL, _CONSENT)
                     os.utime(place)  # it is the latest now
                 else:
                     with suppress(FileNotFoundError):
@@ -346,6 +351,7 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
             signature if os.path.exists(signature) else None,
             _read_day(place / _UNTIL),
         ).load(self._registrar)
+        campaign = replace(campaign, by_consent=_read_day(place / _CONSENT))
         if campaign.plan.fingerprint != place.name:
             raise InvalidInputError(
                 f"the plan in {place} is {campaign.plan.fingerprint[:16]}..., another one than the"

@@ -25,7 +25,7 @@ from fedtally.campaign.client import FrequencyClient
 from fedtally.crypto.keys import SigningKey
 from fedtally.errors import FedtallyError, InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
-from fedtally.privacy.budget import Cap
+from fedtally.privacy.budget import DAY, Cap
 from fedtally.secagg import wire
 from fedtally.secagg.client import Client, Invitation, read_invite
 from fedtally.secagg.messages import AbortCode, ClientState, Kind, RemoteProtocolError
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MOST_SESSIONS = 4  # at once
 MOST_ENDED = 64  # of which the last answer is kept
 LEAST_BYTES = 4096  # of the longest frame that is read
-DAY = 86_400
+SKEW = 300  # seconds that a clock may be behind the server's
 
 
 class Note(NamedTuple):
@@ -441,6 +441,8 @@ class Agent:
             return AbortCode.POLICY, reason
         if invite.round >= campaign.plan.num_rounds:
             return AbortCode.POLICY, f"the plan has {campaign.plan.num_rounds} rounds"
+        if why := why_closed(campaign.plan, invite.round, invite.not_before, now):
+            return AbortCode.POLICY, why
         begun, cap, refusal = journal.standing(since=max(0, now - DAY))
         if begun >= (most := self._policy.sessions_a_day):
             why = f"{begun} sessions in a day, and the policy (sessions_a_day) allows {most}"
@@ -531,7 +533,8 @@ def bind(record: ClientRecord, policy: AgentPolicy, once: str | None, now: float
     """
     check_binds(record, policy, once)
     if policy.cap is not None and policy.cap != record.capped():
-        record.cap(policy.cap.epsilon, policy.cap.delta, int(now), policy.cap.relation)
+        cap = policy.cap
+        record.cap(cap.epsilon, cap.delta, int(now), cap.relation, cap.per_days)
 
 
 def check_binds(record: ClientRecord, policy: AgentPolicy, once: str | None) -> None:
@@ -568,6 +571,7 @@ def refusals(
     identity: SigningKey | None,
     record: ClientRecord,
     once: str | None = None,
+    now: float = 0.0,
 ) -> list[str]:
     """Return every reason, in words, why an agent would not take part in a campaign any more.
 
@@ -578,6 +582,7 @@ def refusals(
         identity: the client's key.
         record: what the client took part in. Nothing is recorded.
         once: a label of the items.
+        now: the time, Unix seconds. What a cap in days has spent is no reason, since it renews.
     """
     found = list(demands(campaign, policy, items, identity))
     if not found:
@@ -588,14 +593,20 @@ def refusals(
             reading.client()
         except Exception as error:
             found.append(f"the items: {in_words(error)}")
-    plan, taken = campaign.plan, set(record.participations(campaign.plan.fingerprint))
-    left = next((round for round in range(plan.num_rounds) if round not in taken), None)
+    plan, taken = campaign.plan, record.participations(campaign.plan.fingerprint)
+    left = _round_left(plan, taken, now)
     if left is None:
-        found.append("this client took part in every round of the plan")
+        found.append(
+            "this client took part in every round of the plan"
+            if len(taken) == plan.num_rounds
+            else "no round is left of the plan's calendar in which this client may take part"
+        )
     else:
         from fedtally.store import Journal
 
-        journal = Journal(record, plan, left, 0, once)
+        newest = max([int(now), *(part.time for part in record.parts())])
+        days = 0 if policy.cap is None else policy.cap.per_days or 0
+        journal = Journal(record, plan, left, newest + days * DAY, once)
         # what costs too much by itself need not be said once more of all together
         is_refused = policy.privacy is not None and any(policy.privacy.refusals(plan.privacy))
         if not journal.may_spend(policy.cap) and not is_refused:
@@ -603,11 +614,48 @@ def refusals(
     return found
 
 
+def _round_left(plan: Plan, taken: list[int], now: float) -> int | None:
+    """Return a round that is not over, and in which the plan lets a client take part that took
+    part in others before; else one that is not over; None: there is none.
+    """
+    calendar, event = plan.calendar, None if plan.privacy is None else plan.privacy.event
+    left = [
+        round
+        for round in range(plan.num_rounds)
+        if round not in taken and (calendar is None or calendar.closes(round).timestamp() > now)
+    ]
+    allowed = (round for round in left if event is None or event.allows(taken, round))
+    # one that is not allowed has its reason, which the record says
+    return next(allowed, left[0] if left else None)
+
+
+def why_closed(plan: Plan, round: int, began: int, now: float) -> str:
+    """Return in words why a round is not open, by the client's own clock, or "".
+
+    A server could else ask for the rounds of many days in one, each within the plan's rule.
+
+    Args:
+        plan: the plan.
+        round: the number of the round.
+        began: when the session says that it began, Unix seconds.
+        now: the time, Unix seconds.
+    """
+    calendar = plan.calendar
+    if calendar is None:
+        return ""
+    opens, closes = calendar.opens(round), calendar.closes(round)
+    if opens.timestamp() - SKEW <= now and began < closes.timestamp():
+        return ""
+    period = f"{opens:%Y-%m-%d %H:%M} to {closes:%Y-%m-%d %H:%M}"
+    return f"round {round} is open from {period} (UTC), and by this client's clock it is not"
+
+
 def other_cap(cap: Cap | None, policy: AgentPolicy) -> str:
     """Return in words that another agent put another cap into the record meanwhile, or ""."""
     if cap == policy.cap:
         return ""
-    held = "no cap" if cap is None else f"a cap of epsilon {cap.epsilon:g}"
+    days = "" if cap is None or cap.per_days is None else f" in {cap.unit}"
+    held = "no cap" if cap is None else f"a cap of epsilon {cap.epsilon:g}{days}"
     return (
         f"the record has {held} by now, and this agent was started with another one: start it anew"
     )

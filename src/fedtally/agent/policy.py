@@ -33,7 +33,8 @@ class AgentPolicy:
             `semi-honest` also takes plans against an active server. Its known clients are looked
             for in the allow-list of a plan, too.
         cap: the most that everything in the record may cost together, and so any single plan. None:
-            plans without differential privacy are taken, too, and nothing is counted.
+            plans without differential privacy are taken, too, and nothing is counted. With
+            `per_days` it bounds what any such days cost, and so any single part.
         central: whether a server may see exact sums and add the noise itself.
         domains: the candidates that may be asked about: kinds out of `KINDS`, or whole ranges and
             grids as `fedtally.domain.parse` reads them; or "open", for any text of this client.
@@ -79,6 +80,7 @@ class AgentPolicy:
             delta=self.cap.delta,
             relation=self.cap.relation,
             trust=Trust.CENTRAL if self.central else Trust.DISTRIBUTED,
+            per_part=self.cap.per_days is not None,
         )
 
     def sums_of(self, plan: Plan) -> ClientPolicy:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fedtally.agent.accepted import AcceptedCampaigns, Campaign
-from fedtally.agent.agent import bind, demands, in_words, other_cap
+from fedtally.agent.agent import bind, demands, in_words, other_cap, why_closed
 from fedtally.agent.items import Items
 from fedtally.agent.policy import AgentPolicy
 from fedtally.base import validate
@@ -155,6 +155,9 @@ class Reporter:
         yield from demands(self.campaign, self.policy, self.items, self.identity)
         if self._rounds_taken():
             yield f"this client took part in release {self.release} of the plan"
+        # its rounds are in one sum; with a calendar it is of one round
+        if why := why_closed(self.plan, self.plan.releases[self.release][0], int(now), now):
+            yield why
         standing = self._journal(self.plan.releases[self.release][0], now).standing(int(now))
         if why := other_cap(standing.cap, self.policy) or standing.refusal or "":
             yield why

@@ -16,8 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fedtally import domain
 from fedtally.agent.accepted import AcceptedCampaigns
 from fedtally.agent.agent import Agent, Note, check_binds
+from fedtally.agent.consent import Consent
 from fedtally.agent.items import (
     MOST_READ_SECONDS,
     READ_SECONDS,
@@ -37,7 +39,7 @@ from fedtally.campaign.key_files import Role, load_client_key, read_public_key
 from fedtally.crypto.keys import KEY_BYTES, SigningKey
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt, reason
-from fedtally.privacy.budget import MIN_DELTA, NAME, Cap, is_name
+from fedtally.privacy.budget import MAX_DAYS, MIN_DELTA, NAME, Cap, is_name
 from fedtally.secagg.params import ClientPolicy
 
 if TYPE_CHECKING:
@@ -93,6 +95,9 @@ candidates = []
 # A small epsilon (1 or less) protects well; delta should be far below 1 / clients.
 # > epsilon = 1.0
 # > delta = 1e-8
+# The epsilon may be for any 7 days, and not for everything: it renews, and all weeks together may
+# then cost any amount.
+#   per_days = 7
 # Or write this line in place of both, and `once` above, to take plans without differential privacy,
 # too. Sums of few clients then tell much.
 #   epsilon = "none"
@@ -111,6 +116,14 @@ domains = ["range", "integers", "dictionary", "grid"]  # or whole ones: "range:1
 # "open" among them takes plans that ask for any text, which nobody has listed.
 known = []                     # public keys of clients that you know to be honest
 least_known = 0                # so many of them must be in each sum that yours is in
+
+# Plans that `fedtally agent accept --by-consent` may take without you. Without this table: none.
+#     [consent]
+#     registrar = "registrar.key.pub"
+#     purpose = "drinks 2027"
+#     candidates = ["range:1..100"]  # whole domains, or files of candidates
+#     epsilon = 0.5                  # the most that one period may cost
+#     until = 2027-12-31             # the latest last day of a plan
 """
 
 _T = TypeVar("_T")
@@ -132,6 +145,7 @@ class Settings:
         items: what the client holds.
         once: a label of the items.
         policy: what the owner demands.
+        consent: what needs no hand of the owner; None: every plan does.
     """
 
     folder: Path
@@ -145,6 +159,7 @@ class Settings:
     items: Items
     once: str | None = field(repr=False)  # it may tell what the client holds
     policy: AgentPolicy
+    consent: Consent | None = None
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Settings:
@@ -188,6 +203,13 @@ class Settings:
         is_uncounted = demands.value("epsilon") == _NONE
         held, once = _items(place, items, permissions, _SAY_ONCE if is_uncounted else "")
         policy = _policy(place, demands, permissions)
+        consent = None
+        if main.has("consent"):  # off unless its owner writes it
+            given = _Table("consent", main.take("consent", _table, {}) or {}, problems)
+            consent = _consent(place, given, permissions, policy)
+            if consent is not None and consent.registrar != registrar:
+                given.refuse("registrar must be the registrar of this agent, too")
+            given.end()
         for table in (main, items, demands):
             table.end()
         if problems or held is None or policy is None:
@@ -200,6 +222,7 @@ class Settings:
             items=held,
             once=once,
             policy=policy,
+            consent=consent,
         )
 
     def identity(self) -> SigningKey:
@@ -453,12 +476,53 @@ def _policy(place: Path, table: _Table, permissions: Permissions) -> AgentPolicy
     found = [*sums.values(), *rest.values(), known, epsilon, delta]
     if any(value is None for value in found) or (cap is None and epsilon != _NONE):
         return None
+    days = table.take("per_days", _per_days, None)
+    if days is not None and epsilon == _NONE:
+        table.refuse('per_days belongs to an epsilon, and epsilon is "none": leave it out')
     if cap is not None:
-        cap = Cap(cap.epsilon, delta or 0.0)
+        cap = Cap(cap.epsilon, delta or 0.0, per_days=days)
     return table.make(
         "min_clients",
         lambda: AgentPolicy(sums=ClientPolicy(known=known, **sums), cap=cap, **rest),
     )
+
+
+def _consent(
+    place: Path, table: _Table, permissions: Permissions, policy: AgentPolicy | None
+) -> Consent | None:
+    """Return the owner's standing consent; None: an entry is wrong."""
+    found: dict[str, Any] = {
+        name: table.take(name, read, None, says)
+        for name, read, says in (
+            (
+                "registrar",
+                lambda value: _key(place, value, Role.REGISTRAR, permissions),
+                "name the public key that must have signed",
+            ),
+            ("purpose", _text, "say what the plans must be for, in the registrar's words"),
+            (
+                "candidates",
+                lambda value: tuple(
+                    one for text in _texts(value) for one in _asked_about(place, text, permissions)
+                ),
+                'name what may be asked about, such as ["range:1..100"], or files of candidates',
+            ),
+            ("epsilon", lambda value: value, "say what one period may cost at most"),
+            ("until", lambda value: value, "say the latest last day, such as 2027-01-31"),
+        )
+    }
+    if any(value is None for value in found.values()):
+        return None
+    if policy is not None and policy.cap is None:
+        table.refuse('a consent needs an epsilon in policy, and that is "none": leave it out')
+    return table.make("bounds", lambda: Consent(**found))
+
+
+def _asked_about(place: Path, text: str, permissions: Permissions) -> list[Domain]:
+    """Return the domains of an entry: a whole one by its text, or those of a file."""
+    if ":" not in text:
+        return _candidates(place / text, permissions)
+    return [domain.parse(text)]
 
 
 _SAY_ONCE = (
@@ -498,6 +562,10 @@ def _delta(value: Any) -> float:
             f"must be {MIN_DELTA:g} to below 1, or 0, got {number:g}: {_SAY_DELTA}"
         )
     return number
+
+
+def _per_days(value: Any) -> int:
+    return validate.integer(1, MAX_DAYS, per_days=value)
 
 
 def _no_delta(value: Any) -> float:

@@ -341,40 +341,25 @@ def error_against_bytes(
     """
     figure, axes = _new_figure(7.0, 4.6)
     for number, (method, points) in enumerate(curves.items()):
-        points = sorted(points)
         # Shifted by 1.5 % for each curve, so that points of equal bytes stand side by side.
-        xs = [point.x * 1.015 ** (number - (len(curves) - 1) / 2) for point in points]
-        look = {
-            "color": _CYCLE[number % len(_CYCLE)],
-            "marker": _MARKERS[number % len(_MARKERS)],
-            "markersize": 5,
-        }
-        # A logarithmic axis has no 0: the label says where the curve goes.
-        exact = [point.x for point in points if point.middle <= 0]
-        label = f"{method}: 0 from {_bytes_label(min(exact), None)}" if exact else method
-        _draw_bands(axes, xs, points, capsize=3, label=label, **look)
+        _draw_curve(axes, method, points, number, 1.015 ** (number - (len(curves) - 1) / 2))
     for number, (method, cost) in enumerate(costs.items()):
         axes.axvline(
             cost, color=_GREY, linestyle=("--", ":")[number % 2], linewidth=1.2, label=method
         )
     for number, (name, curve) in enumerate((predicted or {}).items()):
         above = sorted((x, 100 * error) for x, error in curve if error > 0)
-        axes.plot(
-            [x for x, _ in above],
-            [error for _, error in above],
-            color=_CYCLE[len(curves) % len(_CYCLE)],
-            linestyle=("-", "--", ":")[number % 3],
-            label=name,
-        )
+        look = {
+            "color": _CYCLE[len(curves) % len(_CYCLE)],
+            "linestyle": ("-", "--", ":")[number % 3],
+        }
+        axes.plot([x for x, _ in above], [error for _, error in above], label=name, **look)
     if target is not None:
         axes.axhline(
             100 * target, color=_DARK, linestyle=(0, (5, 3)), linewidth=1.2, label="asked for"
         )
     axes.set_xscale("log")
-    drawn = [*(marked or {}).values(), *(point for points in curves.values() for point in points)]
-    errors = [point.high for point in drawn] + [0.0 if target is None else target]
-    errors += [error for curve in (predicted or {}).values() for _, error in curve]
-    if marked or max(errors) > 0:
+    if marked or _largest(curves, predicted or {}, target) > 0:
         axes.set_yscale("log")
         _draw_stars(axes, marked or {})
         _label_ticks(axes.yaxis, lambda value, _: f"{value:.5g}")
@@ -838,6 +823,34 @@ def as_svg(figure: Figure) -> bytes:
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure.savefig(stream, format="svg", metadata={"Date": None})
     return stream.getvalue()
+
+
+def _draw_curve(
+    axes: Axes, method: str, points: Sequence[Point], number: int, shift: float
+) -> None:
+    """Draw a method's errors with their bands, at its bytes times `shift`."""
+    points = sorted(points)
+    look = {
+        "color": _CYCLE[number % len(_CYCLE)],
+        "marker": _MARKERS[number % len(_MARKERS)],
+        "markersize": 5,
+    }
+    # A logarithmic axis has no 0: the label says where the curve goes.
+    exact = [point.x for point in points if point.middle <= 0]
+    label = f"{method}: 0 from {_bytes_label(min(exact), None)}" if exact else method
+    xs = [point.x * shift for point in points]
+    _draw_bands(axes, xs, points, capsize=3, label=label, **look)
+
+
+def _largest(
+    curves: Mapping[str, Sequence[Point]],
+    predicted: Mapping[str, Sequence[tuple[float, float]]],
+    target: float | None,
+) -> float:
+    """Return the largest error that is drawn, in shares of clients."""
+    measured = [point.high for points in curves.values() for point in points]
+    foreseen = [error for curve in predicted.values() for _, error in curve]
+    return max([*measured, *foreseen, 0.0 if target is None else target])
 
 
 def _draw_bands(axes: Axes, xs: Sequence[float], points: Sequence[Point], **look: Any) -> None:

@@ -54,7 +54,8 @@ def real_path(path: str | os.PathLike[str]) -> Path:
 
 
 def _check_followed(link: str, found: os.stat_result, folder: os.stat_result) -> None:
-    trusted = {0, os.geteuid()}
+    # Windows has no user ids: there every file is user 0's.
+    trusted = {0, os.geteuid() if hasattr(os, "geteuid") else 0}
     if found.st_uid in trusted:
         return
     if folder.st_uid in trusted and not folder.st_mode & _OTHERS_WRITE:

@@ -181,7 +181,8 @@ class MemoryBooks:
         Where they may not be screened, they are added up already.
         """
         with self._lock:
-            out = {round for number in self.released(plan) for round in plan.releases[number]}
+            releases = plan.releases
+            out = {round for number in self.released(plan) for round in releases[number]}
             sums = self._sums.get(plan.fingerprint, {})
             return [
                 sketch

@@ -49,8 +49,9 @@ from fedtally.base import validate
 from fedtally.campaign.books import Books, charge
 from fedtally.campaign.cohort import CohortRun
 from fedtally.campaign.farewells import Farewells
+from fedtally.campaign.periods import periods_of
 from fedtally.campaign.pool import Pool
-from fedtally.campaign.release import release_of
+from fedtally.campaign.release import releases_by_round
 from fedtally.campaign.screening import Screen, Screening
 from fedtally.campaign.server import FrequencyServer, RejectedSumError
 from fedtally.crypto.keys import SigningKey
@@ -80,6 +81,9 @@ REPEAT_SECONDS = 10  # a client that asks again gets the same frame again after 
 # A clock that is put back by at most this many seconds, as one that jumps to and fro, stands still
 # for the driver until it has caught up.
 JITTER = 10
+# A round that gathers opens its session so many seconds before its period ends: engines tick at
+# least once a second.
+LAST_SECONDS = 2
 RETRY_SECONDS = 3  # after an error of the store, the driver waits this long before it reads again
 _ENDED = (ServerState.DONE, ServerState.ABORTED)
 
@@ -265,6 +269,9 @@ class Driver:
     client is asked for its items at most once in a round, and in as many rounds as the plan's
     privacy allows. Without privacy a client is asked in one round only.
 
+    With a calendar a session of a round opens in the round's period alone. Under a trusted
+    aggregator each release gets its noise as soon as its rounds are closed.
+
     After a crash, make a new driver with the same store. Use a driver from one thread at a time.
 
     Args:
@@ -321,14 +328,17 @@ class Driver:
         self._farewells = Farewells(REPEAT_SECONDS)
         deadlines = self._deadlines
         self._pool = Pool(
-            plan.protection.participations,
+            plan.protection.allows,
             deadlines.presence,
             deadlines.bench,
         )
         # The number of the release that each round belongs to.
-        self._releases = [release_of(plan, round) for round in range(plan.num_rounds)]
+        self._releases = releases_by_round(plan)
+        self._periods = periods_of(plan, deadlines.session)
+        self._num_closed = 0  # the closed rounds whose releases have the aggregator's noise
         # The last answer of `_open_rounds`. None: `_open_rounds` has to compute it.
         self._rooms: dict[int, int] | None = None
+        self._rooms_of = range(0)  # the rounds that were open then
         # The time since which a round has had enough clients for a session, but not a full one.
         self._gathering: dict[int, float] = {}
         # A client that arrives can make a round gather, or open its session, only once
@@ -516,6 +526,7 @@ class Driver:
             self._pool.expire(self._now)
             while self._retry_at is None and not self._drains and self._open_sessions():
                 pass  # more clients may be there than one session of each round takes
+            self._release_closed()
         except OvertakenError:
             self._fall_silent()
             raise
@@ -594,8 +605,19 @@ class Driver:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the driver is idle, and no round may have another session."""
-        return self.is_idle and not self._open_rounds()
+        """Whether the driver is idle, and no round may have another session, now or later."""
+        return self.is_idle and self._next_round() is None
+
+    @property
+    def wakes_at(self) -> float | None:
+        """When the next round opens, Unix seconds; None: sessions run, or may open now, or never.
+
+        Until then no client is asked for anything.
+        """
+        round = None if self._live or self._retry_at is not None else self._next_round()
+        if round is None or (at := self._periods.opens(round)) <= self._time:
+            return None
+        return at
 
     @property
     def screening(self) -> Screening:
@@ -614,11 +636,24 @@ class Driver:
                 "sessions run, or the store's sessions are not all in memory: a release now would"
                 " lose their sums; drain, and call tick until the driver is idle"
             )
+        return self._release()
+
+    def _release(self, num_closed: int | None = None) -> list[CountSketch]:
         # Sums that earlier processes rejected count, too.
         self.screening.rejected = Counter(self._store.impossible(self.plan))
-        sums = self._server.release(self._random)
+        sums = self._server.release(self._random, num_closed)
         self._read_books()
         return sums
+
+    def _release_closed(self) -> None:
+        """Add the aggregator's noise to the releases whose rounds are closed, by the calendar."""
+        if self.plan.calendar is None or not self.plan.protection.is_secret:
+            return
+        closed = self._periods.num_closed(self._now)
+        # No session runs in a round that is closed: its own time has ended before.
+        if closed != self._num_closed:
+            self._release(closed)
+            self._num_closed = closed
 
     @property
     def _now(self) -> int:
@@ -919,19 +954,32 @@ class Driver:
         The emptiest round comes first, so that rounds fill evenly. A session that runs takes the
         room of all its clients, since any of them may end up in its sum.
         """
-        if self._rooms is not None:
+        rounds = self._periods.open_at(self._time)
+        if self._rooms is not None and rounds == self._rooms_of:
             return self._rooms
-        most, least = self.plan.max_round_clients, self._parameters.n_min
-        room = {n: most - self._landed.get(n, 0) for n in range(self.plan.num_rounds)}
+        room = {round: self._room(round) for round in rounds}
         for live in self._live.values():
-            room[live.saved.round] -= len(live.saved.clients)
+            if live.saved.round in room:
+                room[live.saved.round] -= len(live.saved.clients)
         emptiest = sorted(room.items(), key=lambda one: (-one[1], one[0]))
-        self._rooms = {
-            round: left
-            for round, left in emptiest
-            if left >= least and self._releases[round] not in self._released
-        }
+        self._rooms_of = rounds
+        self._rooms = {round: left for round, left in emptiest if left >= self._parameters.n_min}
         return self._rooms
+
+    def _room(self, round: int) -> int:
+        """Return how many more clients may be in the sum of a round, whatever runs now."""
+        if self._releases[round] in self._released:
+            return 0
+        return self.plan.max_round_clients - self._landed.get(round, 0)
+
+    def _next_round(self) -> int | None:
+        """Return the first round that may have another session, now or later; None: there is none.
+
+        It is asked for where no session runs.
+        """
+        least = self._parameters.n_min
+        rounds = self._periods.left_at(self._time)
+        return next((round for round in rounds if self._room(round) >= least), None)
 
     def _open_sessions(self) -> bool:
         """Open a session for each round with a full set of clients, or with enough after a wait.
@@ -947,7 +995,7 @@ class Driver:
                 missing = min(missing, self._parameters.n_min - ready)
                 continue
             began = before.get(round, self._now)
-            if ready < size and self._now < began + self._deadlines.gather:
+            if ready < size and self._now < self._gathers_until(round, began):
                 self._gathering[round] = began
                 missing = min(missing, size - ready)
                 continue
@@ -955,6 +1003,10 @@ class Driver:
             has_opened = True
         self._enough = self._pool.num_arrivals + missing
         return has_opened
+
+    def _gathers_until(self, round: int, began: float) -> float:
+        """Return until when a round waits for a full session: a session opens in its period."""
+        return min(began + self._deadlines.gather, self._periods.closes(round) - LAST_SECONDS)
 
     def _draw(self, clients: Sequence[ClientId], size: int) -> tuple[ClientId, ...]:
         """Draw `size` of the clients; each set of this size has the same probability."""
@@ -1005,8 +1057,8 @@ class Driver:
             # Half of the time that `_is_away` allows: an engine that is a little late was not away.
             times.append(self._ticked_at + self._away_after / 2)
         if self._retry_at is None and not self._drains:
-            times += [began + self._deadlines.gather for began in self._gathering.values()]
-        return min(*times, self._farewells.next_end)
+            times += [self._gathers_until(*one) for one in self._gathering.items()]
+        return min(*times, self._farewells.next_end, self._periods.next_change(self._time))
 
 
 def _next(saved: SavedSession) -> SavedSession:

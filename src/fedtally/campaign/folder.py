@@ -209,18 +209,6 @@ class CampaignFolder:
         """Return how far the campaign is; it must have begun."""
         return self.state().status(self.plan)
 
-    def is_full(self) -> bool:
-        """Return whether no session runs, and no round has room for another one.
-
-        `Driver.is_complete` says the same to the process that runs the campaign.
-        """
-        if not self.has_begun:
-            return False
-        found, plan = self.status(), self.plan
-        most = plan.max_round_clients - plan.summing.least_clients
-        rounds = range(plan.num_rounds)
-        return not found.open and all(found.landed.get(number, 0) > most for number in rounds)
-
     def stage(self) -> str:
         """Return in a word what the campaign is: new, running, stopped, over or cancelled."""
         if (self.path / RESULT).exists():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from fedtally.secagg.server import ClientId
 
@@ -21,7 +21,9 @@ class Pool:
     A client is free if it is there and in no session.
 
     Args:
-        participations: the number of rounds in which a client may be asked for its items.
+        allows: tells whether a client that was asked for its items in some rounds may be asked in
+            another one. It asks for the number of the rounds alone, unless at most one round is
+            open at a time.
         presence: the seconds for which a client is there after it has checked in.
         bench: the seconds for which no client is there that has left two frames unanswered, or
             answered them with an Abort.
@@ -31,8 +33,10 @@ class Pool:
         num_arrivals: how often a client became free.
     """
 
-    def __init__(self, participations: int, presence: int, bench: int) -> None:
-        self._participations, self._presence, self._bench = participations, presence, bench
+    def __init__(
+        self, allows: Callable[[Collection[int], int], bool], presence: int, bench: int
+    ) -> None:
+        self._allows, self._presence, self._bench = allows, presence, bench
         self.session_of: dict[ClientId, bytes] = {}
         self.num_arrivals = 0
         self._asked: dict[ClientId, frozenset[int]] = {}  # the rounds of each client
@@ -58,7 +62,9 @@ class Pool:
             return is_busy  # not noted: it would be free as soon as its session ends
         if not is_busy:
             history = self._asked.get(client, _NOWHERE)
-            if len(history) >= self._participations or history.issuperset(rounds):
+            # One round stands for all: see `allows`. A client that is used up asks again and again.
+            new = next((round for round in rounds if round not in history), None)
+            if new is None or not self._allows(history, new):
                 return False
         is_new = self._seen.pop(client, None) is None
         self._seen[client] = now  # at the end
@@ -140,7 +146,7 @@ class Pool:
 
     def _may_join(self, history: frozenset[int], round: int) -> bool:
         """Tell whether who was asked in these rounds may be asked in another one."""
-        return round not in history and len(history) < self._participations
+        return round not in history and self._allows(history, round)
 
     def _settle(self, client: ClientId) -> None:
         """Put a client among the free ones if it is free, and else out of them."""

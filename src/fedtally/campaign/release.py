@@ -19,7 +19,11 @@ Random = Callable[[int], bytes]
 
 
 def release_sums(
-    plan: Plan, books: Books, random: Random, used: Sequence[CountSketch] | None = None
+    plan: Plan,
+    books: Books,
+    random: Random,
+    used: Sequence[CountSketch] | None = None,
+    num_closed: int | None = None,
 ) -> list[CountSketch]:
     """Return the sums with their noise, which may leave the trusted part of a campaign.
 
@@ -34,22 +38,33 @@ def release_sums(
         used: the sums that are released where the noise is in them before they are opened, without
             the cohorts that screening left out; None: all that landed. No other sums may depend on
             what is in them (docs/privacy-proofs/screening.md).
+        num_closed: the number of rounds, from the first, that take no more sums; None: all. It
+            matters where an aggregator adds the noise by a calendar.
 
     Proof: docs/privacy-proofs/central.md.
     """
     # Central noise is drawn once, for all releases: a second noise on one sum would average with
     # the first. Shares belong to single rounds, so that a round that lands later is released later.
+    # By a calendar a release is noised once all its rounds are closed: see `_due`.
     if plan.protection.sums is Sums.NOISED:
         opened = books.sums(plan) if used is None else used
-        noised = {release_of(plan, sketch.round): sketch for sketch in opened}
+        number_of = releases_by_round(plan)
+        noised = {number_of[sketch.round]: sketch for sketch in opened}
         for number in noised:
             # It was reserved before it was opened. A ledger that was put back since has forgotten.
             charge(books, plan, number)
         books.release(plan, noised)
-    elif plan.protection.of_client() is not None or not books.released(plan):
-        books.release(plan, add_noise(plan, books.sums(plan), random, books))
+    elif plan.protection.of_client() is not None:
+        books.release(plan, _add_all_shares(plan, books.sums(plan), random, books))
+    elif due := _due(plan, books, num_closed):
+        books.release(plan, add_noise(plan, books.sums(plan), random, books, due))
     else:
         books.release(plan, {})  # an earlier release may have failed before it erased the sums
+    return released_sums(plan, books)
+
+
+def released_sums(plan: Plan, books: Books) -> list[CountSketch]:
+    """Return copies of the sums that were released and have clients, by round."""
     released = [copy_of(sketch) for _, sketch in sorted(books.released(plan).items())]
     for sketch in released:
         if sketch.num_silos:
@@ -80,6 +95,26 @@ def folded(total: I64, largest: int) -> I64:
     return np.asarray(np.sign(total) * np.minimum(size, 2 * largest - size))
 
 
+def _due(plan: Plan, books: Books, num_closed: int | None) -> list[int]:
+    """Return the releases to which an aggregator adds its noise now, by number.
+
+    Without a calendar these are all releases at once, or none: each has noise, also without
+    clients. By a calendar a release without a sum is missing, and gets no noise.
+    """
+    releases = plan.releases
+    if plan.calendar is None:
+        return [] if books.released(plan) else list(range(len(releases)))
+    closed = plan.num_rounds if num_closed is None else num_closed
+    number_of = releases_by_round(plan)
+    landed = {number_of[sketch.round] for sketch in books.sums(plan)}
+    return sorted(number for number in landed if releases[number].stop <= closed)
+
+
+def releases_by_round(plan: Plan) -> list[int]:
+    """Return the number of the release that has each round, by round."""
+    return [number for number, rounds in enumerate(plan.releases) for _ in rounds]
+
+
 def release_of(plan: Plan, round: int) -> int:
     """Return the number of the plan's release that has a round.
 
@@ -94,34 +129,40 @@ def release_of(plan: Plan, round: int) -> int:
 
 
 def add_noise(
-    plan: Plan, sketches: list[CountSketch], random: Random, books: Books
+    plan: Plan, sketches: list[CountSketch], random: Random, books: Books, due: Sequence[int]
 ) -> dict[int, CountSketch]:
-    """Return the noised sum of each release, charged before its noise is drawn.
+    """Return the noised sum of each release that is due, charged before its noise is drawn.
 
     The sums themselves stay as they are.
 
     Args:
-        plan: a plan with privacy, whose noise is not in the sums.
+        plan: a plan with privacy, whose noise an aggregator adds.
         sketches: the sums of all rounds that have clients.
         random: returns as many uniform bytes as it is asked for.
         books: the books that are charged.
+        due: the numbers of the releases.
     """
-    if plan.protection.of_client() is not None:
-        shared = [copy_of(sketch) for sketch in sketches]
-        for sketch in shared:
-            charge(books, plan, sketch.round)
-            _add_shares(plan, sketch, random)
-        return {sketch.round: sketch for sketch in shared}
     # Reserved before the draw: noise of a release that cannot be charged would be drawn anew later,
     # and two noises for one sum average.
-    found = []
-    for number, rounds in enumerate(plan.releases):
+    found, releases = [], plan.releases
+    for number in due:
         charge(books, plan, number)
-        found.append(_opened(plan, rounds, sketches, random))
+        found.append(_opened(plan, releases[number], sketches, random))
     # Silos are public, and of unequal sizes: each release keeps the number of its own people.
     if plan.clients.are_hidden(_terms(plan).event.relation):
         _share_out(plan, found)
-    return dict(enumerate(found))
+    return dict(zip(due, found, strict=True))
+
+
+def _add_all_shares(
+    plan: Plan, sketches: list[CountSketch], random: Random, books: Books
+) -> dict[int, CountSketch]:
+    """Return ideal sums with the noise of their clients, each charged before its noise is drawn."""
+    shared = [copy_of(sketch) for sketch in sketches]
+    for sketch in shared:
+        charge(books, plan, sketch.round)
+        _add_shares(plan, sketch, random)
+    return {sketch.round: sketch for sketch in shared}
 
 
 def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:

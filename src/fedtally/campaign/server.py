@@ -14,7 +14,7 @@ from fedtally.base import validate
 from fedtally.base.text import in_number
 from fedtally.campaign.books import Books, MemoryBooks, charge
 from fedtally.campaign.client import _secagg, _two_server
-from fedtally.campaign.release import folded, release_of, release_sums
+from fedtally.campaign.release import folded, release_of, release_sums, released_sums
 from fedtally.campaign.screening import (
     PoisonedError,
     Screen,
@@ -424,15 +424,17 @@ class FrequencyServer:
             charge(self._books, self.plan, release_of(self.plan, sketch.round))
         self._count(b"plain" + sketch.round.to_bytes(4, "little"), sketch, f"round {sketch.round}")
 
-    def release(self, random: Callable[[int], bytes] | None = None) -> list[CountSketch]:
+    def release(
+        self, random: Callable[[int], bytes] | None = None, num_closed: int | None = None
+    ) -> list[CountSketch]:
         """Return the sums that have landed, in the order of their rounds, with the plan's noise.
 
-        Sums leave by this method alone, as copies that the caller may merge. Without privacy they
-        are the exact sums so far. Under central trust the aggregator's noise is added now: each
-        release is reserved, noised and kept in the books, and then the exact sums are erased. So
-        call it when all rounds have landed: a release takes no more sums once it is out, and
-        another call returns the same. Where clients or two servers add the noise, it is in the
-        sums, and every round that has landed is released.
+        Sums leave by this method and `so_far` alone, as copies that the caller may merge. Without
+        privacy they are the exact sums so far. Under central trust the aggregator's noise is added
+        now: each release is reserved, noised and kept in the books, and then the exact sums are
+        erased. So call it when all rounds have landed: a release takes no more sums once it is
+        out, and another call returns the same. Where clients or two servers add the noise, it is in
+        the sums, and every round that has landed is released.
 
         Sums of cohorts are screened first, if the plan allows it: `screening` says what was found.
         If it is asked to refuse, cohorts that stand out are left out for ever, and of a round that
@@ -441,6 +443,8 @@ class FrequencyServer:
         Args:
             random: returns as many uniform bytes as it is asked for, from a cryptographic source;
                 needed with privacy.
+            num_closed: the number of rounds, from the first, that take no more sums; None: all.
+                Where the aggregator's noise goes by a calendar, the other rounds wait.
 
         Raises:
             InvalidInputError: there is no randomness, and the plan has privacy.
@@ -454,7 +458,20 @@ class FrequencyServer:
             return [copy_of(sketch) for sketch in landed]
         if random is None:
             raise InvalidInputError("a plan with privacy is released with noise: give `random`")
-        return release_sums(self.plan, self._books, random, used)
+        return release_sums(self.plan, self._books, random, used, num_closed)
+
+    def so_far(self) -> list[CountSketch]:
+        """Return the sums that may be seen while the campaign goes on, by round; change nothing.
+
+        Under central trust these are the sums that were released. Else they are all that landed,
+        screened as `release` screens them.
+        """
+        found = released_sums(self.plan, self._books) if self.plan.protection.is_charged else []
+        if not self.plan.protection.is_secret:
+            used = self._screened()
+            landed = self._books.sums(self.plan) if used is None else used
+            found += [copy_of(sketch) for sketch in landed]
+        return sorted(found, key=lambda sketch: sketch.round)
 
     def _screened(self) -> list[CountSketch] | None:
         """Return the sums without the cohorts that are refused; None: nothing is screened."""

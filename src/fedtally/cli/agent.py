@@ -138,6 +138,7 @@ def init(folder: str) -> None:
     help="End the plan after this day, in UTC [the registrar's, or in 90 days]",
 )
 @option("Run", "--yes", is_flag=True, help="Accept without asking what the policy allows")
+@option("Run", "--by-consent", is_flag=True, help="Accept only what the standing consent covers")
 @_agent_option
 def accept(plan: str | None, revocation: str | None, folder: str, **given: Any) -> None:
     """Show what PLAN asks of this client, and what changed since the plan before; then accept it.
@@ -147,6 +148,9 @@ def accept(plan: str | None, revocation: str | None, folder: str, **given: Any) 
     agent that runs. To leave a campaign, delete its folder below `campaigns`.
     """
     import time
+
+    if given["yes"] and given["by_consent"]:
+        raise InvalidInputError("--yes and --by-consent do not go together: leave one out")
 
     settings, now = _settings(folder), time.time()
     if plan is None and revocation is None:
@@ -198,11 +202,13 @@ def check(plan: str | None, allow_list: str | None, signature: str | None, folde
         fingerprint = campaign.plan.fingerprint
         problems += [
             f"plan {fingerprint[:_DIGITS]}: {reason.removeprefix(f'plan {fingerprint} ')}"
-            for reason in ([why] if why else _refusals(settings, campaign))
+            for reason in ([why] if why else _refusals(settings, campaign, now))
         ]
     _raise_refusals(problems)
     if settings.registrar is None:
         _note_of_no_registrar()
+    for campaign in campaigns:
+        _note_of_rounds(campaign.plan)
     found = [campaign.plan.fingerprint[:_DIGITS] for campaign in campaigns]
     console.note(f"the settings are right; plans that are taken: {', '.join(found) or 'none yet'}")
 
@@ -480,7 +486,7 @@ def _over(settings: Settings, campaign: Campaign, record: ClientRecord, now: flo
     return why and f"{why} (delete {place} to hear no more of it)"
 
 
-def _refusals(settings: Settings, campaign: Campaign) -> list[str]:
+def _refusals(settings: Settings, campaign: Campaign, now: float) -> list[str]:
     """Return every reason why the agent would not take part in a campaign."""
     from fedtally.agent.agent import refusals
 
@@ -491,6 +497,7 @@ def _refusals(settings: Settings, campaign: Campaign) -> list[str]:
         settings.identity(),
         settings.open_record(),
         settings.once,
+        now,
     )
 
 
@@ -526,8 +533,11 @@ def _accept(
     fingerprint: str | None,
     until: str | None,
     yes: bool,
+    by_consent: bool,
 ) -> None:
-    """Show a plan, and accept it if its owner does."""
+    """Show a plan, and accept it if its owner does, or did by a standing consent."""
+    from fedtally.campaign.enrolment import day_of
+
     last_day = parse_day(until, now)
     if last_day is None and settings.registrar is None:
         last_day = default_day(now)
@@ -541,11 +551,26 @@ def _accept(
         _end(settings, campaign.signature.authority.replaces, now)
     record = settings.open_record()
     over = campaign.why_unacceptable(record, now)
-    _raise_refusals([over] if over else _refusals(settings, campaign))
-    if not yes:
+    reasons = [over] if over else _refusals(settings, campaign, now)
+    if by_consent:
+        reasons += _outside_of_consent(settings, campaign, record)
+    _raise_refusals(reasons)
+    if by_consent:
+        campaign = dataclasses.replace(campaign, by_consent=day_of(now))
+    elif not yes:
         _confirm()
     known.accept(campaign, record, now)
     console.note(f"accepted {campaign.plan.fingerprint}, until {campaign.last_day} (UTC)")
+
+
+def _outside_of_consent(settings: Settings, campaign: Campaign, record: ClientRecord) -> list[str]:
+    """Return every reason why the owner's standing consent does not cover a plan."""
+    from fedtally.agent.consent import why_known
+
+    if settings.consent is None:
+        return ["agent.toml has no [consent], so every plan needs its owner"]
+    known = why_known(campaign, settings.accepted(), record)
+    return [*settings.consent.refusals(campaign, settings.policy), *([known] if known else [])]
 
 
 def _raise_refusals(reasons: list[str]) -> None:
@@ -565,6 +590,19 @@ def _confirm() -> None:
             "nobody is there to be asked: read what is printed above, and accept with --yes"
         )
     confirm("Accept this plan?", "not accepted: nothing was changed")
+
+
+def _note_of_rounds(plan: Plan) -> None:
+    """Say what a plan shows in rounds in a row, and what in all, where it promises both."""
+    from fedtally.privacy.accounting import rounded_up
+
+    if (terms := plan.privacy) is None or terms.event.per_rounds is None:
+        return
+    console.note(
+        f"plan {plan.fingerprint[:_DIGITS]}: epsilon {rounded_up(terms.promised.epsilon):g} in any"
+        f" {terms.event.per_rounds:,} rounds in a row, and epsilon"
+        f" {rounded_up(terms.guarantee.epsilon):g} in all {plan.num_rounds:,}"
+    )
 
 
 def _note_of_no_registrar() -> None:
@@ -779,7 +817,7 @@ def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 def _document(settings: Settings, now: float) -> dict[str, Any]:
     record, cap = settings.open_record(), settings.policy.cap
-    spent = record.spent(cap)
+    spent = record.spent(cap, int(now))
     campaigns = {plan.hex(): campaign for plan, campaign in settings.accepted().items()}
     return {
         "schema": "fedtally-agent/1",
@@ -790,11 +828,14 @@ def _document(settings: Settings, now: float) -> dict[str, Any]:
                 "plan": campaign.plan.fingerprint,
                 "last_day": str(campaign.last_day),
                 "over": campaign.why_over(record, now),
+                **_consent_of(campaign),
+                **_next_period(settings, campaign.plan, record, now),
             }
             for campaign in campaigns.values()
         ],
         **({"epsilon": None, "delta": None} if cap is None else _limits(cap)),
         "spent": None if spent is None else spent.epsilon,
+        **_renewal(record, cap, int(now)),
         "parts": [
             {
                 "plan": part.plan,
@@ -812,39 +853,114 @@ def _limits(cap: Cap) -> dict[str, Any]:
     return {"epsilon": cap.epsilon, "delta": cap.delta}
 
 
+def _renewal(record: ClientRecord, cap: Cap | None, now: int) -> dict[str, Any]:
+    """Return what a cap in days adds: what all parts ever cost, and when the first one of those
+    that count will not count any more.
+    """
+    from fedtally.privacy.budget import DAY
+
+    if cap is None or cap.per_days is None:
+        return {}
+    counted = [part.time for part in record.parts() if part.time > cap.since(now)]
+    in_all = record.spent(dataclasses.replace(cap, per_days=None))
+    return {
+        "per_days": cap.per_days,
+        "spent_in_all": None if in_all is None else in_all.epsilon,
+        "renews": counted[0] + cap.per_days * DAY if counted else None,
+    }
+
+
+def _consent_of(campaign: Campaign) -> dict[str, str]:
+    """Return the day on which a standing consent took a plan; nothing where its owner did."""
+    return {} if campaign.by_consent is None else {"by_consent": str(campaign.by_consent)}
+
+
+def _next_period(
+    settings: Settings, plan: Plan, record: ClientRecord, now: float
+) -> dict[str, Any]:
+    """Return the period of a calendar that is open, or else the first one, and whether the record
+    has room for a part in it now; nothing without a calendar.
+    """
+    from datetime import UTC, datetime
+
+    from fedtally.store import Journal
+
+    if (calendar := plan.calendar) is None:
+        return {}
+    when = datetime.fromtimestamp(now, UTC)
+    if when >= calendar.end:
+        return {"period": None}
+    round = calendar.round_at(when) or 0
+    opens, closes = calendar.opens(round), calendar.closes(round)
+    journal = Journal(record, plan, round, int(now), settings.once)
+    return {
+        "period": {
+            "round": round,
+            "opens": int(opens.timestamp()),
+            "closes": int(closes.timestamp()),
+            "has_room": journal.may_spend(settings.policy.cap),
+        }
+    }
+
+
+def _day(time: int) -> str:
+    from datetime import UTC, datetime
+
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M}"
+
+
 def _state(plan: dict[str, Any]) -> str:
     """Return how an accepted plan of a document stands, in words."""
     until = f"until {plan['last_day']}" if plan["over"] is None else f"over: {plan['over']}"
-    return f"{plan['plan'][:_DIGITS]} {until}"
+    period = ""
+    if "period" in plan:
+        found = plan["period"]
+        period = (
+            "; its calendar is over"
+            if found is None
+            else f"; round {found['round']} is open {_day(found['opens'])} to"
+            f" {_day(found['closes'])} (UTC), and"
+            f" {'a part of yours is left' if found['has_room'] else 'no part of yours is left now'}"
+        )
+    taken = f"; by consent on {plan['by_consent']}" if "by_consent" in plan else ""
+    return f"{plan['plan'][:_DIGITS]} {until}{taken}{period}"
+
+
+def _allowed_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows on what the owner allows, and what is spent of it."""
+    from fedtally.privacy.accounting import rounded_up
+
+    def cost(epsilon: float | None) -> str:
+        return "nothing" if epsilon is None else f"epsilon {rounded_up(epsilon):g}"
+
+    if found["epsilon"] is None:
+        allowed = "plans without differential privacy, each label of items once"
+        return [
+            ("Allowed", allowed),
+            ("Spent", "not counted" if found["parts"] else "nothing"),
+        ]
+    limits = f"epsilon {found['epsilon']:g} at delta {found['delta']:g}"
+    if (days := found.get("per_days")) is None:
+        return [("Allowed", f"{limits}, over everything"), ("Spent", cost(found["spent"]))]
+    renews = "" if found["renews"] is None else f"; some renews at {_day(found['renews'])} (UTC)"
+    return [
+        ("Allowed", f"{limits}, in any {days} days; no bound on all of them together"),
+        ("Spent", f"{cost(found['spent'])} in the last {days} days{renews}"),
+        ("", f"{cost(found['spent_in_all'])} in all"),
+    ]
 
 
 def _show_record(settings: Settings, now: float) -> None:
-    from datetime import UTC, datetime
-
     from fedtally.answer import tables
-    from fedtally.privacy.accounting import rounded_up
 
     found = _document(settings, now)
-    allowed = (
-        "plans without differential privacy, each label of items once"
-        if found["epsilon"] is None
-        else f"epsilon {found['epsilon']:g} at delta {found['delta']:g}, over everything"
-    )
-    spent = (
-        "nothing"
-        if not found["parts"]
-        else "not counted"
-        if found["spent"] is None
-        else f"epsilon {rounded_up(found['spent']):g}"
-    )
     plans = [_state(one) for one in found["plans"]] or ["none yet"]
     console.show(tables.heading("Agent"))
     console.show(
         tables.facts(
             [
                 ("Identity", found["identity"]),
-                ("Allowed", allowed),
-                ("Spent", spent),
+                *_allowed_rows(found),
                 ("Accepted", plans[0]),
                 *(("", plan) for plan in plans[1:]),
             ]
@@ -855,7 +971,7 @@ def _show_record(settings: Settings, now: float) -> None:
     if not found["parts"]:
         return
     parts = found["parts"]
-    days = [f"{datetime.fromtimestamp(each['time'], UTC):%Y-%m-%d %H:%M}" for each in parts]
+    days = [_day(each["time"]) for each in parts]
     console.show(
         tables.FittedTable(
             heading="population",

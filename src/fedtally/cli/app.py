@@ -103,6 +103,22 @@ def help_(ctx: click.Context, command: tuple[str, ...]) -> None:
     click.echo(context.get_help())
 
 
+_NO_POSIX = (
+    "this command needs user ids, locks of files and Unix sockets: run it on Linux or macOS, or in"
+    " a container"
+)
+_NO_MEMORY = "out of memory; fewer rounds, a smaller --width or a smaller --domain need less"
+
+
+def _missing(library: str) -> str | None:
+    """Return what to say where a library cannot be found; None: that is a fault of the program."""
+    from fedtally.cli.agent import LIGHT_LACKS
+
+    if library in ("fcntl", "grp", "pwd", "resource"):  # which Windows lacks
+        return _NO_POSIX
+    return f"this needs {library}: pip install fedtally" if library in LIGHT_LACKS else None
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code.
 
@@ -130,18 +146,13 @@ def run(arguments: Sequence[str]) -> int:
         complain(type(error).__name__, str(error), as_json)
         return error.exit_code
     except ModuleNotFoundError as error:
-        from fedtally.cli.agent import LIGHT_LACKS
-
-        if (library := (error.name or "").partition(".")[0]) not in LIGHT_LACKS:
+        said = _missing((error.name or "").partition(".")[0])
+        if said is None:
             raise
-        complain("MissingExtraError", f"this needs {library}: pip install fedtally", as_json)
+        complain("MissingExtraError", said, as_json)
         return MissingExtraError.exit_code
     except MemoryError:
-        complain(
-            "MemoryError",
-            "out of memory; fewer rounds, a smaller --width or a smaller --domain need less",
-            as_json,
-        )
+        complain("MemoryError", _NO_MEMORY, as_json)
     except OSError as error:
         if error.errno != errno.EPIPE:
             said = f"{error.filename}: {error.strerror}" if error.filename else str(error)

@@ -20,10 +20,13 @@ from fedtally.cli.shared import json_option, shared
 from fedtally.errors import InvalidInputError, flag
 
 if TYPE_CHECKING:
+    from fedtally.answer.result import Result
     from fedtally.campaign.driver import Driver
     from fedtally.campaign.folder import CampaignFolder
+    from fedtally.campaign.screening import Screening
     from fedtally.campaign.transports.engine import Ran
     from fedtally.campaign.transports.pace import Ending
+    from fedtally.sketch import CountSketch
 
 _SOME_LANDED, _FAILED = 3, 1  # exit codes; 0: every round landed
 
@@ -168,7 +171,7 @@ _engine_options = options(
         "--wait",
         type=click.IntRange(min=1),
         metavar="S",
-        help=f"End after S seconds without enough clients or answers [{_WAIT}]",
+        help=f"End after S seconds without enough clients or answers [{_WAIT}; calendar: never]",
     ),
     shared("campaign run"),
     json_option,
@@ -195,7 +198,8 @@ def run(name: Path, **given: Any) -> int:
     """Run the campaign NAME until every round is as full as its plan allows, and show its result.
 
     If nobody new comes for --wait seconds, or nobody answers, it ends: with the result if every
-    round landed, and else so that resume goes on.
+    round landed, and else so that resume goes on. A plan with a calendar ends with its last period,
+    and the run sleeps between periods.
     SIGTERM, or fedtally campaign drain, ends it after the open sessions. Exit code 0: every round
     landed. 3: some did, or it was drained. 1: none did. 2: bad input.
     """
@@ -300,6 +304,7 @@ def cancel(name: Path, as_json: bool) -> None:
             "ask it for more: tea is an item of yours",
             "fedtally campaign result survey -o r.fed && fedtally query r.fed tea",
         ),
+        ("look at the days so far, while it runs", "fedtally campaign result survey --so-far"),
         ("end your campaign early, with what landed", "fedtally campaign result survey --end"),
     ],
 )
@@ -320,6 +325,12 @@ def cancel(name: Path, as_json: bool) -> None:
     is_flag=True,
     help="End a campaign before all rounds have landed",
 )
+@option(
+    "Run",
+    "--so-far",
+    is_flag=True,
+    help="Show what landed so far; the campaign goes on",
+)
 @json_option
 def result(
     name: Path,
@@ -329,23 +340,32 @@ def result(
     window: str,
     history: int,
     ends: bool,
+    so_far: bool,
     as_json: bool,
 ) -> None:
-    """Show the most frequent items of the campaign NAME, once it is over."""
+    """Show the most frequent items of the campaign NAME, once it is over.
+
+    --so-far shows the rounds that have landed, at any time, also while a process runs it. Under a
+    trusted aggregator these are the closed days of a calendar, each with its noise drawn once.
+    """
     from fedtally.answer.result import Result
     from fedtally.campaign.folder import RESULT, CampaignFolder
 
     folder = CampaignFolder.open(name)
     console.check_files([output])
-    if not (name / RESULT).exists():
+    if ends and so_far:
+        raise InvalidInputError("--end ends the campaign and --so-far does not: give one of them")
+    is_over = (name / RESULT).exists()
+    if not is_over:
         folder.check_open()
-        if not ends:
+        if not ends and not so_far:
             raise InvalidInputError(
-                f"{name} is not over: fedtally campaign status {name} says what is missing, and"
-                " --end ends it with what landed"
+                f"{name} is not over: --so-far shows what landed, fedtally campaign status {name}"
+                " says what is missing, and --end ends it with what landed"
             )
-        _end(folder)
-    found = Result.load(name / RESULT)
+        if ends:
+            _end(folder)
+    found = _so_far(folder, as_json) if so_far and not is_over else Result.load(name / RESULT)
     shown = view.windowed(found, window, history)
     if output:
         found.save(output)
@@ -422,6 +442,11 @@ def _run(
             f"--engine {engine} waits for its clients for ever: leave --wait out; fedtally campaign"
             " drain ends the run"
         )
+    if wait is not None and folder.plan.calendar is not None:
+        raise InvalidInputError(
+            "the plan has a calendar, and the run ends with its last period: leave --wait out;"
+            " fedtally campaign drain ends it before"
+        )
     quiet = quiet or as_json
     if folder.stage() in _OVER and row.say_over is not None:
         # A process that said so was ended, as by a reboot.
@@ -437,7 +462,7 @@ def _run(
         _end(folder)
     landed, rounds, ending = len(folder.status().landed), folder.plan.num_rounds, ran.ending
     console.note(
-        f"{folder.path} is over: {landed} of {rounds} rounds landed"
+        f"{folder.path} is over: {landed} of {rounds} rounds landed{_missing(folder)}"
         if is_over
         else _said(folder, ran, landed, row.typed(where)),
         quiet,
@@ -481,9 +506,7 @@ def _end(folder: CampaignFolder) -> None:
     """End a campaign early: release what landed."""
     import time
 
-    folder.check_open()
-    if not folder.has_begun:
-        raise InvalidInputError(f"{folder.path} has not begun: nothing has landed")
+    _check_begun(folder)
     with hold(folder) as driver:
         driver.drain()
         driver.tick(time.time())
@@ -501,25 +524,89 @@ def _end(folder: CampaignFolder) -> None:
 
 def _save_result(folder: CampaignFolder, driver: Driver) -> None:
     """Release the sums that landed, and save the result of them."""
-    from fedtally.answer.result import Result
     from fedtally.campaign.folder import RESULT
 
-    sums, privacy = driver.release(), folder.plan.privacy
-    warnings = []
+    sums = driver.release()
+    _result_of(folder, sums, driver.screening, []).save(folder.path / RESULT)
+
+
+def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
+    """Return the answer of the rounds that landed so far, and say which; the campaign goes on."""
+    import time
+
+    from fedtally.campaign.periods import last_day
+    from fedtally.campaign.release import releases_by_round
+    from fedtally.campaign.so_far import sums_so_far
+
+    _check_begun(folder)
+    plan = folder.plan
+    if plan.protection.is_secret:
+        if plan.calendar is None:
+            raise InvalidInputError(
+                "a trusted aggregator draws the noise of this plan once, at the end: --so-far needs"
+                " a plan with a calendar, and --end ends the campaign"
+            )
+        # Whoever runs the campaign adds the noise to each day that is closed.
+        if folder.runner() is None:
+            with hold(folder) as driver:
+                driver.drain()
+                driver.tick(time.time())
+    sums, screening = sums_so_far(folder)
+    if not sums:
+        raise InvalidInputError(
+            f"{folder.path} has no sum to show so far: fedtally campaign status {folder.path} says"
+            " how far its rounds are"
+        )
+    number_of = releases_by_round(plan)
+    shown = {number_of[sketch.round] for sketch in sums}
+    rounds = [round for round in folder.status().landed if number_of[round] in shown]
+    said = f"so far: {len(rounds)} of {plan.num_rounds} rounds"
+    if plan.calendar is not None:
+        said += f", up to {last_day(plan.calendar, max(rounds))} (UTC)"
+    # also before the answer: a short screen leaves notes out
+    console.note(said, quiet)
+    return _result_of(folder, sums, screening, [said])
+
+
+def _check_begun(folder: CampaignFolder) -> None:
+    """Refuse a campaign in which nothing can have landed."""
+    folder.check_open()
+    if not folder.has_begun:
+        raise InvalidInputError(f"{folder.path} has not begun: nothing has landed")
+
+
+def _missing(folder: CampaignFolder) -> str:
+    """Return which rounds are missing by the calendar, to be appended; empty: none."""
+    import time
+
+    from fedtally.campaign.periods import missing_text
+    from fedtally.campaign.so_far import missing_rounds
+
+    missing = missing_rounds(folder, time.time())
+    return f"; {missing_text(missing)}" if missing else ""
+
+
+def _result_of(
+    folder: CampaignFolder, sums: list[CountSketch], screening: Screening, warnings: list[str]
+) -> Result:
+    """Return the result of sums that may leave, with notes that a reader needs."""
+    from fedtally.answer.result import Result
+
+    privacy = folder.plan.privacy
     if privacy is not None and privacy.event.participations > 1:
         # The server knows who was asked in a round, and not who is in its sum.
         warnings.append(
             f"a {folder.plan.nouns[0]} may be in up to {privacy.event.participations} rounds, and"
             " counts as another one in each"
         )
-    Result(
+    return Result(
         folder.plan,
         folder.domain,
         sums,
         warnings=warnings,
-        secure_sum=folder.secure_sum() | {"screening": driver.screening.to_dict()},
+        secure_sum=folder.secure_sum() | {"screening": screening.to_dict()},
         command=console.command_line(),
-    ).save(folder.path / RESULT)
+    )
 
 
 def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
@@ -549,6 +636,7 @@ def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
     )
     why = {
         Ending.DRAINED: "was drained",
+        Ending.JUMPED: "stopped, since the clock jumped past the end of the calendar: set it right",
         Ending.STALLED: f"waits in vain: {silent if ran.unanswered else connected}",
     }[ran.ending]
     heard = f"; {who}s refused, or were refused: {refusals}" if refusals else ""

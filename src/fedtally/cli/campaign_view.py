@@ -165,6 +165,8 @@ class Progress:
         self._landed = self._landed_before = 0 if status is None else sum(status.landed.values())
         self._begun = time.monotonic()
         self._tell_at, self._said = 0.0, ""
+        # By the calendar: the closed rounds that were looked at, and how many of them are missing.
+        self._num_closed = self._num_missing = 0
         self._bars: Any = None
         self._tasks: dict[bytes, Any] = {}
 
@@ -224,12 +226,14 @@ class Progress:
         if self._phases.keys() - running.keys():
             self._tell_ends()
         self._phases = {name: one.phase for name, one in running.items()}
+        self._tell_missing()
         if running:
             self._said = ""
         elif time.time() >= self._tell_at and not self._is_complete():
             self._tell_at = time.time() + _TELL_SECONDS
-            said = f"waits for {unit}s"
-            said += "" if present is None else f": {present:,} are connected"
+            said = self._sleeps() or f"waits for {unit}s" + (
+                "" if present is None else f": {present:,} are connected"
+            )
             if said != self._said:  # once, until something has changed
                 self.note(said)
             self._said = said
@@ -237,7 +241,56 @@ class Progress:
 
     def _is_complete(self) -> bool:
         """Return whether no client is waited for; the folder knows it of another process."""
-        return self._folder.is_full() if self._driver is None else self._driver.is_complete
+        import time
+
+        from fedtally.campaign.so_far import is_full
+
+        if self._driver is not None:
+            return self._driver.is_complete
+        return is_full(self._folder, time.time())
+
+    def _sleeps(self) -> str:
+        """Return in words until when nobody is asked, by the calendar; empty: somebody may be."""
+        import time
+
+        from fedtally.campaign.so_far import next_round, periods_in
+        from fedtally.plan.calendar import time_text
+
+        calendar, now = self._folder.plan.calendar, time.time()
+        if calendar is None:
+            return ""
+        periods = periods_in(self._folder)
+        if self._driver is None:
+            follows = next_round(self._folder, now)
+            at = now if follows is None else periods.opens(follows)
+        else:
+            at = self._driver.wakes_at or now
+        if at <= now:
+            return ""
+        round = periods.open_at(at).start
+        return f"sleeps until {time_text(calendar.opens(round))} (UTC), when round {round} opens"
+
+    def _tell_missing(self) -> None:
+        """Print which rounds are closed without a sum, once more of them are."""
+        import time
+
+        from fedtally.campaign.periods import missing_text
+        from fedtally.campaign.so_far import missing_rounds, periods_in
+        from fedtally.store import StoreError
+
+        if self._folder.plan.calendar is None:
+            return
+        closed = periods_in(self._folder).num_closed(time.time())
+        if closed == self._num_closed:
+            return
+        try:
+            missing = missing_rounds(self._folder, time.time())
+        except StoreError:
+            return  # told once the store answers
+        self._num_closed = closed
+        if len(missing) > self._num_missing:
+            self.note(f"{missing_text(missing)}: nothing landed while open")
+        self._num_missing = len(missing)
 
     def _running(self) -> list[RunningSession]:
         """Return the sessions that run; where another process has them, nobody has answered."""
@@ -281,7 +334,8 @@ class Progress:
         import time
 
         done, rest = self._landed - self._landed_before, self._most() - self._landed
-        if done <= 0 or rest <= 0 or self._is_complete():
+        by_calendar = self._folder.plan.calendar is not None  # which ends when it ends
+        if by_calendar or done <= 0 or rest <= 0 or self._is_complete():
             return ""
         return f"{about((time.monotonic() - self._begun) / done * rest)} left"
 

@@ -28,6 +28,7 @@ from fedtally.base import toml, validate
 from fedtally.base.archive import replacing
 from fedtally.base.encoding import Encoding, values_of_sum
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt, reason
+from fedtally.plan.calendar import Calendar
 from fedtally.plan.form import canonical_json, check_form, json_object
 from fedtally.plan.parts.candidates import Candidates, checked_domain
 from fedtally.plan.parts.clients import Clients
@@ -45,6 +46,7 @@ from fedtally.plan.target import Target
 from fedtally.recovery.decoders import Recovery
 from fedtally.sketch import NoiseMark, Schedule, SketchSpec, Spelling
 from fedtally.sketch.clip import Clip
+from fedtally.sketch.schedule import ScheduleKind
 
 if TYPE_CHECKING:
     from fedtally.privacy.config import PrivacyConfig
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 SCHEMA = "fedtally-plan/1"
-_TERMS = ("secure_sum", "privacy", "target")  # tables that a plan may lack
+_TERMS = ("secure_sum", "privacy", "target", "calendar")  # tables that a plan may lack
 _OPTIONAL = (*_TERMS, "people", "spelling", "encoding")  # entries that it may lack
 # entries that a file has only where they are not the usual ones: what they must be, and the way
 _USUAL = {
@@ -96,6 +98,8 @@ class Plan:
             there. Their longest name is that of the domain.
         encoding: how items become counters: "sketch" or "histogram". A histogram has one row with
             a counter for each candidate, and the schedule shared.
+        calendar: when each round is open; None: the server says. With a calendar each round has
+            hashes of its own, and at most 4096 rounds are planned.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -126,6 +130,7 @@ class Plan:
     people: int = 1
     spelling: Spelling | None = None
     encoding: Encoding = Encoding.SKETCH
+    calendar: Calendar | None = None
 
     def __post_init__(self) -> None:
         self._parse()
@@ -137,6 +142,7 @@ class Plan:
         for name in ("rows", "width", "num_rounds"):
             object.__setattr__(self, name, getattr(self.spec, name))
         self._check_rounds()
+        self._check_calendar(self.calendar)
         if self.target is not None:
             Recovery(self.target.recovery).check_encoding(self.encoding)
             Recovery(self.target.recovery).check_rows(self.rows)
@@ -175,6 +181,32 @@ class Plan:
             raise InvalidInputError(
                 f"{self.num_rounds} rounds of at most {self.max_round_clients} clients cannot hold "
                 f"num_clients {self.num_clients}; raise max_round_clients or num_rounds"
+            )
+
+    def _check_calendar(self, calendar: Calendar | None) -> None:
+        """Refuse a calendar of other rounds, or rounds whose sums are no answers by themselves."""
+        event = None if self.privacy is None else self.privacy.event
+        if calendar is None:
+            if event is not None and event.per_rounds is not None:
+                raise InvalidInputError(
+                    "privacy.event.per_rounds goes with a calendar, which says when rounds are: add"
+                    f" one ({opt.start}), or leave per_rounds and num_rounds out of the event"
+                )
+            return
+        if calendar.num_rounds != self.num_rounds:
+            raise InvalidInputError(
+                f"the calendar must be of the rounds of the plan, {self.num_rounds}, got"
+                f" {calendar.num_rounds}"
+            )
+        if self.spec.schedule.kind not in (ScheduleKind.HYBRID, ScheduleKind.FRESH):
+            raise InvalidInputError(
+                "the schedule must be hybrid or fresh with a calendar, so that each round is opened"
+                f" by itself, got {self.spec.schedule}"
+            )
+        if event is not None and event.relation.hides_number:
+            raise InvalidInputError(
+                "add-remove does not go with a calendar: its number of clients is noised over all"
+                " rounds together; use zero-out or replace-one"
             )
 
     def _check_privacy(self, privacy: PrivacyConfig) -> None:
@@ -389,7 +421,7 @@ class Plan:
         if self.summing.cohorts is None:
             return ""
         least, rounds = self.summing.least_clients, self.num_rounds
-        each = min(self.protection.participations, rounds)
+        each = min(self.protection.lifetime, rounds)
         most = self.num_clients * each // least
         if most >= rounds:
             return ""
@@ -735,6 +767,8 @@ def _read(name: str, entry: Any, plan: Mapping[str, Any]) -> Any:
             return PrivacyConfig.from_dict(entry)
         case "target":
             return Target.from_dict(entry)
+        case "calendar":
+            return Calendar.from_dict(entry, plan["num_rounds"])
         case "spelling":
             size = validate.table("spelling", entry, ["rows", "width"])
             return Spelling(**size, max_length=plan["domain"].get("max_length", 0))

@@ -331,7 +331,7 @@ def noise_of_release(event: Event, epsilon: float, delta: float, provision: floa
     ...  for rounds in (4, 2, 1)]
     [67.6, 47.8, 33.8]
     """
-    sensitivity = event.l2_sensitivity
+    sensitivity = event.in_a_row.l2_sensitivity
     return (
         noise_multiplier(epsilon, delta) * sensitivity * math.sqrt(event.draws_of_sum * provision)
     )

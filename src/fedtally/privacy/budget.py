@@ -24,14 +24,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import MOST_ADAPTIVE, Composition, Guarantee
 from fedtally.privacy.events import Event, Relation, countable, under_demand
 
+DAY = 86_400  # seconds
+MAX_DAYS = 3_660  # of a cap that renews: ten years
 NAME = "1 to 200 printable characters, no blanks at the ends"
 MAX_RELEASE = 2**31 - 1  # what a column of a database holds on every system
 MIN_DELTA = 1e-15  # each secure sum takes 2^-40 of it, and floating point errs by as much
@@ -92,6 +95,8 @@ class Cap:
         relation: zero-out or replace-one, or its name. The relation of the plans does not matter,
             but that a plan which hides who is there, as one of silos, is counted as add-remove
             where this says zero-out.
+        per_days: the days in a row that this is for, 1 to 3660: all parts together may cost more.
+            None: everything counts, for good.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -100,12 +105,61 @@ class Cap:
     epsilon: float
     delta: float
     relation: Relation = Relation.ZERO_OUT
+    per_days: int | None = None
 
     def __post_init__(self) -> None:
         bounds = Grant("everything", self.epsilon, self.delta)  # the same as for one population
         object.__setattr__(self, "epsilon", bounds.epsilon)
         object.__setattr__(self, "delta", bounds.delta)
         object.__setattr__(self, "relation", countable(self.relation))
+        if self.per_days is not None:
+            days = validate.integer(1, MAX_DAYS, per_days=self.per_days)
+            object.__setattr__(self, "per_days", days)
+
+    def since(self, time: int) -> int:
+        """Return the time after which parts count, Unix seconds.
+
+        Args:
+            time: the record's time, Unix seconds.
+
+        >>> Cap(1.0, 1e-8, per_days=7).since(700_000), Cap(1.0, 1e-8).since(700_000)
+        (95200, -1)
+        """
+        return -1 if self.per_days is None else time - self.per_days * DAY
+
+    def total(self, charges: Sequence[Charge]) -> Composition:
+        """Return what parts cost together, as this cap counts them.
+
+        For good, each campaign counts in full, once. In any `per_days` days each counts with its
+        parts alone. How many there will be may then depend on what was seen, so that several parts
+        compose as Gaussians, also those of one campaign.
+
+        Args:
+            charges: the parts that count (`since`), at least one.
+
+        Raises:
+            InvalidInputError: as `Composition.of`.
+        """
+        # by plan, whatever the population: a server could name a new population in each plan
+        campaigns = {charge.plan: charge.event for charge in charges}
+        if self.per_days is None:
+            counted = list(campaigns.values())
+        else:
+            parts = Counter(charge.plan for charge in charges)
+            counted = [event.of_parts(parts[plan]) for plan, event in campaigns.items()]
+        total = Composition.of(under_demand(counted, self.relation), self.delta)
+        return total if self.per_days is None or len(charges) == 1 else replace(total, alone=None)
+
+    @property
+    def unit(self) -> str:
+        """What is counted, in words.
+
+        >>> Cap(1.0, 1e-8, per_days=7).unit, Cap(1.0, 1e-8).unit
+        ('any 7 days', 'everything in this record')
+        """
+        if self.per_days is None:
+            return "everything in this record"
+        return "any day" if self.per_days == 1 else f"any {self.per_days} days"
 
 
 @dataclass(frozen=True)
@@ -286,17 +340,15 @@ def check_campaign(known: Charge, new: Charge) -> None:
 
 
 def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
-    """Refuse a client's part in a round if all its campaigns then cost more than the cap.
-
-    Each campaign counts in full, once.
+    """Refuse a client's part in a round if what counts then costs more than the cap.
 
     Args:
         cap: the cap of the client.
-        charges: all rounds that it took part in before.
+        charges: all rounds that it took part in before, after the time `cap.since`.
         new: the round that it is asked to take part in.
 
     Raises:
-        OverspentError: all campaigns together would cost more than the cap.
+        OverspentError: they would cost more than the cap together.
         InvalidInputError: as `accounting.epsilon`.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
@@ -307,16 +359,13 @@ def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
     ...
     fedtally.privacy.budget.OverspentError: plan plan-b would take everything in this record to ...
     """
-    # by plan, whatever the population: a server could name a new population in each plan
-    campaigns = {charge.plan: charge.event for charge in (*charges, new)}
-    events = under_demand(list(campaigns.values()), cap.relation)
-    total = Composition.of(events, cap.delta)
+    total = cap.total((*charges, new))
     most = _spendable(cap.epsilon, total)
     if total.guarantee.epsilon > most:
         part = f", of which several campaigns may spend {most:g}" if most < cap.epsilon else ""
         raise OverspentError(
-            f"plan {new.plan} would take everything in this record to {total.guarantee}, and its"
-            f" cap is epsilon {cap.epsilon:g}{part}"
+            f"plan {new.plan} would take {cap.unit} to {total.guarantee}, and its cap is epsilon"
+            f" {cap.epsilon:g}{part}"
         )
 
 
@@ -325,13 +374,14 @@ def _spendable(epsilon: float, total: Composition) -> float:
 
     Several campaigns compose up to epsilon 25 only (`MOST_ADAPTIVE`).
     """
-    return epsilon if total.campaigns == 1 else min(epsilon, MOST_ADAPTIVE)
+    return epsilon if total.alone is not None else min(epsilon, MOST_ADAPTIVE)
 
 
 def check_participation(charges: Sequence[Charge], new: Charge) -> None:
     """Refuse a client's part in a round that it has had, or that is one too many.
 
-    A client takes part in at most `event.participations` rounds of a plan.
+    A client takes part in at most `event.participations` rounds of a plan, or of any
+    `event.per_rounds` of them in a row, in whatever order they come.
 
     Args:
         charges: the rounds that this client took part in before, of this plan at least.
@@ -351,11 +401,13 @@ def check_participation(charges: Sequence[Charge], new: Charge) -> None:
     ...
     fedtally.privacy.budget.OverspentError: the client took part in 2 rounds of plan plan-a, of ...
     """
-    taken = len(_campaign(charges, new))
-    if taken >= new.event.participations:
+    taken = [charge.release for charge in _campaign(charges, new)]
+    if not new.event.allows(taken, new.release):
+        most, in_a_row = new.event.participations, new.event.per_rounds
+        which = "" if in_a_row is None else f" of any {in_a_row} in a row"
         raise OverspentError(
-            f"the client took part in {taken} rounds of plan {new.plan}, of"
-            f" {new.event.participations} that it may take part in: it sits this one out"
+            f"the client took part in {len(taken)} rounds of plan {new.plan}, of {most}{which} that"
+            " it may take part in: it sits this one out"
         )
 
 

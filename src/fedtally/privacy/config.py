@@ -97,7 +97,8 @@ class PrivacyConfig:
     """The guarantee of a plan: its campaign is (epsilon, delta)-private for every client.
 
     Args:
-        epsilon: 0.001 to 100, for the whole campaign.
+        epsilon: 0.001 to 100, for the whole campaign; where the event has `per_rounds`, for any
+            rounds of that number in a row.
         delta: between 0 and 1, exclusive; 0 where the noise is geometric, which needs none.
         event: what one client is exposed to, with the variance of the noise.
         population: the population whose budget is charged; populations that overlap are one.
@@ -130,7 +131,7 @@ class PrivacyConfig:
                 f" {MAX_VARIANCE / 2:g}, got {self.event.noise_variance:g}; change epsilon, rows or"
                 " participations"
             )
-        found = self.guarantee
+        found = self.promised
         if found.epsilon > self.epsilon:
             raise InvalidInputError(
                 f"noise of variance {self.event.noise_variance:g} gives {found}, above the epsilon"
@@ -138,8 +139,16 @@ class PrivacyConfig:
             )
 
     @property
+    def promised(self) -> Guarantee:
+        """The proven guarantee whose epsilon is at most the one of the plan.
+
+        It is that of any `per_rounds` rounds in a row, where the event has them, else of all.
+        """
+        return _guarantee(self.event.in_a_row, self.delta)
+
+    @property
     def guarantee(self) -> Guarantee:
-        """The proven guarantee: its epsilon is at most the one of the plan."""
+        """The proven guarantee of the whole campaign."""
         return _guarantee(self.event, self.delta)
 
     @property
@@ -149,13 +158,19 @@ class PrivacyConfig:
             return self.guarantee
         return _guarantee(replace(self.event, relation=Relation.REPLACE_ONE), self.delta)
 
-    def proven(self, relation: Relation, delta: float) -> Guarantee:
+    def proven(self, relation: Relation, delta: float, parts: int | None = None) -> Guarantee:
         """Return the proven guarantee for another relation and delta, as for `Event.under`.
+
+        Args:
+            relation: the other relation.
+            delta: the other delta.
+            parts: the contributions of a client that count; None: all that the plan allows.
 
         Raises:
             InvalidInputError: as `Event.under` and `accounting.epsilon`.
         """
-        return _guarantee(self.event.under(relation), delta)
+        event = self.event if parts is None else self.event.of_parts(parts)
+        return _guarantee(event.under(relation), delta)
 
     def certified(self, collisions: Collisions) -> Self:
         """Return the same guarantee with the least noise for hashes of these collisions."""
@@ -278,6 +293,8 @@ def exposure(
     max_items: int = 1,
     participations: int = 1,
     per_release: int = 1,
+    per_rounds: int | None = None,
+    num_rounds: int | None = None,
     silos_per_person: int = 1,
     honest_survivors: int | None = None,
     most_clients: int = 1,
@@ -299,6 +316,8 @@ def exposure(
         max_items: the most distinct items of a client in a round.
         participations: the most rounds of a client.
         per_release: the most rounds of a client that are added up before they are opened.
+        per_rounds: the rounds in a row that `participations` are of; None: all.
+        num_rounds: with `per_rounds`, all rounds.
         silos_per_person: the most clients that one person is behind, where clients are silos.
         honest_survivors: the fewest clients whose shares count in a sum.
         most_clients: the most clients in a sum, and so the most draws.
@@ -323,6 +342,8 @@ def exposure(
         clip_norm=default_clip_norm(rows, width, max_items) if is_clipped else None,
         participations=participations,
         per_release=per_release,
+        per_rounds=per_rounds,
+        num_rounds=num_rounds,
         silos_per_person=silos_per_person,
         encoding=encoding,
         honest_survivors=honest_survivors,
@@ -357,7 +378,7 @@ def least_noise(
     variance = max(least, _SMALLEST[event.mechanism])
     # Where there is next to no noise, nothing may be proven of a variance although something is of
     # a smaller one.
-    while _guarantee(replace(event, variance=variance), delta).epsilon > epsilon:
+    while _guarantee(replace(event.in_a_row, variance=variance), delta).epsilon > epsilon:
         variance *= 1.125
     return PrivacyConfig(
         epsilon=epsilon,
@@ -481,6 +502,12 @@ def _check_rounds(event: Event, opened: Opened) -> None:
             f"privacy.event.participations must be at most the rounds, {opened.num_rounds}, got"
             f" {event.participations}"
         )
+    # of fewer rounds the whole life would be charged too little
+    if event.per_rounds is not None and event.num_rounds != opened.num_rounds:
+        raise InvalidInputError(
+            f"privacy.event.num_rounds must be that of the plan, {opened.num_rounds}, got"
+            f" {event.num_rounds}"
+        )
     together = min(event.participations, max(map(len, opened.releases)))
     if event.per_release != together:
         raise InvalidInputError(
@@ -578,7 +605,7 @@ def _guarantee(event: Event, delta: float) -> Guarantee:
 
 
 def _calibrated(event: Event, epsilon: float, delta: float) -> float:
-    return _least(_alike(event), epsilon, delta)
+    return _least(_alike(event.in_a_row), epsilon, delta)
 
 
 def _alike(event: Event) -> Event:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -26,8 +26,9 @@ I64 = npt.NDArray[np.int64]
 SCHEMA = "fedtally-event/1"  # of an event's record: a change of its entries changes the name
 MAX_PARTICIPATIONS = 2**20  # rounds of a client: an event's sums stay exact in doubles
 # Entries that a record may lack. The others change what is charged, so that a default must not
-# stand in for them. `silos_per_person` and `encoding` are the exceptions: they are written only
-# where they are above 1 and no sketch, and a reader that does not know them refuses the record.
+# stand in for them. `silos_per_person`, `encoding`, `per_rounds` and `num_rounds` are the
+# exceptions: they are written only where they are above 1, no sketch, and there. A reader that does
+# not know them refuses the record.
 _OPTIONAL = (
     "variance",
     "clip_norm",
@@ -36,6 +37,8 @@ _OPTIONAL = (
     "trust",
     "silos_per_person",
     "encoding",
+    "per_rounds",
+    "num_rounds",
 )
 
 
@@ -177,8 +180,8 @@ class Event:
         max_items: the most distinct items of one client in one round.
         clip_norm: the largest Euclidean norm of one client's sketch in one round, which the client
             enforces. None: there is no such bound, and all items may share their cells.
-        participations: the most rounds that hold a contribution of one client. The client counts
-            them.
+        participations: the most rounds that hold a contribution of one client, of all rounds or,
+            with `per_rounds`, of any of that number in a row. The client counts them.
         per_release: the most rounds of one client that are added up before anything is opened. 1:
             every round is opened. `participations`: only the total is opened.
         honest_survivors: n_h = min_survivors - C, the number of honest clients whose shares make up
@@ -194,10 +197,17 @@ class Event:
             in `participations` rounds of its own; 1 unless the clients are silos.
         encoding: how items become counters, or its name. In a histogram an item changes one
             counter, which no other item changes: there are neither a clip nor collisions.
+        per_rounds: the rounds in a row, wherever they begin, of which at most `participations` hold
+            a contribution of one client. None: all rounds. What is charged is the whole life: all
+            contributions that this allows in `num_rounds`.
+        num_rounds: with `per_rounds`, the rounds of the campaign; None without.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
 
+    >>> weekly = Event("rounded-gaussian", 16, "zero-out", per_rounds=7, num_rounds=28)
+    >>> weekly.lifetime, weekly.in_a_row.lifetime
+    (4, 1)
     >>> event = Event("rounded-gaussian", rows=16, relation="zero-out", participations=4)
     >>> event.l2_sensitivity, str(event.trust)
     (8.0, 'central')
@@ -219,6 +229,8 @@ class Event:
     trust: Trust | None = None
     silos_per_person: int = 1
     encoding: Encoding = Encoding.SKETCH
+    per_rounds: int | None = None
+    num_rounds: int | None = None
 
     def __post_init__(self) -> None:
         self._keep(
@@ -248,14 +260,31 @@ class Event:
             self._keep(**{name: validate.integer(1, most, **{name: getattr(self, name)})})
         together = validate.integer(1, self.participations, per_release=self.per_release)
         self._keep(per_release=together)
+        self._check_in_a_row()
         # what one person adds to a release, counted exactly, must stay exact in doubles
-        product = {"participations times silos_per_person": self.contributions}
+        which = "participations" if self.per_rounds is None else "participations in all rounds"
+        product = {f"{which} times silos_per_person": self.contributions}
         validate.integer(1, MAX_PARTICIPATIONS, **product)
         self._keep(total_variation=validate.real(0.0, 1.0, total_variation=self.total_variation))
         for name, bound in (("variance", 1e18), ("clip_norm", 1e9)):
             if getattr(self, name) is not None:
                 self._keep(**{name: validate.real(1e-9, bound, **{name: getattr(self, name)})})
         self._check_survivors()
+
+    def _check_in_a_row(self) -> None:
+        """Refuse rounds in a row that are fewer than those of a client, or more than all."""
+        if self.per_rounds is None:
+            if self.num_rounds is not None:
+                raise InvalidInputError("num_rounds goes with per_rounds in an event: leave it out")
+            return
+        rounds = validate.integer(1, MAX_PARTICIPATIONS, num_rounds=self.num_rounds)
+        in_a_row = validate.integer(self.participations, rounds, per_rounds=self.per_rounds)
+        self._keep(num_rounds=rounds, per_rounds=in_a_row)
+        if self.per_release > 1:
+            raise InvalidInputError(
+                "per_release must be 1 with per_rounds, since each round is opened by itself, got"
+                f" {self.per_release}: leave per_rounds out, or use the schedule hybrid or fresh"
+            )
 
     def _check_survivors(self) -> None:
         """Refuse a number of honest clients unless they add the noise, and none if they do."""
@@ -338,9 +367,57 @@ class Event:
         return 2 if is_by_servers else 1
 
     @property
+    def lifetime(self) -> int:
+        """The most rounds that hold a contribution of one client, of all rounds of the campaign.
+
+        With at most k of any R rounds in a row, of M: k floor(M / R) + min(k, M mod R). The rounds
+        are blocks of R, one after the other, and a shorter one. No block holds more than k.
+        Proof: docs/privacy-proofs/calendar.md.
+        """
+        if self.per_rounds is None or self.num_rounds is None:
+            return self.participations
+        blocks, rest = divmod(self.num_rounds, self.per_rounds)
+        return self.participations * blocks + min(self.participations, rest)
+
+    @property
+    def in_a_row(self) -> Event:
+        """What any `per_rounds` rounds in a row expose; without it what all rounds do."""
+        return replace(self, per_rounds=None, num_rounds=None)
+
+    def of_parts(self, number: int) -> Event:
+        """Return what some contributions of one client expose, whichever rounds they are in.
+
+        Args:
+            number: how many, at least 1.
+        """
+        together = min(self.per_release, number)
+        return replace(self.in_a_row, participations=number, per_release=together)
+
+    def allows(self, taken: Collection[int], round: int) -> bool:
+        """Return whether a client may contribute to a round, in whatever order rounds come.
+
+        Args:
+            taken: the rounds that hold a contribution of it, each once.
+            round: another round, before, after or between them.
+
+        >>> weekly = Event("rounded-gaussian", 16, "zero-out", per_rounds=7, num_rounds=28)
+        >>> weekly.allows([3, 17], 10), weekly.allows([3, 17], 11)
+        (True, False)
+        """
+        most = self.participations
+        if self.per_rounds is None:
+            return len(taken) < most
+        rounds = sorted([*taken, round])
+        # no k + 1 rounds may lie within R in a row
+        return all(
+            last - first >= self.per_rounds
+            for first, last in zip(rounds, rounds[most:], strict=False)
+        )
+
+    @property
     def contributions(self) -> int:
         """The most contributions of one client, or of one person in several silos."""
-        return self.participations * self.silos_per_person
+        return self.lifetime * self.silos_per_person
 
     @property
     def releases(self) -> list[tuple[int, int]]:
@@ -348,7 +425,7 @@ class Event:
 
         All silos of a person may be in the same sums: docs/privacy-proofs/silos.md.
         """
-        full, rest = divmod(self.participations, self.per_release)
+        full, rest = divmod(self.lifetime, self.per_release)
         parts = [(self.per_release, full), *([(rest, 1)] if rest else [])]
         return [(self.silos_per_person * rounds, number) for rounds, number in parts]
 

@@ -34,7 +34,7 @@ class PrivacyPolicy:
 
     Args:
         epsilon: the largest epsilon, above 0, for the whole campaign of one plan.
-            `store.ClientRecord.cap` bounds all campaigns together.
+            `store.ClientRecord.cap` bounds all campaigns together. With `per_part` for one part.
         delta: the largest delta, from 0 to below 1; choose one below 1 / clients. At 0 only
             geometric noise is proven to be enough.
         relation: the data sets that shall look alike, or the name. `add-remove` is proven for
@@ -44,6 +44,8 @@ class PrivacyPolicy:
             also `central`.
         not_private: whether the client accepts a plan that is marked as not private, which
             guarantees nothing.
+        per_part: whether the epsilon is for one part in a round, and not for a whole campaign. A
+            cap in days then bounds how many parts there are.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -54,6 +56,7 @@ class PrivacyPolicy:
     relation: Relation = Relation.ZERO_OUT
     trust: Trust = Trust.DISTRIBUTED
     not_private: bool = False
+    per_part: bool = False
 
     def __post_init__(self) -> None:
         epsilon = validate.real(0.0, epsilon=self.epsilon)
@@ -67,6 +70,7 @@ class PrivacyPolicy:
         object.__setattr__(self, "relation", Relation.parse(self.relation))
         object.__setattr__(self, "trust", Trust.parse(self.trust))
         validate.flag(not_private=self.not_private)
+        validate.flag(per_part=self.per_part)
 
     def check(self, terms: PrivacyConfig | None) -> None:
         """Refuse a plan that protects less than this policy demands.
@@ -105,13 +109,15 @@ class PrivacyPolicy:
             )
         # computed anew from the event: the epsilon that the plan states is a claim of its maker
         try:
-            found = terms.proven(self._relation_for(terms), self.delta)
+            parts = 1 if self.per_part else None
+            found = terms.proven(self._relation_for(terms), self.delta, parts)
         # a delta that secure sums and samplers use up, or add-remove of clients that are counted
         except InvalidInputError as error:
             yield f"nothing is proven for this client's policy: {error}"
             return
         if found.epsilon > self.epsilon:
+            which = "one part in the plan" if self.per_part else "the plan"
             yield (
-                f"this client's policy demands epsilon {self.epsilon:g} at most, and the plan is"
+                f"this client's policy demands epsilon {self.epsilon:g} at most, and {which} is"
                 f" proven to have {found}"
             )

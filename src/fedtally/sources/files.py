@@ -62,33 +62,22 @@ def open_files(
         "header": header,
         "encoding": encoding,
     }
-    formats: dict[str, str] = {}
-    for path in paths:
-        formats[path] = Layout.detect(path, columns, **written).format
-        if formats[path] != formats[paths[0]]:
-            raise InvalidInputError(
-                f"{paths[0]} is {formats[paths[0]]} and {path} is {formats[path]}: the files of"
-                f" {pattern} must have one format; name those that you mean, as"
-                f" '{_example(pattern, paths[0])}'"
-            )
-    if len(paths) > 1 and formats[paths[0]] != "text" and columns.item is None:
+    layouts = {path: Layout.detect(path, columns, **written) for path in paths}
+    first = _one_format(layouts, pattern)
+    if len(paths) > 1 and first != "text" and columns.item is None:
         raise InvalidInputError(
             f"{pattern} names {len(paths)} tables: which column is the item? ({opt.item})"
         )
     sources = [
-        table_source(
-            path,
-            replace(columns, folders=_folders(path)),
-            Layout.detect(path, columns, **written),
-        )
-        for path in paths
+        table_source(path, replace(columns, folders=_folders(path)), layout)
+        for path, layout in layouts.items()
     ]
     sizes = [source.size_bytes for source in sources]
     total = None if None in sizes else sum(size or 0 for size in sizes)
 
     def read(private: bool) -> Iterator[Batch]:
-        if formats[paths[0]] in TYPED:
-            _check_types(paths, columns, formats[paths[0]])
+        if first in TYPED:
+            _check_types(paths, columns, first)
         done = 0
         types: list[bool | None] | None = None
         for source in sources:
@@ -96,17 +85,37 @@ def open_files(
                 # Under privacy the values of text formats are text, and those of others were
                 # compared above: no row may end the run.
                 if len(batch) and not private:
-                    found = [_is_integer(part) for part in (batch.items, batch.clients)]
-                    if types is not None and found != types:
-                        raise InvalidInputError(
-                            f"{source.name}: a column holds integers in one file of {pattern} and"
-                            " text in another; write it alike in all of them"
-                        )
-                    types = found
+                    types = _same_types(batch, types, source.name, pattern)
                 yield replace(batch, bytes_read=done + batch.bytes_read)
             done += source.size_bytes or 0
 
     return Source(pattern, read, total, repeatable=all(each.repeatable for each in sources))
+
+
+def _one_format(layouts: dict[str, Layout], pattern: str) -> str:
+    """Return the one format of all files."""
+    first, *others = layouts
+    for path in others:
+        if layouts[path].format != layouts[first].format:
+            raise InvalidInputError(
+                f"{first} is {layouts[first].format} and {path} is {layouts[path].format}: the"
+                f" files of {pattern} must have one format; name those that you mean, as"
+                f" '{_example(pattern, first)}'"
+            )
+    return layouts[first].format
+
+
+def _same_types(
+    batch: Batch, types: list[bool | None] | None, name: str, pattern: str
+) -> list[bool | None]:
+    """Return whether the items and the clients of a batch are integers, as in those before it."""
+    found = [_is_integer(part) for part in (batch.items, batch.clients)]
+    if types is not None and found != types:
+        raise InvalidInputError(
+            f"{name}: a column holds integers in one file of {pattern} and text in another; write"
+            " it alike in all of them"
+        )
+    return found
 
 
 def _paths(pattern: str) -> list[str]:

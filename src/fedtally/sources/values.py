@@ -276,14 +276,7 @@ def of_column(values: Sequence[Any], what: str) -> Any:
     """
     import pyarrow as pa
 
-    kinds = {type(value) for value in values}
-    if not kinds <= {str, type(None)} and not kinds <= {int, type(None)}:
-        values = [None if _is_missing(value) else _plain(value) for value in values]
-        kinds = {type(value) for value in values}
-    kinds -= {type(None)}
-    if kinds == {int, float}:
-        kind = int if all(_is_exact(value) for value in values if type(value) is float) else float
-        values, kinds = [None if value is None else kind(value) for value in values], {kind}
+    values, kinds = _of_few_types(values)
     _check_one_type(values, kinds, what)
     family = _family(next(iter(kinds))) if kinds else str
     try:
@@ -305,6 +298,22 @@ def of_column(values: Sequence[Any], what: str) -> Any:
     raise InvalidInputError(
         f"{what} must be all text or all integers, got values of type {names}: write each as text"
     )
+
+
+def _of_few_types(values: Sequence[Any]) -> tuple[Sequence[Any], set[type]]:
+    """Return values without those that are missing in disguise, and the types of what is left.
+
+    Integers and whole floats become integers; integers and other floats become floats.
+    """
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds <= {str} or kinds <= {int}:
+        return values, kinds
+    values = [None if _is_missing(value) else _plain(value) for value in values]
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds != {int, float}:
+        return values, kinds
+    kind = int if all(_is_exact(value) for value in values if type(value) is float) else float
+    return [None if value is None else kind(value) for value in values], {kind}
 
 
 def _check_one_type(values: Sequence[Any], kinds: set[type], what: str) -> None:

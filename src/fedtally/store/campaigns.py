@@ -391,6 +391,15 @@ class Campaigns(ClaimedDatabase):
         landings = ledger.landings(plan.fingerprint)
         return replace(found, released=tuple(landing.release for landing in landings))
 
+    def read(self, plan: Plan, ledger: Ledger | None = None) -> CampaignReader:
+        """Return the sums of a campaign, to look at them while another process may run it.
+
+        Args:
+            plan: the plan of the campaign.
+            ledger: the ledger that holds the releases; None: nothing is released.
+        """
+        return CampaignReader(self, plan, ledger)
+
     def clients(self, session: bytes) -> tuple[ClientId, ...]:
         """Return the names of the clients of a session that goes on, as the transport has them.
 
@@ -409,7 +418,77 @@ class Campaigns(ClaimedDatabase):
         return tuple(json.loads(row.clients))
 
 
-class CampaignStore:
+class CampaignReader:
+    """The sums of one campaign, and what is in them; it needs no claim, and disturbs no process.
+
+    `Campaigns.read` makes it.
+    """
+
+    def __init__(self, campaigns: Campaigns, plan: Plan, ledger: Ledger | None) -> None:
+        self._campaigns, self._plan, self._name = campaigns, plan, plan.fingerprint
+        self._ledger = ledger
+
+    def landed_clients(self, plan: Plan) -> dict[int, int]:
+        """Return the number of clients in the sums that landed, by round."""
+        self._check(plan)
+        with self._campaigns._transaction(write=False) as connection:
+            rows = connection.exec_driver_sql(_COUNT_LANDED, {"of": self._name})
+            return {row.round: int(row.clients) for row in rows}
+
+    def impossible(self, plan: Plan) -> dict[int, int]:
+        """Return the number of sessions whose sum no clients can have, by round."""
+        self._check(plan)
+        query = (
+            sa.select(_failed.c.round, sa.func.count().label("sessions"))
+            .where((_failed.c.plan == self._name) & _failed.c.why.startswith(IMPOSSIBLE))
+            .group_by(_failed.c.round)
+        )
+        with self._campaigns._transaction(write=False) as connection:
+            return {row.round: row.sessions for row in connection.execute(query)}
+
+    def has_landed(self, plan: Plan, session: bytes) -> bool:
+        """Tell whether the sum of a session has landed."""
+        self._check(plan)
+        with self._campaigns._sqlite(write=False) as connection:
+            return _has_landed(connection, self._name, session)
+
+    def sums(self, plan: Plan) -> list[CountSketch]:
+        """Return the sums of the rounds that landed and are not released, by round."""
+        return summed(self._landed(plan))
+
+    def cohorts(self, plan: Plan) -> list[CountSketch]:
+        """Return the sums of the sessions that landed and are not released, by round."""
+        return list(self._landed(plan))
+
+    def _landed(self, plan: Plan) -> Iterator[CountSketch]:
+        """Yield the sums of `sums`, a session after the other, by round."""
+        self._check(plan)
+        query = sa.select(_sums.c.sketch).where(_sums.c.plan == self._name)
+        gone = _released_rounds(self._ledger, plan)
+        with self._campaigns._transaction(write=False) as connection:
+            for row in connection.execute(query.order_by(_sums.c.round, _sums.c.session)):
+                sketch = CountSketch.from_bytes(row.sketch, "a sum of the store")
+                if sketch.round not in gone:
+                    yield sketch
+
+    def released(self, plan: Plan) -> dict[int, CountSketch]:
+        """Return the released sums, by the number of the release."""
+        self._check(plan)
+        if self._ledger is None:
+            return {}
+        return {
+            landing.release: CountSketch.from_bytes(
+                self._ledger.sketch(self._name, landing.release), "a release of the ledger"
+            )
+            for landing in self._ledger.landings(self._name)
+        }
+
+    def _check(self, plan: Plan) -> None:
+        if plan.fingerprint != self._name:
+            raise InvalidInputError("this store was claimed for another plan")
+
+
+class CampaignStore(CampaignReader):
     """The books and the sessions of one campaign, for the process that claimed it.
 
     `Campaigns.claim` makes it, and `campaign.driver.Driver` uses it. Once another process has
@@ -424,8 +503,8 @@ class CampaignStore:
         clock: Callable[[], int],
         ledger: Ledger | None,
     ) -> None:
-        self._campaigns, self._plan, self._name = campaigns, plan, plan.fingerprint
-        self._claim, self._clock, self._ledger = claim, clock, ledger
+        super().__init__(campaigns, plan, ledger)
+        self._claim, self._clock = claim, clock
 
     # ---- sessions ----
 
@@ -492,24 +571,6 @@ class CampaignStore:
                 found.setdefault(row.round, set()).add(json.loads(row.client))
         return found
 
-    def landed_clients(self, plan: Plan) -> dict[int, int]:
-        """Return the number of clients in the sums that landed, by round."""
-        self._check(plan)
-        with self._campaigns._transaction(write=False) as connection:
-            rows = connection.exec_driver_sql(_COUNT_LANDED, {"of": self._name})
-            return {row.round: int(row.clients) for row in rows}
-
-    def impossible(self, plan: Plan) -> dict[int, int]:
-        """Return the number of sessions whose sum no clients can have, by round."""
-        self._check(plan)
-        query = (
-            sa.select(_failed.c.round, sa.func.count().label("sessions"))
-            .where((_failed.c.plan == self._name) & _failed.c.why.startswith(IMPOSSIBLE))
-            .group_by(_failed.c.round)
-        )
-        with self._campaigns._transaction(write=False) as connection:
-            return {row.round: row.sessions for row in connection.execute(query)}
-
     # ---- books ----
 
     def reserve(self, plan: Plan, release: int) -> None:
@@ -523,12 +584,6 @@ class CampaignStore:
         """
         self.check_claim(plan)
         self._reservation(release)
-
-    def has_landed(self, plan: Plan, session: bytes) -> bool:
-        """Tell whether the sum of a session has landed."""
-        self._check(plan)
-        with self._campaigns._sqlite(write=False) as connection:
-            return _has_landed(connection, self._name, session)
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
         """Keep the sum of a session; return whether it counts.
@@ -552,25 +607,6 @@ class CampaignStore:
         connection.execute(_ADD_SUM, same | {"sketch": sketch.to_bytes()})
         return True
 
-    def sums(self, plan: Plan) -> list[CountSketch]:
-        """Return the sums of the rounds that landed and are not released, by round."""
-        return summed(self._landed(plan))
-
-    def cohorts(self, plan: Plan) -> list[CountSketch]:
-        """Return the sums of the sessions that landed and are not released, by round."""
-        return list(self._landed(plan))
-
-    def _landed(self, plan: Plan) -> Iterator[CountSketch]:
-        """Yield the sums of `sums`, a session after the other, by round."""
-        self._check(plan)
-        query = sa.select(_sums.c.sketch).where(_sums.c.plan == self._name)
-        gone = _released_rounds(self._ledger, plan)
-        with self._campaigns._transaction(write=False) as connection:
-            for row in connection.execute(query.order_by(_sums.c.round, _sums.c.session)):
-                sketch = CountSketch.from_bytes(row.sketch, "a sum of the store")
-                if sketch.round not in gone:
-                    yield sketch
-
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
         """Write all releases to the ledger in one transaction; erase the sums they were made of.
 
@@ -592,18 +628,6 @@ class CampaignStore:
                 pass
             self._books().land_all(kept, self._claim.owner, self._clock())
             self._erase_released()
-
-    def released(self, plan: Plan) -> dict[int, CountSketch]:
-        """Return the released sums, by the number of the release."""
-        self._check(plan)
-        if self._ledger is None:
-            return {}
-        return {
-            landing.release: CountSketch.from_bytes(
-                self._ledger.sketch(self._name, landing.release), "a release of the ledger"
-            )
-            for landing in self._ledger.landings(self._name)
-        }
 
     def _erase_released(self) -> None:
         """Erase the sums of released rounds: after a release, or at the claim after a crash.
@@ -637,10 +661,6 @@ class CampaignStore:
         """
         self._check(plan)
         self._claim.check()
-
-    def _check(self, plan: Plan) -> None:
-        if plan.fingerprint != self._name:
-            raise InvalidInputError("this store was claimed for another plan")
 
 
 # ---- rows ----
@@ -708,8 +728,8 @@ _ADD_FAILED = prepared(sa.insert(_failed))
 def _released_rounds(ledger: Ledger | None, plan: Plan) -> set[int]:
     if ledger is None:
         return set()
-    landings = ledger.landings(plan.fingerprint)
-    return {round for one in landings for round in plan.releases[one.release]}
+    landings, releases = ledger.landings(plan.fingerprint), plan.releases
+    return {round for one in landings for round in releases[one.release]}
 
 
 def _has_landed(connection: SqliteConnection, plan: str, session: bytes) -> bool:

@@ -15,7 +15,7 @@ from fedtally.base import validate
 from fedtally.base.links import real_path
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
-from fedtally.privacy.accounting import Composition, Guarantee
+from fedtally.privacy.accounting import Guarantee
 from fedtally.privacy.budget import (
     NAME,
     AlreadySpentError,
@@ -28,7 +28,7 @@ from fedtally.privacy.budget import (
     checked_name,
     is_name,
 )
-from fedtally.privacy.events import Event, Relation, under_demand
+from fedtally.privacy.events import Event, Relation
 from fedtally.store.database import (
     MOST_NAME_BYTES,
     GrantDatabase,
@@ -78,6 +78,7 @@ _caps = sa.Table(
     sa.Column("epsilon", sa.Double, nullable=False),
     sa.Column("delta", sa.Double, nullable=False),
     sa.Column("relation", sa.String(20), nullable=False),
+    sa.Column("per_days", sa.Integer),  # null: everything counts, for good
     time_column(),
 )
 # Sessions that began: the client is in none of them twice, even after a crash.
@@ -117,7 +118,7 @@ class Part(NamedTuple):
         round: the number of the round.
         population: the population that the plan names.
         event: the event of the whole campaign; None: the plan is without differential privacy.
-        time: when the client took part, Unix seconds.
+        time: when the client took part, by the record's time, Unix seconds.
     """
 
     plan: str
@@ -152,11 +153,15 @@ class ClientRecord(GrantDatabase):
     folder shows that: what is recorded counts in the mark before the method returns, and a record
     that is behind its mark is refused.
 
+    A part is written down with the record's time: the clock's, but never before the newest part. A
+    cap in days counts back from the clock, and counts what seems to lie ahead, too. So a clock that
+    is put back renews nothing, and after one that was ahead its parts count until it is as late.
+
     What its registrar says of plans is here, too (`accept`, `end`): an old plan cannot come back.
     """
 
     _kind = "client record"
-    _schema = 4
+    _schema = 5
     _anew = (
         "begin anew with a new key and a new record (fedtally agent init), and allow only the rest"
         " of the epsilon"
@@ -203,11 +208,17 @@ class ClientRecord(GrantDatabase):
         return record
 
     def cap(
-        self, epsilon: float, delta: float, time: int, relation: Relation | str = Relation.ZERO_OUT
+        self,
+        epsilon: float,
+        delta: float,
+        time: int,
+        relation: Relation | str = Relation.ZERO_OUT,
+        per_days: int | None = None,
     ) -> None:
         """Cap the cost of all campaigns in this record together; a later cap replaces the earlier.
 
-        Each campaign counts in full from its first round on, by the proven bound of its event.
+        Each campaign counts in full from its first round on, by the proven bound of its event; with
+        `per_days` it counts with its parts of the last days alone.
         Rounds without differential privacy have no epsilon: under a cap they are refused.
 
         Args:
@@ -216,16 +227,18 @@ class ClientRecord(GrantDatabase):
                 alone.
             time: now, Unix seconds.
             relation: how the total is stated, `zero-out` or `replace-one`, whatever the plans name.
+            per_days: the days in a row that the cap is for, 1 to 3660; None: everything, for good.
 
         Raises:
             InvalidInputError: values out of bounds; or the record holds a part without differential
                 privacy, which no cap covers.
         """
-        new = Cap(epsilon, delta, Relation.parse(relation))
+        new = Cap(epsilon, delta, Relation.parse(relation), per_days)
         values = {
             "epsilon": new.epsilon,
             "delta": new.delta,
             "relation": str(new.relation),
+            "per_days": new.per_days,
             "time": seconds(time),
         }
         with self._transaction(write=True) as connection:
@@ -291,14 +304,15 @@ class ClientRecord(GrantDatabase):
 
         Raises:
             AlreadySpentError: the client took part in that round, or contributed that item.
-            OverspentError: the client took part as often as the event allows, or the owner's grant
-                or cap does not cover the campaign.
+            OverspentError: the client took part as often as the event allows, of all rounds or of
+                those in a row around this one; or the owner's grant or cap does not cover it.
             InvalidInputError: as `budget.check_participation`; or the plan came with an event
                 before and has none now, or the other way round.
         """
         round, time = _checked_part(population, plan, round, item), seconds(time)
         with self._marked() as connection:
-            self._check_part(connection, population, plan, round, event, item)
+            self._check_part(connection, population, plan, round, event, time, item)
+            passed = _passed(connection, time)
             count_write(driver_connection(connection))
             text = None if event is None else event_to_json(event)
             values = {
@@ -308,7 +322,7 @@ class ClientRecord(GrantDatabase):
                 "event": text,
                 "item": item,
             }
-            connection.exec_driver_sql(_ADD_PART, values | {"time": time})
+            connection.exec_driver_sql(_ADD_PART, values | {"time": passed})
             if report is not None:
                 put_report(connection, plan, round, time, report)
 
@@ -335,6 +349,7 @@ class ClientRecord(GrantDatabase):
         event: Event | None,
         item: str | None = None,
         cap: Cap | None = None,
+        time: int = 0,
     ) -> None:
         """Refuse what `take_part` would refuse now, and record nothing.
 
@@ -347,13 +362,14 @@ class ClientRecord(GrantDatabase):
             event: the event of the whole campaign, or None.
             item: a label of what is contributed, or None.
             cap: counts in place of the record's own; None: that one counts.
+            time: now, Unix seconds, from which a cap in days counts back.
 
         Raises:
             InvalidInputError: as `take_part`.
         """
         round = _checked_part(population, plan, round, item)
         with self._transaction(write=False) as connection:
-            self._check_part(connection, population, plan, round, event, item, cap)
+            self._check_part(connection, population, plan, round, event, seconds(time), item, cap)
 
     def _check_part(
         self,
@@ -362,6 +378,7 @@ class ClientRecord(GrantDatabase):
         plan: str,
         round: int,
         event: Event | None,
+        time: int,
         item: str | None,
         cap: Cap | None = None,
     ) -> None:
@@ -388,7 +405,7 @@ class ClientRecord(GrantDatabase):
             )
         if charge is not None:
             self._check_charge(connection, charge)
-        self._check_cap(connection, charge, cap or self._cap(connection))
+        _check_capped(connection, charge, cap or self._cap(connection), time)
 
     def _check_charge(self, connection: sa.Connection, charge: Charge) -> None:
         """Refuse a part that the event's bound, or the owner's grant to the population, forbids."""
@@ -405,24 +422,11 @@ class ClientRecord(GrantDatabase):
         if grant is not None:
             check_spend(grant, charges, charge)
 
-    def _check_cap(self, connection: sa.Connection, charge: Charge | None, cap: Cap | None) -> None:
-        """Refuse a part that the cap forbids; no charge is a part without differential privacy."""
-        if cap is None:
-            return
-        if charge is None:
-            raise OverspentError(
-                f"the record has a cap of epsilon {cap.epsilon:g}, and the plan is without"
-                " differential privacy: what has no epsilon cannot be counted"
-            )
-        rows = connection.exec_driver_sql(_FIND_PARTS).all()
-        charges = [
-            Charge(row.population, row.plan, row.round, event_from_json(row.event)) for row in rows
-        ]
-        check_cap(cap, charges, charge)
-
     def _cap(self, connection: sa.Connection) -> Cap | None:
         row = connection.exec_driver_sql(_LAST_CAP).first()
-        return None if row is None else Cap(row.epsilon, row.delta, Relation.parse(row.relation))
+        if row is None:
+            return None
+        return Cap(row.epsilon, row.delta, Relation.parse(row.relation), row.per_days)
 
     def participations(self, plan: str) -> list[int]:
         """Return the rounds of a plan that the client took part in, in order."""
@@ -438,21 +442,22 @@ class ClientRecord(GrantDatabase):
         with self._transaction(write=False) as connection:
             return _parts(connection)
 
-    def spent(self, cap: Cap | None = None) -> Guarantee | None:
-        """Return what everything in the record costs together, as a cap states it.
+    def spent(self, cap: Cap | None = None, time: int = 0) -> Guarantee | None:
+        """Return what counts of the record costs together, as a cap states it.
 
-        None: there is no cap, or the record holds nothing yet.
+        None: there is no cap, or nothing counts.
 
         Args:
             cap: counts in place of the record's own; None: that one counts.
+            time: now, Unix seconds, from which a cap in days counts back.
         """
-        with self._transaction(write=False) as connection:
-            cap, parts = cap or self._cap(connection), _parts(connection)
-        if cap is None or not parts:
-            return None
-        events = {part.plan: part.event for part in parts if part.event}
-        counted = under_demand(list(events.values()), cap.relation)
-        return Composition.of(counted, cap.delta).guarantee
+        cap = cap or self.capped()
+        charges = [
+            Charge(part.population, part.plan, part.round, part.event)
+            for part in self.parts()
+            if part.event and cap is not None and part.time > cap.since(time)
+        ]
+        return None if cap is None or not charges else cap.total(charges).guarantee
 
     def standing(
         self,
@@ -462,6 +467,7 @@ class ClientRecord(GrantDatabase):
         round: int,
         event: Event | None,
         item: str | None = None,
+        time: int = 0,
     ) -> Standing:
         """Return what a client must know before it begins a session, in one transaction.
 
@@ -472,6 +478,7 @@ class ClientRecord(GrantDatabase):
             round: the number of the round.
             event: the event of the whole campaign, or None.
             item: a label of what is contributed, or None.
+            time: now, Unix seconds, from which a cap in days counts back.
         """
         times, found = {"since": seconds(since)}, None
         try:
@@ -479,7 +486,8 @@ class ClientRecord(GrantDatabase):
                 begun = int(connection.exec_driver_sql(_COUNT_SESSIONS, times).scalar_one())
                 found = Standing(begun, self._cap(connection))
                 round = _checked_part(population, plan, round, item)
-                self._check_part(connection, population, plan, round, event, item, found.cap)
+                part = (population, plan, round, event, seconds(time), item)
+                self._check_part(connection, *part, found.cap)
         except InvalidInputError as error:
             if found is None:  # the record cannot be read: that says nothing of the round
                 raise
@@ -523,6 +531,20 @@ class ClientRecord(GrantDatabase):
         row = _of_plan(registrar, plan) | {"purpose": purpose, "number": number}
         with self._transaction(write=False) as connection:
             self._check_accept(connection, row)
+
+    def has_accepted(self, registrar: bytes, plan: str) -> bool:
+        """Return whether a plan that a registrar signed was ever accepted.
+
+        Args:
+            registrar: the registrar's public key, 32 bytes.
+            plan: the fingerprint of the plan.
+        """
+        known, row = _accepted.c, _of_plan(registrar, plan)
+        found = sa.select(known.number).where(
+            known.registrar == row["registrar"], known.plan == row["plan"]
+        )
+        with self._transaction(write=False) as connection:
+            return connection.execute(found).first() is not None
 
     def _check_accept(self, connection: sa.Connection, row: dict[str, Any]) -> bool:
         """Return whether a row of an accepted plan is new; raise an error if it is refused."""
@@ -673,7 +695,7 @@ class Journal:
         Args:
             since: sessions count that end at this time or later, Unix seconds.
         """
-        return self.record.standing(since, *self._part, item=self.item)
+        return self.record.standing(since, *self._part, item=self.item, time=self.time)
 
     def may_spend(self, cap: Cap | None = None) -> bool:
         """Return whether `spend` would succeed now, and record nothing; `refusal` says why not.
@@ -681,7 +703,7 @@ class Journal:
         Args:
             cap: counts in place of the record's own; None: that one counts.
         """
-        return self._ask(self.record.check_part, cap=cap)
+        return self._ask(self.record.check_part, cap=cap, time=self.time)
 
     def _ask(self, method: Callable[..., None], **more: Any) -> bool:
         """Call a method of the record with this part; return False if it refuses."""
@@ -733,6 +755,32 @@ def _check_coverable(connection: sa.Connection) -> None:
         )
 
 
+def _check_capped(
+    connection: sa.Connection, charge: Charge | None, cap: Cap | None, time: int
+) -> None:
+    """Refuse a part that the cap forbids; no charge is a part without differential privacy."""
+    if cap is None:
+        return
+    if charge is None:
+        raise OverspentError(
+            f"the record has a cap of epsilon {cap.epsilon:g}, and the plan is without"
+            " differential privacy: what has no epsilon cannot be counted"
+        )
+    rows = connection.exec_driver_sql(_FIND_PARTS, {"since": cap.since(time)}).all()
+    charges = [
+        Charge(row.population, row.plan, row.round, event_from_json(row.event)) for row in rows
+    ]
+    check_cap(cap, charges, charge)
+
+
+def _passed(connection: sa.Connection, time: int) -> int:
+    """Return the record's time: the clock's, but never before the newest part.
+
+    A part with an earlier time would leave the days that count before those that came before it.
+    """
+    return max(time, connection.exec_driver_sql(_NEWEST).scalar_one() or 0)
+
+
 def _parts(connection: sa.Connection) -> list[Part]:
     known = _participations.c
     order = (known.time, known.plan, known.round)
@@ -757,7 +805,10 @@ _COUNT_SESSIONS = prepared(
     .select_from(_sessions)
     .where(_sessions.c.not_after >= sa.bindparam("since"))
 )
-_FIND_PARTS = prepared(sa.select(_participations))
+_FIND_PARTS = prepared(
+    sa.select(_participations).where(_participations.c.time > sa.bindparam("since"))
+)
+_NEWEST = prepared(sa.select(sa.func.max(_participations.c.time)))
 # A label that is null equals no item.
 _FIND_PART = prepared(
     sa.select(_participations.c.plan, _participations.c.round).where(

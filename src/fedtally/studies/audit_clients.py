@@ -228,50 +228,32 @@ class Design:
             for rounds, own in zip(self._releases_of_plan, held, strict=True)
         ]
         places = self._places(_CROWD)
-        # Of a person in too many silos each counts: the rest of its rows must be left out.
-        each = self.terms.event.silos_per_person
         if bound == "silos":
+            # Of a person in too many silos each counts: the rest of its rows must be left out.
+            each = self.terms.event.silos_per_person
             if self._num_silos <= each:
                 return None
             places = places[: len(places) * each // self._num_silos]
-        silos_of = [
-            tuple(range(self._num_silos)) if bound == "silos" else self._silos_of(number)
-            for number in range(len(places))
-        ]
+        releases = [self._release_of[rounds[0]] for rounds in places]
         clients = [
-            Client(rounds, own, own, silos=silos)
-            for rounds, silos in zip(places, silos_of, strict=True)
-            for own in (held[self._release_of[rounds[0]]],)
+            Client(rounds, held[release], held[release], silos=self._silos_of_crowd(bound, i))
+            for i, (rounds, release) in enumerate(zip(places, releases, strict=True))
         ]
-        sets = [
-            {
-                held[self._release_of[rounds[0]]]
-                for rounds in places
-                if any(self._release_of[r] == k for r in rounds)
-            }
-            for k in range(len(self._releases_of_plan))
-        ]
+        sets: list[set[tuple[int, ...]]] = [set() for _ in towards]
+        for client in clients:
+            for round in client.rounds:
+                sets[self._release_of[round]].add(client.held)
         most = [
             max(self._product(k, vector, own) for own in sets[k])
             for k, vector in enumerate(towards)
         ]
-        norm = math.sqrt(self._square())
-        needed = 0
-        for k, vector in enumerate(towards):
-            length = math.sqrt(float(vector @ vector))
-            # A client without this bound, but with the other one, contributes all that it holds,
-            # if its sketch is within the clip.
-            passes = bound == "clip" or not self.terms.event.is_clipped or length <= norm
-            gap = length**2 - most[k] if passes else 0.0
-            if bound == "silos":  # a person adds this in each of them
-                gap = length**2 * (self._num_silos / each) - most[k]
-            number_there = self.number_in(clients, k)
-            vectors = self._num_silos if self.plan.is_of_silos else number_there
-            noise = length * math.sqrt(law_of(self.terms, vectors).variance)
-            # Equal, too: items whose sketches cancel are no direction, and both sides are 0.
-            if gap * number_there * math.sqrt(_MOST_OF_CROWDS) <= _SEEN * noise:
-                return None
-            needed = max(needed, math.ceil((_SEEN * noise / (gap * number_there)) ** 2))
+        needed = [
+            self._campaigns(bound, vector, most[k], self.number_in(clients, k))
+            for k, vector in enumerate(towards)
+        ]
+        seen = [number for number in needed if number is not None]
+        if len(seen) < len(needed):
+            return None
         population = Population(
             clients,
             np.ones(len(clients), np.bool_),
@@ -279,7 +261,34 @@ class Design:
             self.is_hidden,
             len(self._ids) + 1,
         )
-        return Crowd(bound, population, towards, most, needed)
+        return Crowd(bound, population, towards, most, max(seen))
+
+    def _silos_of_crowd(self, bound: str, number: int) -> tuple[int, ...]:
+        """Return the silos of a person of a crowd, by its number."""
+        return tuple(range(self._num_silos)) if bound == "silos" else self._silos_of(number)
+
+    def _campaigns(self, bound: str, vector: I64, most: float, number: int) -> int | None:
+        """Return after how many campaigns a missing bound shows in a release, or None if never.
+
+        Args:
+            bound: the bound that the crowd exceeds.
+            vector: the direction in which each of the crowd would move the release.
+            most: the largest product of one contribution within the bound with that direction.
+            number: the most contributions of the crowd to the release.
+        """
+        length = math.sqrt(float(vector @ vector))
+        # A client without this bound, but with the other one, contributes all that it holds, if its
+        # sketch is within the clip.
+        is_whole = not self.terms.event.is_clipped or length <= math.sqrt(self._square())
+        gap = length**2 - most if bound == "clip" or is_whole else 0.0
+        if bound == "silos":  # a person adds this in each of them
+            gap = length**2 * (self._num_silos / self.terms.event.silos_per_person) - most
+        vectors = self._num_silos if self.plan.is_of_silos else number
+        noise = length * math.sqrt(law_of(self.terms, vectors).variance)
+        # Equal, too: items whose sketches cancel are no direction, and both sides are 0.
+        if gap * number * math.sqrt(_MOST_OF_CROWDS) <= _SEEN * noise:
+            return None
+        return math.ceil((_SEEN * noise / (gap * number)) ** 2)
 
     def number_in(self, clients: Sequence[Client], release: int) -> int:
         """Return the most contributions of some clients to a release that the plan allows."""

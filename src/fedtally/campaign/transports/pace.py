@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import Enum
 
 from fedtally.campaign.driver import Driver, RunningSession
@@ -14,6 +16,7 @@ from fedtally.secagg.messages import ServerState
 from fedtally.store import StoreError
 
 LONGEST_PAUSE = 1.0  # seconds between two steps, also after an error of the store
+JUMP = 600  # seconds by which a clock may drift, or be set right, without a word
 
 
 class Ending(Enum):
@@ -21,6 +24,7 @@ class Ending(Enum):
 
     COMPLETE = "complete"  # every round is as full as the plan allows
     DRAINED = "drained"  # somebody asked for it, and the last session has ended
+    JUMPED = "jumped"  # the clock passed the end of the calendar at once: somebody must look at it
     STALLED = "stalled"  # for too long too few clients were there that may be asked, or answered
 
 
@@ -32,7 +36,7 @@ class Pace:
         driver: the driver of the campaign.
         clock: returns the time, Unix seconds.
         wait: the seconds after which `step` gives up, if no session could be opened, or none of the
-            invited clients has answered.
+            invited clients has answered. With a calendar it never does: the periods end the run.
         warn: called with a problem that the engine goes on after, in words; once for each session,
             and once for each time in which the store does not answer.
         steady: returns seconds that nobody sets: they measure what the engine itself waits. None:
@@ -63,6 +67,10 @@ class Pace:
         self._seen: tuple[tuple[bytes, str], ...] = ()
         self._warned: set[bytes] = set()  # the sessions whose silent clients were told
         self._is_silent = False
+        self._clocks = self.clock(), self._now()  # at the last step
+        self._has_jumped = False  # past the end of the calendar
+        if self.driver.plan.calendar is not None:
+            self.wait = math.inf
 
     def stop(self) -> None:
         """Open no further session; `step` returns `DRAINED` when the last one has ended."""
@@ -76,9 +84,7 @@ class Pace:
             OvertakenError: another process runs the campaign, or it was cancelled.
             OverspentError: the population has too little left; nobody was invited.
         """
-        late = self._now() - self.due
-        if late > LONGEST_PAUSE:
-            self._idle_since += late  # this process was suspended: nobody could reach it
+        self._note_clocks()
         self._warn_of_silence()
         try:
             self._check_claim()
@@ -100,7 +106,7 @@ class Pace:
         if self._goes_on(running):
             self._idle_since = now
         if self.driver.is_complete:
-            return Ending.COMPLETE
+            return Ending.JUMPED if self._has_jumped else Ending.COMPLETE
         if self.drains and self.driver.is_idle:
             return Ending.DRAINED
         if now - self._idle_since <= self.wait:
@@ -111,6 +117,34 @@ class Pace:
         self.driver.give_up_silent()
         self.due = now  # they end with the next step
         return None
+
+    def _note_clocks(self) -> None:
+        """Give back the time in which this process was suspended: nobody could reach it."""
+        late = self._now() - self.due
+        if late > LONGEST_PAUSE:
+            self._idle_since += late
+        if self.driver.plan.calendar is not None:
+            self._note_jump(self.driver.plan.calendar.end.timestamp())
+
+    def _note_jump(self, end: float) -> None:
+        """Tell that the clock jumped, where a calendar goes by it.
+
+        What was asked and what was released is in the store, so that a jump repeats neither. But it
+        may pass days, and even the end: the result then waits for somebody who looks at the clock.
+
+        Args:
+            end: the end of the calendar, Unix seconds.
+        """
+        (before, then), (now, steady) = self._clocks, (self.clock(), self._now())
+        self._clocks = now, steady
+        self._has_jumped &= now >= end
+        if abs((now - before) - (steady - then)) <= JUMP:
+            return
+        self._has_jumped |= before < end <= now
+        self.warn(
+            f"the clock went from {_utc(before)} to {_utc(now)}, or this process was suspended:"
+            " rounds open by the clock, and no client is asked twice in one"
+        )
 
     def _check_claim(self) -> None:
         """Check the claim about once a second, however often clients wake the engine."""
@@ -154,6 +188,11 @@ class Pace:
 def longest_answer(plan: Plan) -> int:
     """Return a bound on the bytes of a client's answer: all that it sends in a session."""
     return plan.summing.of_cohorts().upload_bytes  # a driver runs no other plan
+
+
+def _utc(seconds: float) -> str:
+    """Return a time as people read it, to the minute."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _invites(session: RunningSession) -> bool:

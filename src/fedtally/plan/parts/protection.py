@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, cast
@@ -121,6 +122,11 @@ class Protection:
                 return Sums.NOISED if self.has_secure_sum else Sums.SECRET
 
     @property
+    def is_secret(self) -> bool:
+        """Whether sums are exact, and must not be seen before an aggregator has noised them."""
+        return self.sums is Sums.SECRET
+
+    @property
     def releases(self) -> list[range]:
         """The rounds that are added up before anything is opened, for each release."""
         return releases_by(self.by, self.schedule, self.num_rounds)
@@ -129,6 +135,20 @@ class Protection:
     def participations(self) -> int:
         """The most rounds that one client takes part in."""
         return 1 if self.terms is None else self.terms.event.participations
+
+    @property
+    def lifetime(self) -> int:
+        """The most rounds that one client takes part in, in the whole campaign."""
+        return 1 if self.terms is None else self.terms.event.lifetime
+
+    def allows(self, taken: Collection[int], round: int) -> bool:
+        """Return whether a client may take part in a round.
+
+        Args:
+            taken: the rounds that it takes part in already.
+            round: another round.
+        """
+        return not taken if self.terms is None else self.terms.event.allows(taken, round)
 
     @property
     def clip_norm(self) -> float | None:

@@ -1,0 +1,71 @@
+"""What a campaign has so far: its missing rounds, its next one, and the sums that may be seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, cast
+
+from fedtally.campaign.books import Books
+from fedtally.campaign.periods import Periods, periods_of
+from fedtally.campaign.screening import Screening
+from fedtally.campaign.server import FrequencyServer
+from fedtally.sketch import CountSketch
+from fedtally.store import Ledger
+
+if TYPE_CHECKING:
+    from fedtally.campaign.folder import CampaignFolder
+
+
+def periods_in(folder: CampaignFolder) -> Periods:
+    """Return the periods of a campaign's rounds."""
+    return periods_of(folder.plan, folder.deadlines.session)
+
+
+def next_round(folder: CampaignFolder, now: float) -> int | None:
+    """Return the first round that has room for another session, now or later; None: none has.
+
+    Args:
+        folder: the campaign.
+        now: the time, Unix seconds.
+    """
+    landed = folder.status().landed if folder.has_begun else {}
+    most = folder.plan.max_round_clients - folder.plan.summing.least_clients
+    rounds = periods_in(folder).left_at(now)
+    return next((round for round in rounds if landed.get(round, 0) <= most), None)
+
+
+def is_full(folder: CampaignFolder, now: float) -> bool:
+    """Return whether no session runs, and no round has room for another one, now or later.
+
+    `Driver.is_complete` says the same to the process that runs the campaign.
+
+    Args:
+        folder: the campaign.
+        now: the time, Unix seconds.
+    """
+    return folder.has_begun and not folder.status().open and next_round(folder, now) is None
+
+
+def missing_rounds(folder: CampaignFolder, now: float) -> list[int]:
+    """Return the rounds that are closed by the calendar, and have no sum.
+
+    Args:
+        folder: the campaign.
+        now: the time, Unix seconds.
+    """
+    closed = range(periods_in(folder).num_closed(now))
+    landed = folder.status().landed if closed and folder.has_begun else {}
+    return [round for round in closed if not landed.get(round)]
+
+
+def sums_so_far(folder: CampaignFolder) -> tuple[list[CountSketch], Screening]:
+    """Return the sums that may be seen now, and what screening found; it disturbs no process.
+
+    Under a trusted aggregator these are the releases whose rounds are closed, and which the process
+    that runs the campaign has noised.
+    """
+    ledger = None if folder.ledger is None else Ledger.open(folder.ledger)
+    reader = folder.state().read(folder.plan, ledger)
+    server = FrequencyServer(folder.plan, cast("Books", reader), screen=folder.screen)
+    server.screening.rejected = Counter(reader.impossible(folder.plan))
+    return server.so_far(), server.screening

@@ -1,0 +1,135 @@
+"""tools/release.py refuses what is no release, and tools/locks.py a lock that does not fit."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def locks() -> ModuleType:
+    return _tool("locks")
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    return _tool("release")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A repository with what says the version."""
+    for name in ("CHANGELOG.md", "CITATION.cff", "src/fedtally/__init__.py"):
+        copy = tmp_path / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((ROOT / name).read_bytes())
+    return tmp_path
+
+
+def test_every_lock_fits_pyproject(locks: ModuleType) -> None:
+    for lock in locks.LOCKS:
+        assert not list(locks.faults(lock, lock.path.read_text())), "run python tools/locks.py"
+
+
+def test_a_lock_that_was_changed_is_found(locks: ModuleType) -> None:
+    lock = locks.LOCKS[0]
+    text = lock.path.read_text()
+    entry = text[: text.index("\n", text.index("click=="))]
+    changes = {
+        text.replace("click==", "clock=="): "has no click",
+        text.replace("--hash=sha256:", "--hash=md5:"): "has no hash",
+        "--index-url https://example.org\n" + text: "has an address",
+        text.replace(entry, "click==7.0 \\"): "wants click",
+    }
+    for changed, fault in changes.items():
+        assert any(fault in found for found in locks.faults(lock, changed)), fault
+
+
+def test_one_version_stands_in_all_files(tool: ModuleType, root: Path) -> None:
+    assert tool.one_version(tool.Release(root)) == tool.Release(ROOT).version
+    for name in ("CHANGELOG.md", "CITATION.cff"):
+        path = root / name
+        kept = path.read_text()
+        path.write_text(kept.replace("0.1.0", "9.9.9"))
+        with pytest.raises(tool.Refused, match=f"{name} says 9.9.9"):
+            tool.one_version(tool.Release(root))
+        path.write_text(kept)
+
+
+def test_what_is_not_committed_or_dated_is_no_release(tool: ModuleType, root: Path) -> None:
+    release = tool.Release(root)
+    release.run("git", "init", "--quiet")
+    with pytest.raises(tool.Refused, match="not committed"):
+        tool.clean(release)
+    names = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    release.run("git", "add", ".")
+    release.run("git", *names, "commit", "--quiet", "-m", "all")
+    with pytest.raises(tool.Refused, match="Unreleased"):
+        tool.clean(release)
+    log = root / "CHANGELOG.md"
+    log.write_text(log.read_text().replace("## Unreleased (0.1.0)", "## 0.1.0 (2026-12-01)"))
+    release.run("git", *names, "commit", "--quiet", "-am", "a day")
+    assert tool.clean(release) == release.run("git", "rev-parse", "HEAD")
+
+
+def test_builds_that_differ_are_refused_and_equal_ones_are_kept(
+    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Builds are faked: `--check --bytes`, which CI runs, makes real ones."""
+    made: list[tuple[str, bool]] = []
+
+    def built(root: Path, out: Path, when: str, *, anew: bool) -> dict[str, str]:
+        out.mkdir(parents=True)
+        made.append((when, anew))
+        (out / "a.whl").write_bytes(root.parent.name.encode() if is_bad else b"the same")
+        return {"a.whl": tool._digest(out / "a.whl")}
+
+    monkeypatch.setattr(tool, "built", built)
+    monkeypatch.setattr(tool.Release, "run", lambda self, *command, **more: "1700000000")
+    is_bad = True
+    with pytest.raises(tool.Refused, match=r"differ: a\.whl"):
+        tool.same_bytes(tool.Release(ROOT, tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    is_bad = False
+    assert tool.same_bytes(tool.Release(ROOT, tmp_path / "out")) == "a.whl"
+    assert (tmp_path / "out" / "a.whl").read_bytes() == b"the same"
+    # The commit's time, and not the clock's; what the first one compiled serves no second one.
+    assert made == [("1700000000", False), ("1700000000", True)] * 2
+
+
+def test_hashes_are_those_that_sha256sum_checks(tool: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a.whl").write_bytes(b"wheel")
+    release = tool.Release(ROOT, tmp_path)
+    assert tool.hashes(release) == "1 files"
+    assert release.run("sha256sum", "-c", "SHA256SUMS", cwd=tmp_path) == "a.whl: OK"
+    (tmp_path / "a.whl").write_bytes(b"Wheel")
+    with pytest.raises(tool.Refused):
+        release.run("sha256sum", "-c", "SHA256SUMS", cwd=tmp_path)
+
+
+def test_a_bill_has_no_place_that_packages_came_from(tool: ModuleType) -> None:
+    bill = {"components": [{"name": "a", "externalReferences": [{"url": "https://a"}]}]}
+    assert "https" not in json.dumps(tool.without_addresses(bill))
+
+
+def test_nothing_is_said_to_be_done_that_was_not(tool: ModuleType) -> None:
+    release = tool.Release(ROOT)
+    assert tool.tests(release).startswith("NOT RUN")
+    assert tool.tag(release).startswith("NOT SIGNED")
+    assert release.notes == ["tests did not run here (--tests)", "no tag was signed (--key)"]
