@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "names.h"
 #include "rows.h"
 
 namespace nb = nanobind;
@@ -581,6 +582,44 @@ static void scatter_limit(const std::string& level, Array<int32_t, 1> table,
   k.scatter_limit(table.data(), index.data(), index.shape(0));
 }
 
+// ---- names of hashes: kernels/spelling.py has the definitions ----
+
+// own [places of all names][256] in the order of the names, starts [names + 1]: of each one's
+// places. pairs [257][256], totals [257]: the last row is the first byte of a name.
+static void read_posteriors(In<double, 2> pairs, In<double, 1> totals, In<double, 1> single,
+                       double weight, uint32_t end, In<double, 2> own, In<int64_t, 1> starts,
+                       Array<double, 2> found) {
+  nb::gil_scoped_release release;
+  const Chain chain(pairs.data(), totals.data(), single.data(), weight);
+  double first[kBytes], last[kBytes];
+  for (size_t byte = 0; byte < kBytes; byte++) {
+    first[byte] = (pairs.data()[kBytes * kBytes + byte] + weight * single.data()[byte]) /
+                  (totals.data()[kBytes] + weight);
+    last[byte] = (pairs.data()[byte * kBytes + end] + weight * single.data()[end]) /
+                 (totals.data()[byte] + weight);
+  }
+  for (size_t name = 0; name + 1 < starts.shape(0); name++) {
+    const size_t from = (size_t)starts.data()[name] * kBytes;
+    posteriors(chain, first, last, own.data() + from,
+               (size_t)(starts.data()[name + 1] - starts.data()[name]), found.data() + from);
+  }
+}
+
+static size_t likeliest_words(In<double, 2> copies, In<double, 2> prior, In<uint8_t, 2> order,
+                        Array<uint8_t, 2> words) {
+  nb::gil_scoped_release release;
+  return likeliest(copies.data(), prior.data(), order.data(), copies.shape(0), order.shape(1),
+                   words.shape(0), words.data());
+}
+
+static size_t interpolated_words(In<uint8_t, 1> best, In<uint8_t, 1> second, In<int64_t, 1> order,
+                           size_t size, size_t replaced, size_t flips, In<int64_t, 1> by_flips,
+                           uint32_t end, uint32_t unused, Array<uint8_t, 2> words) {
+  nb::gil_scoped_release release;
+  return interpolated(best.data(), second.data(), order.data(), size, replaced, flips,
+                      by_flips.data(), (uint8_t)end, (uint8_t)unused, words.data());
+}
+
 NB_MODULE(_native, m) {
   m.def("levels", &levels);
   m.def("hash_words", &hash_words, "level"_a, "tables"_a, "ids"_a, "words"_a);
@@ -621,6 +660,11 @@ NB_MODULE(_native, m) {
         "inflation"_a, "own_share"_a, "beliefs"_a.none(), "unsure"_a.none(), "value"_a, "stddev"_a,
         "table"_a.none(), "weights"_a, "shares"_a, "rule"_a, "explained"_a, "unknown"_a,
         "stats"_a);
+  m.def("posteriors", &read_posteriors, "pairs"_a, "totals"_a, "single"_a, "weight"_a, "end"_a, "own"_a,
+        "starts"_a, "found"_a);
+  m.def("likeliest", &likeliest_words, "copies"_a, "prior"_a, "order"_a, "words"_a);
+  m.def("interpolated", &interpolated_words, "best"_a, "second"_a, "order"_a, "size"_a, "replaced"_a,
+        "flips"_a, "by_flips"_a, "end"_a, "unused"_a, "words"_a);
   m.def("gather_limit", &gather_limit, "level"_a, "table"_a, "index"_a);
   m.def("scatter_limit", &scatter_limit, "level"_a, "table"_a, "index"_a);
 }
