@@ -259,7 +259,8 @@ def kappa_of(fit: Fit) -> Kappa:
     errors: list[F64] = []
     nulls: list[F64] = []
     turn = 0
-    while turn < repeats:
+    # Once too few usable items can still come, it is the constant: further fits would be in vain.
+    while turn < repeats and sum(map(len, nulls)) + (repeats - turn) * number >= _LEAST_SPIKES:
         turns = range(turn, min(turn + at_once, repeats))
         for again, ids, counts in _decoded_again(fit, only, pool, number, turns):
             turn += 1
