@@ -575,6 +575,21 @@ static void exchange(const std::string& level, In<uint32_t, 4> words, In<double,
   std::copy(out, out + 10, stats.data());
 }
 
+// Returns how many ids there are, of which `out` holds the first.
+static size_t meet(const std::string& level, In<uint32_t, 1> starts, In<uint32_t, 1> places,
+                   In<uint32_t, 2> words, size_t row, uint32_t top, In<float, 3> values,
+                   In<uint32_t, 1> keys, In<float, 1> tops, uint32_t need, float least,
+                   uint64_t first, In<uint32_t, 2> uppers, Array<uint64_t, 1> out) {
+  const Kernels& k = kernels_of(level);
+  nb::gil_scoped_release release;
+  uint32_t bits = 0;
+  while (size_t(1) << bits < values.shape(2)) bits++;
+  const Halves index{starts.data(), places.data(), words.data(),
+                     words.shape(0), row,          (uint32_t)values.shape(1), top, bits};
+  return k.meet(index, values.data(), keys.data(), tops.data(), keys.shape(0), need, least, first,
+                uppers.data(), uppers.shape(0), out.data(), out.shape(0));
+}
+
 static void scatter_limit(const std::string& level, Array<int32_t, 1> table,
                           In<uint32_t, 1> index) {
   const Kernels& k = kernels_of(level);
@@ -665,6 +680,8 @@ NB_MODULE(_native, m) {
   m.def("likeliest", &likeliest_words, "copies"_a, "prior"_a, "order"_a, "words"_a);
   m.def("interpolated", &interpolated_words, "best"_a, "second"_a, "order"_a, "size"_a, "replaced"_a,
         "flips"_a, "by_flips"_a, "end"_a, "unused"_a, "words"_a);
+  m.def("meet", &meet, "level"_a, "starts"_a, "places"_a, "words"_a, "row"_a, "top"_a, "values"_a,
+        "keys"_a, "tops"_a, "need"_a, "least"_a, "first"_a, "uppers"_a, "out"_a);
   m.def("gather_limit", &gather_limit, "level"_a, "table"_a, "index"_a);
   m.def("scatter_limit", &scatter_limit, "level"_a, "table"_a, "index"_a);
 }

@@ -925,6 +925,23 @@ def test_added_items_that_spoil_the_fit_are_not_believed(monkeypatch):
     assert "added items spoil the fit" in spoilt.source
 
 
+def test_nothing_is_decoded_again_once_kappa_is_a_constant_anyway(monkeypatch):
+    """45 items tip the fit over, then 22; two turns with 11 could not add 60 any more."""
+    monkeypatch.setenv("FEDTALLY_NUM_THREADS", "1")
+    sketches, _ = campaign("hybrid", 5, 300)
+    fit = JointDecoder(sketches, IntegerRange(1, 5000)).fit
+    monkeypatch.setattr(joint_intervals, "_TIPPED", 0.0)
+    added, again = [], joint_intervals._decoded_again
+
+    def counted(fit, only, pool, number, turns):
+        added.append(number)
+        return again(fit, only, pool, number, turns)
+
+    monkeypatch.setattr(joint_intervals, "_decoded_again", counted)
+    assert "added items spoil the fit" in kappa_of(fit).source
+    assert added == [45, 22]
+
+
 @pytest.mark.parametrize("sums", [1 << 20, 1 << 14])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_law_of_the_median_of_unequal_rounds(monkeypatch, schedule, sums):
