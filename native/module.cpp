@@ -597,7 +597,7 @@ static void scatter_limit(const std::string& level, Array<int32_t, 1> table,
   k.scatter_limit(table.data(), index.data(), index.shape(0));
 }
 
-// ---- names of hashes: kernels/spelling.py has the definitions ----
+// ---- names of hashes: kernels/letters.py has the definitions ----
 
 // own [places of all names][256] in the order of the names, starts [names + 1]: of each one's
 // places. pairs [257][256], totals [257]: the last row is the first byte of a name.

@@ -1,5 +1,5 @@
 // Names of hashes, spelled by symbols: what each byte is likely to be, and words to try.
-// fedtally/kernels/spelling.py has the definitions, in NumPy.
+// fedtally/kernels/letters.py has the definitions, in NumPy.
 #pragma once
 #include <algorithm>
 #include <cmath>

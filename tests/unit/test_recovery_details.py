@@ -7,6 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.optimize
 from populations import campaign
 from scipy import optimize, stats
 
@@ -883,9 +884,9 @@ def test_posterior_means_keep_the_mean():
     seen = rng.integers(1, 30, len(values)).astype(float)
     calls = []
     with pytest.MonkeyPatch.context() as patch:
-        isotonic = shrinkage.isotonic_regression
+        isotonic = scipy.optimize.isotonic_regression
         patch.setattr(
-            shrinkage,
+            scipy.optimize,
             "isotonic_regression",
             lambda y, **k: (calls.append((y, k)), isotonic(y, **k))[1],
         )

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from fedtally import kernels
 from fedtally.domain import OpenStrings, symbols
 from fedtally.domain.open_strings import hashes_of
-from fedtally.kernels import spelling
+from fedtally.kernels import letters
 from fedtally.recovery.linear_system import F64, I64
 from fedtally.sketch import CountSketch
 
@@ -443,7 +443,7 @@ def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
     """
     if kernels.backend() != "numpy":
         own = [np.exp(one - one.max(axis=1, keepdims=True)) for one in every]
-        shares = spelling.posteriors(own, prior.pairs, prior.single, SINGLE, symbols.END)
+        shares = letters.posteriors(own, prior.pairs, prior.single, SINGLE, symbols.END)
         return [np.log(share + _TINY) for share in shares]
     # The longest name comes first. So the names that have a given place are the first rows.
     order = sorted(range(len(every)), key=lambda name: -len(every[name]))
@@ -480,7 +480,7 @@ def _likeliest(copies: F64, posterior: F64, prior: _Prior, most: int) -> U8:
     """Return the likeliest words by copies and prior, parity aside: uint8 [n, size - 1]."""
     branches = np.argsort(-posterior, axis=1, kind="stable")[:, :_BRANCHES]
     if kernels.backend() != "numpy":
-        return spelling.likeliest(copies, prior.log, branches.astype(np.uint8), most)
+        return letters.likeliest(copies, prior.log, branches.astype(np.uint8), most)
     score = prior.log[256, branches[0]] + copies[0, branches[0]]
     words = branches[0][:, None]
     for place in range(1, len(copies)):
@@ -526,7 +526,7 @@ def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
     replaced = min(effort.replaced, len(order) - size, size - 1)
     if kernels.backend() != "numpy":
         chosen = (best.astype(np.uint8), second.astype(np.uint8), order)
-        return spelling.interpolated(
+        return letters.interpolated(
             *chosen, size, replaced, by_flips, symbols.END, symbols.FIRST_UNUSED
         )
     found = []
