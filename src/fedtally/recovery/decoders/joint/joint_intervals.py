@@ -17,7 +17,7 @@ from fedtally import kernels
 from fedtally.kernels.backends import in_threads
 from fedtally.recovery.decoders.joint.joint import LARGE, Fit, LeaveOneOut, usual_kappa
 from fedtally.recovery.limits import ROUNDING, Limits, UsualIntervals, list_tails, or_none
-from fedtally.recovery.linear_system import F64, I64, U64, Ids, Landed
+from fedtally.recovery.linear_system import F64, I64, U64, Candidates, Ids, Landed
 from fedtally.recovery.phantoms import generator
 
 # Known items that are added to measure kappa, as a share of one sketch's cells. More would spoil
@@ -249,9 +249,9 @@ def kappa_of(fit: Fit) -> Kappa:
     if len(pool) < 20:
         sd = max(fit.scale / float(np.sqrt(fit.share.mean())), 2.0 / landed.num_clients)
         pool = np.append(pool, np.linspace(fit.threshold + 4, fit.threshold + 20, 20) * sd)
-    only = None
-    if fit.candidates.size > _ALL_CANDIDATES:
-        only = fit.candidates.ids(fit.standing_out(_CONTENDERS)[0])
+    candidates = fit.candidates
+    if candidates.size > _ALL_CANDIDATES:
+        candidates = fit.contenders(_CONTENDERS)
     number = int(np.clip(_SPIKED * landed.cells, *_SPIKES))
     repeats = int(np.clip(-(-_ALL_SPIKES // number), 2, _MOST_REPEATS))
     # each holds a fit of its own, which is large in a large domain
@@ -259,9 +259,10 @@ def kappa_of(fit: Fit) -> Kappa:
     errors: list[F64] = []
     nulls: list[F64] = []
     turn = 0
-    while turn < repeats:
+    # Once too few usable items can still come, it is the constant: further fits would be in vain.
+    while turn < repeats and sum(map(len, nulls)) + (repeats - turn) * number >= _LEAST_SPIKES:
         turns = range(turn, min(turn + at_once, repeats))
-        for again, ids, counts in _decoded_again(fit, only, pool, number, turns):
+        for again, ids, counts in _decoded_again(fit, candidates, pool, number, turns):
             turn += 1
             # The added items tipped the fit over: this turn measures something else, and so may
             # the others that began with as many.
@@ -285,7 +286,7 @@ def kappa_of(fit: Fit) -> Kappa:
 
 
 def _decoded_again(
-    fit: Fit, only: U64 | None, pool: F64, number: int, turns: range
+    fit: Fit, candidates: Candidates, pool: F64, number: int, turns: range
 ) -> list[tuple[Fit, U64, I64]]:
     """Add known items to the sums, and decode everything again, in each of some turns at once.
 
@@ -293,7 +294,7 @@ def _decoded_again(
 
     Args:
         fit: the fit of the sums.
-        only: the candidates that compete with the added items; None: all of them.
+        candidates: what competes with the added items.
         pool: the frequencies to draw those of the added items from.
         number: the number of items to add.
         turns: the numbers of the turns.
@@ -310,8 +311,7 @@ def _decoded_again(
         ids = fit.candidates.fresh_ids(rng, number)
         counts = rng.poisson(rng.choice(pool, number)[:, None] * landed.clients)
         spiked = landed.with_items(ids, counts / np.maximum(landed.clients, 1.0))
-        candidates = fit.candidates.with_extra(ids, only)
-        again = Fit(spiked, candidates, fit.most + number, rng, fit.selected)
+        again = Fit(spiked, candidates.with_extra(ids), fit.most + number, rng, fit.selected)
         found[turn] = again, ids, counts
 
     def alone(turn: int) -> None:
