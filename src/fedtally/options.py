@@ -760,6 +760,29 @@ class Rounds:
         door=Door.REQUEST,
         type="Schedule | str",
     ).on("estimate", "demo", "plan")
+    start: str | None = option(
+        "Open the first round on this day, or at this time, UTC",
+        _text("DAY"),
+        usual="rounds have no calendar",
+    ).on("plan")
+    period: str | None = option(
+        "Open each round for this long, as 6h, 1d or 7d",
+        _text("TIME"),
+        usual="1d",
+        needs="--start DAY",
+    ).on("plan")
+    participations: int | None = option(
+        "Let a client take part in at most K rounds",
+        _positive("K"),
+        usual="1",
+        needs="--start DAY",
+    ).on("plan")
+    per_rounds: int | None = option(
+        "Count {participations}, and {epsilon}, over any R rounds in a row",
+        _positive("R"),
+        usual="over all rounds",
+        needs="--start DAY",
+    ).on("plan")
 
 
 @_section

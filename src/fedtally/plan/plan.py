@@ -46,7 +46,7 @@ from fedtally.plan.target import Target
 from fedtally.recovery.decoders import Recovery
 from fedtally.sketch import NoiseMark, Schedule, SketchSpec, Spelling
 from fedtally.sketch.clip import Clip
-from fedtally.sketch.schedule import ScheduleKind
+from fedtally.sketch.schedule import OWN_HASHES
 
 if TYPE_CHECKING:
     from fedtally.privacy.config import PrivacyConfig
@@ -198,7 +198,7 @@ class Plan:
                 f"the calendar must be of the rounds of the plan, {self.num_rounds}, got"
                 f" {calendar.num_rounds}"
             )
-        if self.spec.schedule.kind not in (ScheduleKind.HYBRID, ScheduleKind.FRESH):
+        if self.spec.schedule.kind not in OWN_HASHES:
             raise InvalidInputError(
                 "the schedule must be hybrid or fresh with a calendar, so that each round is opened"
                 f" by itself, got {self.spec.schedule}"
@@ -369,6 +369,11 @@ class Plan:
     def nouns(self) -> tuple[str, str]:
         """The noun for those whom the answer counts, in the singular and in the plural."""
         return self.clients.counted
+
+    @property
+    def rounds_noun(self) -> str:
+        """What the rounds are called, in the plural: by the calendar, if there is one."""
+        return "rounds" if self.calendar is None else self.calendar.noun
 
     @property
     def is_of_silos(self) -> bool:

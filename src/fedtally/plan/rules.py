@@ -56,6 +56,8 @@ class Need(Enum):
     NO_DOMAIN = f"{{}} does not go with {opt.domain}"
     INPUT = "{} goes with an input"
     RESULT = f"{{}} does not go with a family in {opt.like}"
+    OWN_HASHES = f"{{}} with {opt.start} must be hybrid or fresh"
+    COUNTED = f"{{}} does not go with {opt.start}"
     NO_TESTED_PLAN = f"{{}} is not for fedtally simulate {opt.plan}"
     NO_OPEN_TEST = f"{{}} is not for fedtally simulate {opt.domain('open')}"
     OPEN_TEST = f"{{}} goes with fedtally simulate {opt.domain('open')}"
@@ -121,6 +123,12 @@ RULES = (
     Rule((*PRIVACY, "population", "not_private"), Need.EPSILON, way=_EITHER),
     Rule(("silos_per_person", "ledger"), Need.EPSILON, way=_EITHER),
     Rule(
+        ("per_rounds", "participations"),
+        Need.EPSILON,
+        "without privacy a client takes part in one round",
+        _EITHER,
+    ),
+    Rule(
         ("ledger",),
         Need.GUARANTEE,
         "nothing of such a run is charged",
@@ -160,6 +168,15 @@ RULES = (
     ),
     Rule(("max_clients",), Need.PERSONS, "the number of silos is public"),
     Rule(("max_rounds",), Need.PERSONS, "a silo takes part in every natural round"),
+    Rule(("start",), Need.PERSONS, "the rounds of silos are added up before they are opened"),
+    Rule(("schedule",), Need.OWN_HASHES, "each round is opened by itself"),
+    Rule(
+        ("neighbours",),
+        Need.COUNTED,
+        "the number of clients is noised over all rounds together",
+        "use zero-out or replace-one",
+        values=("add-remove",),
+    ),
     Rule(
         ("tau",),
         Need.PERSONS,
@@ -206,7 +223,7 @@ RULES = (
         "give one of them",
     ),
     Rule(
-        ("rows", "width", "schedule", "certify"),
+        ("rows", "width", "schedule", "certify", "start"),
         Need.GAUSSIAN,
         way="leave {} out, or take another mechanism, with a delta",
     ),
@@ -219,7 +236,7 @@ RULES = (
         values=("open",),
     ),
     Rule(
-        ("rows", "width", "schedule", "certify"),
+        ("rows", "width", "schedule", "certify", "start"),
         Need.SKETCH,
         way="leave {} out, or take the encoding sketch",
     ),
