@@ -68,6 +68,7 @@ NOT_PASTED = {
     ("docs/deploying.md", "fedtally campaign run"): _AGENTS,
     ("docs/deploying.md", "kill %1"): _AGENTS,
     ("docs/flower.md", ""): _FLOWER,
+    ("docs/stopping.md", "python -m experiments"): _MINUTES,
     ("docs/release.md", "git clone"): "an address of nobody",
     ("docs/release.md", "pip install"): "needs an environment of its own",
     ("docs/release.md", "python tools/release.py"): _MINUTES,
