@@ -55,6 +55,7 @@ NOT_PASTED = {
     ("docs/benchmarks.md", "python -m"): _MINUTES,
     ("docs/benchmarks.md", "python tools/fuzz_secagg.py"): _MINUTES,
     ("docs/benchmarks.md", "pip install"): "needs an environment of its own",
+    ("docs/calendar.md", "fedtally campaign"): "takes days: tests/system/test_calendar_days.py",
     ("docs/commands.md", "python -m experiments"): _MINUTES,
     ("docs/dap.md", "fedtally dap helper run"): _DAP,
     ("docs/dap.md", "fedtally dap leader run"): _DAP,

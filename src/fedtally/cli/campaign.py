@@ -304,7 +304,7 @@ def cancel(name: Path, as_json: bool) -> None:
             "ask it for more: tea is an item of yours",
             "fedtally campaign result survey -o r.fed && fedtally query r.fed tea",
         ),
-        ("look at the days so far, while it runs", "fedtally campaign result survey --so-far"),
+        ("look at your days so far, while it runs", "fedtally campaign result survey --so-far"),
         ("end your campaign early, with what landed", "fedtally campaign result survey --end"),
     ],
 )
