@@ -12,6 +12,7 @@ from fedtally.plan import Plan
 from fedtally.plan.calendar import DAY, Calendar
 from fedtally.plan.successor import successor
 from fedtally.privacy.config import propose
+from fedtally.privacy.events import Collisions
 
 START = datetime(2026, 12, 1, tzinfo=UTC)
 DAYS = Calendar(START, DAY, 28)
@@ -57,3 +58,19 @@ def test_a_successor_charges_the_population_of_its_predecessor() -> None:
         successor(private(), seed=NEW, population="others")
     with pytest.raises(InvalidInputError, match="which charges no population"):
         successor(plan(), seed=NEW, population="others")
+
+
+def test_a_successor_of_certified_hashes_is_refused() -> None:
+    terms = propose(
+        epsilon=1.0,
+        delta=1e-6,
+        rows=7,
+        width=80,
+        relation="replace-one",
+        per_rounds=7,
+        num_rounds=28,
+    )
+    event = replace(terms.event, collisions=Collisions(7, 7))
+    certified = plan(privacy=replace(terms, event=event))
+    with pytest.raises(InvalidInputError, match="has collisions certified for its own seed"):
+        successor(certified, seed=NEW)

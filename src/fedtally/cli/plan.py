@@ -176,6 +176,9 @@ def plan(**options: Any) -> None:
     with console.Progress(options["quiet"]) as progress:
         progress("plan")
         proposal = _propose(options, spec, domain, distribution, about, find_epsilon)
+    if options["until_known"]:
+        known = proposal.plan.until_known(options["min_clients"])
+        proposal = replace(proposal, plan=known)
     # keys come last: a plan is sized without them, and they change its fingerprint
     proposal = replace(proposal, plan=keys.add_to(proposal.plan))
     _write_files(proposal, host, options)
@@ -312,7 +315,14 @@ def _check_outputs(options: dict[str, Any]) -> None:
     )
     if options["output"] and not options["output"].endswith((".toml", ".json")):
         raise InvalidInputError(f"--output {options['output']} must end in .toml or .json")
-    check(given(plot=options["plot"]), unmet(list=options["domain"] == "open"))
+    check(
+        given(**{name: options[name] for name in ("plot", "until_known", "min_clients")}),
+        unmet(
+            list=options["domain"] == "open",
+            tau=options["tau"] is None,
+            until_known=not options["until_known"],
+        ),
+    )
     check_outputs(options, "plot", "report")
 
 

@@ -56,6 +56,7 @@ class Need(Enum):
     NO_DOMAIN = f"{{}} does not go with {opt.domain}"
     INPUT = "{} goes with an input"
     RESULT = f"{{}} does not go with a family in {opt.like}"
+    UNTIL_KNOWN = f"{{}} goes with {opt.until_known}"
     OWN_HASHES = f"{{}} with {opt.start} must be hybrid or fresh"
     COUNTED = f"{{}} does not go with {opt.start}"
     NO_TESTED_PLAN = f"{{}} is not for fedtally simulate {opt.plan}"
@@ -110,6 +111,7 @@ RULES = (
     Rule(("epsilon", *PRIVACY), Need.PRIVATE_PLAN, way=_OR_NO_PLAN),
     Rule((*COHORTS, "epsilon", *PRIVACY), Need.NO_PLAN, way=_OR_NO_PLAN),
     Rule((*SIZES, "schedule", "encoding", "tau"), Need.NO_PLAN, way=_OR_NO_PLAN),
+    Rule(("until_known", "min_clients"), Need.NO_PLAN, "it is in the plan", _OR_NO_PLAN),
     Rule(("people", "silos_per_person"), Need.NO_PLAN, way=_OR_NO_PLAN),
     Rule(("population",), Need.PLAN_POPULATION),
     Rule(("methods", *_OF_OPEN), Need.NO_TESTED_PLAN, "it is in the plan", _OR_NO_PLAN),
@@ -288,7 +290,8 @@ RULES = (
         Need.NO_OPEN_TEST,
         f"the sizes follow from {opt.tau} or {opt.max_bytes}",
     ),
-    Rule(_PILOT, Need.TAU, way=_EITHER),
+    Rule((*_PILOT, "until_known"), Need.TAU, way=_EITHER),
+    Rule(("min_clients",), Need.UNTIL_KNOWN, way=_EITHER),
     Rule(
         ("dictionary",),
         Need.OPEN,

@@ -6,6 +6,7 @@ corrections. docs/recovery.md has the construction and its measured coverage.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -123,20 +124,23 @@ class JointIntervals(UsualIntervals):
             * float(-ndtri(tail))
             * distribution.excess(tail)
         )
-        self.predicted_linf = (
-            self._largest_error(distribution, size) if largest_error is None else largest_error
-        )
+        self.predicted_linf = self.largest_error(0.5) if largest_error is None else largest_error
 
-    def _largest_error(self, distribution: PhantomLaw, size: int) -> float:
-        """Return the median of the largest error: the size that an expected ln 2 errors exceed.
+    def largest_error(self, probability: float) -> float:
+        """Return the frequency that the largest error of all candidates exceeds by a chance.
 
-        The number of errors beyond a size is about a Poisson variable, which is 0 with probability
-        1/2 where its mean is ln 2. The largest error is most often that of a light item that stood
-        out by chance and was fitted: then nothing is left of it in the residual. Errors on the low
-        side, and those of heavy items, are not selected so. An item that nearly stood out and was
-        not fitted has an estimate that is too small by the part that other items absorbed.
+        It is the size that an expected -ln(1 - p) errors exceed: the number of errors beyond a
+        size is about a Poisson variable, which is 0 with probability 1 - p there. The largest error
+        is most often that of a light item that stood out by chance and was fitted: then nothing is
+        left of it in the residual. Errors on the low side, and those of heavy items, are not
+        selected so. An item that nearly stood out and was not fitted has an estimate that is too
+        small by the part that other items absorbed.
+
+        Args:
+            probability: the chance that the largest error is above it, above 0 and below 1; 1/2
+                gives the median.
         """
-        fit = self.fit
+        fit, size, distribution = self.fit, self._size, self._distribution
         share = float(fit.share.mean())
         low = 1.0 if fit.shrinks else share
         own = np.sqrt(fit.own_shares) / (self.kappa * fit.scale)
@@ -145,14 +149,15 @@ class JointIntervals(UsualIntervals):
         lacking = (items.values - items.estimate)[nearly]
         spread = fit.scale / np.sqrt(items.share[nearly])
 
-        def more_than_half(x: float) -> float:
+        def excess(x: float) -> float:
             light = (
                 (size - len(own))
                 * (distribution.beyond(x * low) + distribution.beyond(x * share / self.kappa))
                 / 2
             )
             unfitted = float(ndtr((lacking - x) / spread).sum())
-            return light + unfitted + 2.0 * float(ndtr(-x * own).sum()) - float(np.log(2.0))
+            heavy = 2.0 * float(ndtr(-x * own).sum())
+            return light + unfitted + heavy + math.log1p(-probability)
 
         # Beyond this bound no error is expected: each term is far out in the tail of one part.
         most = (
@@ -160,9 +165,7 @@ class JointIntervals(UsualIntervals):
             + 10 / max(own.min(initial=np.inf), 1e-300)
             + 10 * spread.max(initial=0.0)
         )
-        return or_none(
-            _solve(more_than_half, most + lacking.max(initial=0.0)), fit.landed.num_clients
-        )
+        return or_none(_solve(excess, most + lacking.max(initial=0.0)), fit.landed.num_clients)
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
