@@ -101,7 +101,8 @@ def test_a_small_file_fills_no_memory(
     saved: Path, name: str, says: str, reader: Callable[[Path], object]
 ) -> None:
     small = with_entry(saved, name, 16).rename(saved.with_name("small.fed"))
-    with contextlib.suppress(UnreadableFileError):  # once before: modules take memory, too
+    # once before: modules take memory, too; some commands read a small entry
+    with contextlib.suppress(UnreadableFileError, AssertionError):
         reader(small)
     bomb = with_entry(saved, name, LARGE)
     tracemalloc.start()
