@@ -77,6 +77,17 @@ inline size_t gadget_scratch(const GadgetCalls& gadget, size_t degree) {
   return room * (3 * gadget.nodes + degree * (4 * gadget.chunk + 3));
 }
 
+// The ids below 2^16 of one row, by their keys. The key of a word is its bits from `top` on, and
+// then its low `bits` bits, the signs of as many batches.
+static constexpr size_t kLowIds = size_t(1) << 16;
+struct Halves {
+  const uint32_t* starts;  // [keys + 1]: where the ids of a key begin in `places`
+  const uint32_t* places;  // [2^16]: the ids, by key
+  const uint32_t* words;   // [rows][2^16 + 16]: theirs, in this row, the next one, ..., in turn
+  size_t rows, row;        // row: this one
+  uint32_t width, top, bits;
+};
+
 // Items whose messages are handled at a time.
 static constexpr size_t kItems = 32;
 
@@ -170,6 +181,15 @@ struct Kernels {
   void (*exchange)(const Messages& system, const uint32_t* words, float* beliefs, float* unsure,
                    size_t count, double* value, double* stddev, const MessageRule* rule,
                    MessageSums sums, MessageStats* stats, double* scratch);
+  // The ids x 2^16 + y, from first_x on, whose key in the index's row is one of `keys`. values
+  // [rows][width][2^bits]; uppers [num_x][rows]: the words of x 2^16, XOR those of 0. Without
+  // `need` their values add up to more than `least` in the index's row, in it and the next one,
+  // and so on; tops: the largest value that a key has. With `need` that number of values exceed `least`,
+  // all of them in the index's row and those after it. Returns how many there are, and writes the
+  // first `capacity` of them.
+  size_t (*meet)(const Halves& index, const float* values, const uint32_t* keys, const float* tops,
+                 size_t num_keys, uint32_t need, float least, uint64_t first_x,
+                 const uint32_t* uppers, size_t num_x, uint64_t* out, size_t capacity);
   // The limits of the machine, for benchmarks: the sum of table[index[i]], and table[index[i]]
   // += 1.
   float (*gather_limit)(const float* table, const uint32_t* index, size_t count);

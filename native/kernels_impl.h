@@ -16,6 +16,7 @@ namespace {
 
 using fedtally::ExtensionField;
 using fedtally::GadgetCalls;
+using fedtally::Halves;
 using fedtally::kBlock;
 using fedtally::kDecodeBlock;
 using fedtally::kLanes;
@@ -528,6 +529,8 @@ bool invert_scan(const u64* bounds, size_t num_bounds, i64 base, u64* words, siz
   return tied;
 }
 
+#include "halves.h"
+
 // ---- limits of the machine ----
 
 // 64 sums, since additions to one would wait for each other: that latency is not what is measured.
@@ -559,5 +562,5 @@ const Kernels FEDTALLY_KERNELS = {hash_words,    accumulate,     accumulate_rang
                                   decode<float>, decode<double>, invert,
                                   invert_scan,   reduce_words,   proof_sketch_inputs,
                                   proof_prove,   proof_query,    exchange,
-                                  gather_limit,  scatter_limit};
+                                  meet,          gather_limit,   scatter_limit};
 }  // namespace fedtally

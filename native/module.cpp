@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "names.h"
 #include "rows.h"
 
 namespace nb = nanobind;
@@ -574,11 +575,64 @@ static void exchange(const std::string& level, In<uint32_t, 4> words, In<double,
   std::copy(out, out + 10, stats.data());
 }
 
+// Returns how many ids there are, of which `out` holds the first.
+static size_t meet(const std::string& level, In<uint32_t, 1> starts, In<uint32_t, 1> places,
+                   In<uint32_t, 2> words, size_t row, uint32_t top, In<float, 3> values,
+                   In<uint32_t, 1> keys, In<float, 1> tops, uint32_t need, float least,
+                   uint64_t first, In<uint32_t, 2> uppers, Array<uint64_t, 1> out) {
+  const Kernels& k = kernels_of(level);
+  nb::gil_scoped_release release;
+  uint32_t bits = 0;
+  while (size_t(1) << bits < values.shape(2)) bits++;
+  const Halves index{starts.data(), places.data(), words.data(),
+                     words.shape(0), row,          (uint32_t)values.shape(1), top, bits};
+  return k.meet(index, values.data(), keys.data(), tops.data(), keys.shape(0), need, least, first,
+                uppers.data(), uppers.shape(0), out.data(), out.shape(0));
+}
+
 static void scatter_limit(const std::string& level, Array<int32_t, 1> table,
                           In<uint32_t, 1> index) {
   const Kernels& k = kernels_of(level);
   nb::gil_scoped_release release;
   k.scatter_limit(table.data(), index.data(), index.shape(0));
+}
+
+// ---- names of hashes: kernels/letters.py has the definitions ----
+
+// own [places of all names][256] in the order of the names, starts [names + 1]: of each one's
+// places. pairs [257][256], totals [257]: the last row is the first byte of a name.
+static void read_posteriors(In<double, 2> pairs, In<double, 1> totals, In<double, 1> single,
+                       double weight, uint32_t end, In<double, 2> own, In<int64_t, 1> starts,
+                       Array<double, 2> found) {
+  nb::gil_scoped_release release;
+  const Chain chain(pairs.data(), totals.data(), single.data(), weight);
+  double first[kBytes], last[kBytes];
+  for (size_t byte = 0; byte < kBytes; byte++) {
+    first[byte] = (pairs.data()[kBytes * kBytes + byte] + weight * single.data()[byte]) /
+                  (totals.data()[kBytes] + weight);
+    last[byte] = (pairs.data()[byte * kBytes + end] + weight * single.data()[end]) /
+                 (totals.data()[byte] + weight);
+  }
+  for (size_t name = 0; name + 1 < starts.shape(0); name++) {
+    const size_t from = (size_t)starts.data()[name] * kBytes;
+    posteriors(chain, first, last, own.data() + from,
+               (size_t)(starts.data()[name + 1] - starts.data()[name]), found.data() + from);
+  }
+}
+
+static size_t likeliest_words(In<double, 2> copies, In<double, 2> prior, In<uint8_t, 2> order,
+                        Array<uint8_t, 2> words) {
+  nb::gil_scoped_release release;
+  return likeliest(copies.data(), prior.data(), order.data(), copies.shape(0), order.shape(1),
+                   words.shape(0), words.data());
+}
+
+static size_t interpolated_words(In<uint8_t, 1> best, In<uint8_t, 1> second, In<int64_t, 1> order,
+                           size_t size, size_t replaced, size_t flips, In<int64_t, 1> by_flips,
+                           uint32_t end, uint32_t unused, Array<uint8_t, 2> words) {
+  nb::gil_scoped_release release;
+  return interpolated(best.data(), second.data(), order.data(), size, replaced, flips,
+                      by_flips.data(), (uint8_t)end, (uint8_t)unused, words.data());
 }
 
 NB_MODULE(_native, m) {
@@ -621,6 +675,13 @@ NB_MODULE(_native, m) {
         "inflation"_a, "own_share"_a, "beliefs"_a.none(), "unsure"_a.none(), "value"_a, "stddev"_a,
         "table"_a.none(), "weights"_a, "shares"_a, "rule"_a, "explained"_a, "unknown"_a,
         "stats"_a);
+  m.def("posteriors", &read_posteriors, "pairs"_a, "totals"_a, "single"_a, "weight"_a, "end"_a, "own"_a,
+        "starts"_a, "found"_a);
+  m.def("likeliest", &likeliest_words, "copies"_a, "prior"_a, "order"_a, "words"_a);
+  m.def("interpolated", &interpolated_words, "best"_a, "second"_a, "order"_a, "size"_a, "replaced"_a,
+        "flips"_a, "by_flips"_a, "end"_a, "unused"_a, "words"_a);
+  m.def("meet", &meet, "level"_a, "starts"_a, "places"_a, "words"_a, "row"_a, "top"_a, "values"_a,
+        "keys"_a, "tops"_a, "need"_a, "least"_a, "first"_a, "uppers"_a, "out"_a);
   m.def("gather_limit", &gather_limit, "level"_a, "table"_a, "index"_a);
   m.def("scatter_limit", &scatter_limit, "level"_a, "table"_a, "index"_a);
 }

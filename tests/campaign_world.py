@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from fedtally.secagg.config import SecAggConfig
 from fedtally.secagg.messages import ClientState, Kind
 from fedtally.secagg.params import Adversary, ClientPolicy, modulus_bits
 from fedtally.secagg.proposal import propose
-from fedtally.sketch import Spelling
+from fedtally.sketch import CountSketch, Spelling
 from fedtally.store import Campaigns, Ledger
 
 START = 1_000_000
@@ -241,6 +241,7 @@ class World:
         jump: returns by how many seconds the server's clock is off at a call of the driver.
         domain: the candidates.
         hold: returns the items of a client, by its number.
+        is_known: as for `Driver`.
     """
 
     folder: Path
@@ -255,6 +256,7 @@ class World:
     jump: Callable[[], int] = lambda: 0
     domain: Domain = DOMAIN
     hold: Callable[[int], list[Any]] = lambda number: [1 + number]
+    is_known: Callable[[Sequence[CountSketch]], bool] | None = None
 
     def __post_init__(self) -> None:
         self.now, self.steps, self.processes = START, 0, 0
@@ -313,6 +315,7 @@ class World:
                     ServerKeys(SERVER_KEY, ALLOWED if active else None),
                     self.deadlines,
                     random=stream(("process", self.processes)),
+                    is_known=self.is_known,
                 )
             except dies:
                 continue

@@ -760,6 +760,45 @@ class Rounds:
         door=Door.REQUEST,
         type="Schedule | str",
     ).on("estimate", "demo", "plan")
+    until_known: bool = option(
+        "End as soon as the error is known to be within {tau}",
+        _FLAG,
+        default=False,
+        more="whether a campaign of several rounds ends as soon as its largest error is known to be"
+        " at most {tau}; the rounds after that do not take place",
+        door=Door.SIMULATION,
+    ).on("estimate", "plan")
+    min_clients: int | None = option(
+        "Count at least N clients before {until_known} ends the campaign",
+        _positive("N"),
+        usual="no bound",
+        more="with {until_known}, the fewest clients before the campaign ends; None: no bound",
+        door=Door.SIMULATION,
+        needs="--until-known",
+    ).on("estimate", "plan")
+    start: str | None = option(
+        "Open the first round on this day, or at this time, UTC",
+        _text("DAY"),
+        usual="rounds have no calendar",
+    ).on("plan")
+    period: str | None = option(
+        "Open each round for this long, as 6h, 1d or 7d",
+        _text("TIME"),
+        usual="1d",
+        needs="--start DAY",
+    ).on("plan")
+    participations: int | None = option(
+        "Let a client take part in at most K rounds",
+        _positive("K"),
+        usual="1",
+        needs="--start DAY",
+    ).on("plan")
+    per_rounds: int | None = option(
+        "Count {participations}, and {epsilon}, over any R rounds in a row",
+        _positive("R"),
+        usual="over all rounds",
+        needs="--start DAY",
+    ).on("plan")
 
 
 @_section

@@ -100,9 +100,11 @@ def run(*arguments: object) -> None:
 def test_a_small_file_fills_no_memory(
     saved: Path, name: str, says: str, reader: Callable[[Path], object]
 ) -> None:
+    small = with_entry(saved, name, 16).rename(saved.with_name("small.fed"))
+    # once before: modules take memory, too; some commands read a small entry
+    with contextlib.suppress(UnreadableFileError, AssertionError):
+        reader(small)
     bomb = with_entry(saved, name, LARGE)
-    with pytest.raises(UnreadableFileError):  # once before: modules take memory, too
-        reader(saved.with_name("none"))
     tracemalloc.start()
     try:
         with pytest.raises(UnreadableFileError, match=says):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ pytest.importorskip("flwr")
 from campaign_world import (
     DEADLINES,
     DOMAIN,
+    START,
     STRINGS,
     Crash,
     N,
@@ -45,6 +47,7 @@ from fedtally.campaign.transports.pace import Ending
 from fedtally.campaign.transports.pipe import read_frame, write_frame
 from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
+from fedtally.plan.calendar import Calendar
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind
 
@@ -452,6 +455,31 @@ def test_too_few_nodes_end_the_run_and_nobody_is_asked(tmp_path: Path) -> None:
     federation = Federation(world)
     assert federation.run(wait=30) is Ending.STALLED
     assert not federation.grid.pushed
+
+
+def test_each_round_of_a_calendar_opens_in_its_period_alone(tmp_path: Path) -> None:
+    """The run sleeps for longer than `wait` between rounds, and does not stall."""
+    hour = timedelta(hours=1)
+    calendar = Calendar(datetime.fromtimestamp(START, UTC) + hour, hour, 3)
+    plan = replace(plan_of(rounds=3), schedule="hybrid", calendar=calendar)
+    world = World(tmp_path, plan, people=3 * N)
+    federation = Federation(world)
+    asked: dict[Kind, list[float]] = {}
+    push = federation.grid.push_messages
+
+    def noted(messages: Iterable[Message]) -> Iterable[str]:
+        sent = list(messages)
+        for message in sent:
+            asked.setdefault(kind_of(message), []).append(federation.now)
+        return push(sent)
+
+    federation.grid.push_messages = noted  # type: ignore[method-assign]
+    assert federation.run(wait=30) is Ending.COMPLETE
+    assert {round: n for round, (n, _) in world.landed().items()} == {0: N, 1: N, 2: N}
+    check_sums(world)
+    opened = [datetime.fromtimestamp(now, UTC) for now in asked[Kind.INVITE]]
+    assert {calendar.round_at(when) for when in opened} == {0, 1, 2}
+    assert len(opened) == 3 * N  # each is asked once
 
 
 def test_a_run_that_is_stopped_opens_no_other_session(tmp_path: Path) -> None:

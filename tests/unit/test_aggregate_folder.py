@@ -20,6 +20,7 @@ pytest.importorskip("httpx")
 from aggregate_world import NOW, SIDES, World, certificate, made, plan_of, settings
 
 import fedtally
+import fedtally.sources
 from fedtally.campaign import aggregate
 from fedtally.campaign.aggregate import RESULT, AggregateFolder
 from fedtally.campaign.closings import GRACE, Closing, Closings, Schedule

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fedtally
+import fedtally.domain
 from fedtally.answer.answer import Answer
 from fedtally.domain import Strings
 from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError

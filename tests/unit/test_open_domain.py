@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 import fedtally
+import fedtally.sources
 from fedtally import kernels
 from fedtally.answer import documents, screen, sections
 from fedtally.answer.answer import Answer

@@ -111,7 +111,7 @@ def test_a_target_is_part_of_the_plan(tmp_path, suffix):
             {"tau": 0.1},
             "target must be a table with the entries linf, failure_probability, recovery",
         ),
-        ({"frequencies": None}, "target.frequencies must be text, or be left out, got null"),
+        ({"frequencies": None}, "target.frequencies must be given, or be left out, got null"),
         *(
             ({"frequencies": said}, "target.frequencies must be 1 to 200 printable ASCII")
             for said in ("", "a\nb", "é", 201 * "a", 3)
@@ -459,7 +459,7 @@ def test_the_page_has_every_entry():
             },
         ),
         ("calendar", fields_of(Calendar) - {"num_rounds"}, set()),
-        ("target", fields_of(Target), {"frequencies"}),
+        ("target", fields_of(Target), {"frequencies", "until_known"}),
     ):
         assert entries_on_the_page(table) == (names, absent), table
     assert all(f"`{domain.kind}`" in PAGE for domain in domains)

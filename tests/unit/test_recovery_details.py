@@ -7,6 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.optimize
 from populations import campaign
 from scipy import optimize, stats
 
@@ -883,9 +884,9 @@ def test_posterior_means_keep_the_mean():
     seen = rng.integers(1, 30, len(values)).astype(float)
     calls = []
     with pytest.MonkeyPatch.context() as patch:
-        isotonic = shrinkage.isotonic_regression
+        isotonic = scipy.optimize.isotonic_regression
         patch.setattr(
-            shrinkage,
+            scipy.optimize,
             "isotonic_regression",
             lambda y, **k: (calls.append((y, k)), isotonic(y, **k))[1],
         )
@@ -923,6 +924,23 @@ def test_added_items_that_spoil_the_fit_are_not_believed(monkeypatch):
     spoilt = kappa_of(fit)
     assert spoilt.value == pytest.approx(1.2 * (1.06 + 0.19 / 4))
     assert "added items spoil the fit" in spoilt.source
+
+
+def test_nothing_is_decoded_again_once_kappa_is_a_constant_anyway(monkeypatch):
+    """45 items tip the fit over, then 22; two turns with 11 could not add 60 any more."""
+    monkeypatch.setenv("FEDTALLY_NUM_THREADS", "1")
+    sketches, _ = campaign("hybrid", 5, 300)
+    fit = JointDecoder(sketches, IntegerRange(1, 5000)).fit
+    monkeypatch.setattr(joint_intervals, "_TIPPED", 0.0)
+    added, again = [], joint_intervals._decoded_again
+
+    def counted(fit, only, pool, number, turns):
+        added.append(number)
+        return again(fit, only, pool, number, turns)
+
+    monkeypatch.setattr(joint_intervals, "_decoded_again", counted)
+    assert "added items spoil the fit" in kappa_of(fit).source
+    assert added == [45, 22]
 
 
 @pytest.mark.parametrize("sums", [1 << 20, 1 << 14])

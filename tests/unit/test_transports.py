@@ -93,7 +93,7 @@ def test_the_table_opens_each_engine_from_its_options() -> None:
 
 
 def test_no_engine_is_imported_before_it_is_chosen() -> None:
-    code = "import sys, fedtally.cli.app; print(*sys.modules)"
+    code = "import sys, fedtally.cli.campaign; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(found.stdout.split())
     assert "fedtally.campaign.transports.table" in loaded

@@ -591,8 +591,11 @@ def _experts(result: Result) -> list[dict[str, Any]]:
     private = sections.privacy.fields(plan, traffic) or {}
     planned = sections.cost.fields(plan, traffic)
     del planned["spelling"]  # the upload says it
+    if plan.calendar is not None:
+        planned["calendar"] = str(plan.calendar)
     if not private.get("rho_delta"):  # then nothing is excepted
         private.pop("rho_delta", None)
+    private.pop("in_a_row", None)  # the rows say it
     return [
         section(
             "Plan and decoder",

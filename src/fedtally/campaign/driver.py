@@ -282,6 +282,8 @@ class Driver:
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
         screen: what happens to cohorts whose sums honest clients cannot have, as for
             `FrequencyServer`.
+        is_known: returns whether the sums so far are enough, by `Stopping.is_known`; needed by a
+            plan that ends as soon as its error is known, and then one round follows the other.
 
     Attributes:
         refusals: how many frames were refused, and how many clients aborted, by code. These codes
@@ -296,7 +298,7 @@ class Driver:
 
     Raises:
         InvalidInputError: the plan is not summed by `secagg`, or has no keys, or names other keys
-            than `keys`.
+            than `keys`; or it ends when its error is known, and there is no `is_known`.
     """
 
     def __init__(
@@ -308,6 +310,7 @@ class Driver:
         *,
         random: Callable[[int], bytes],
         screen: Screen | str | None = None,
+        is_known: Callable[[Sequence[CountSketch]], bool] | None = None,
     ) -> None:
         agreed = plan.summing.cohorts
         if agreed is None:
@@ -315,7 +318,13 @@ class Driver:
                 "a driver runs campaigns of secure aggregation: the plan's secure_sum must be"
                 " secagg"
             )
+        if plan.stopping is not None and is_known is None:
+            raise InvalidInputError(
+                "the plan ends when its error is known (target.until_known): give `is_known`"
+            )
         plan.check_published()
+        self._is_known = None if plan.stopping is None else is_known
+        self._judged: tuple[dict[int, int], bool] = {}, False  # clients by round: is it known?
         self._server = FrequencyServer(plan, store, screen=screen)
         self._server.check_keys(keys.signing_key, keys.allow_list)
         self.plan, self._store, self._keys, self._random = plan, store, keys, random
@@ -954,7 +963,7 @@ class Driver:
         The emptiest round comes first, so that rounds fill evenly. A session that runs takes the
         room of all its clients, since any of them may end up in its sum.
         """
-        rounds = self._periods.open_at(self._time)
+        rounds = self._one_by_one(self._periods.open_at(self._time))
         if self._rooms is not None and rounds == self._rooms_of:
             return self._rooms
         room = {round: self._room(round) for round in rounds}
@@ -965,6 +974,28 @@ class Driver:
         self._rooms_of = rounds
         self._rooms = {round: left for round, left in emptiest if left >= self._parameters.n_min}
         return self._rooms
+
+    def _one_by_one(self, rounds: range) -> range:
+        """Return the rounds that may open: one at a time, of a plan that ends early."""
+        if self._is_known is None:
+            return rounds
+        if self._has_enough():
+            return range(0)
+        least = self._parameters.n_min
+        first = next((round for round in rounds if self._room(round) >= least), rounds.stop)
+        return range(first, min(first + 1, rounds.stop))
+
+    def _has_enough(self) -> bool:
+        """Return whether the sums of the rounds so far are enough, by the rule of the plan."""
+        if self._is_known is None or self._live or self._retry_at is not None:
+            return False
+        left = self._periods.left_at(self._time)
+        least = self._parameters.n_min
+        if any(self._landed.get(r, 0) and self._room(r) >= least for r in left):
+            return False  # the round may have another session: it is judged when it is whole
+        if self._judged[0] != self._landed:
+            self._judged = dict(self._landed), self._is_known(self._server.so_far())
+        return self._judged[1]
 
     def _room(self, round: int) -> int:
         """Return how many more clients may be in the sum of a round, whatever runs now."""
@@ -977,6 +1008,8 @@ class Driver:
 
         It is asked for where no session runs.
         """
+        if self._has_enough():
+            return None
         least = self._parameters.n_min
         rounds = self._periods.left_at(self._time)
         return next((round for round in rounds if self._room(round) >= least), None)

@@ -25,6 +25,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +33,7 @@ from fedtally.base import archive, toml, validate
 from fedtally.base.links import real_path
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.driver import Deadlines, Driver, ServerKeys
+from fedtally.campaign.ending import is_known
 from fedtally.campaign.enrolment import load_allow_list, save_allow_list
 from fedtally.campaign.key_files import load_server_key
 from fedtally.campaign.places import check_ledger, check_mark, text_in, write_candidates
@@ -261,7 +263,15 @@ class CampaignFolder:
         """Return the campaign's driver, for this process alone; arguments as for `claim`."""
         keys = ServerKeys(load_server_key(self.server_key), self.allow_list)
         store = self.claim(clock=clock, random=random)
-        return Driver(self.plan, store, keys, self.deadlines, random=random, screen=self.screen)
+        return Driver(
+            self.plan,
+            store,
+            keys,
+            self.deadlines,
+            random=random,
+            screen=self.screen,
+            is_known=partial(is_known, self.plan, self.domain),
+        )
 
     def restore(self, number: int) -> int:
         """Give up all open sessions after a copy was put back; return how many.

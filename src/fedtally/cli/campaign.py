@@ -304,7 +304,7 @@ def cancel(name: Path, as_json: bool) -> None:
             "ask it for more: tea is an item of yours",
             "fedtally campaign result survey -o r.fed && fedtally query r.fed tea",
         ),
-        ("look at the days so far, while it runs", "fedtally campaign result survey --so-far"),
+        ("look at your days so far, while it runs", "fedtally campaign result survey --so-far"),
         ("end your campaign early, with what landed", "fedtally campaign result survey --end"),
     ],
 )
@@ -591,6 +591,7 @@ def _result_of(
 ) -> Result:
     """Return the result of sums that may leave, with notes that a reader needs."""
     from fedtally.answer.result import Result
+    from fedtally.campaign import ending
 
     privacy = folder.plan.privacy
     if privacy is not None and privacy.event.participations > 1:
@@ -599,6 +600,7 @@ def _result_of(
             f"a {folder.plan.nouns[0]} may be in up to {privacy.event.participations} rounds, and"
             " counts as another one in each"
         )
+    warnings += ending.notes(folder.plan, folder.domain, sums)
     return Result(
         folder.plan,
         folder.domain,

@@ -21,11 +21,12 @@ from fedtally.cli.shared import (
     read_open_domain,
     shared,
 )
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.options import Door
 
 if TYPE_CHECKING:
     from fedtally.domain import Domain
+    from fedtally.plan.calendar import Recurring
     from fedtally.plan.costs import Host
     from fedtally.plan.frequencies.distribution import Frequencies
     from fedtally.plan.proposal import Proposal
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from fedtally.plan.silos import Silos
 
 _NO_PRIVACY = "none"
+# what may be asked beside --after
+_OF_SUCCESSORS = frozenset(
+    ("after", "start", "seed", "population", "output", "as_json", "quiet", "threads")
+)
 
 _plan_options = options(
     option(
@@ -130,6 +135,13 @@ _plan_options = options(
     help="Write the plan, as .toml or .json",
 )
 @option(
+    "Files",
+    "--after",
+    type=FILE,
+    metavar="PLAN",
+    help="Take all that this plan says, from its end on",
+)
+@option(
     "Run",
     "--host",
     type=click.Path(),
@@ -150,15 +162,11 @@ def plan(**options: Any) -> None:
     from fedtally.secagg.params import Adversary
 
     _check_outputs(options)
+    if options["after"] is not None:
+        _succeed(options)
+        return
     host = _host(options["host"])
-    if options["clients"] is None:
-        how_many = "how many clients are there, of all rounds together"
-        if not any(options[name] for name in ("domain", "domain_size", "like")):
-            raise InvalidInputError(
-                f"--clients and --domain-size are missing: {how_many}, and how many candidate items"
-                " (or name them: --domain)?"
-            )
-        raise InvalidInputError(f"--clients is missing: {how_many}?")
+    _check_clients(options)
     spec, find_epsilon = _spec(options)
     keys = read_keys(options)
     check_keys(spec.summation.method, Adversary.parse(spec.summation.adversary), keys.by_name)
@@ -168,6 +176,9 @@ def plan(**options: Any) -> None:
     with console.Progress(options["quiet"]) as progress:
         progress("plan")
         proposal = _propose(options, spec, domain, distribution, about, find_epsilon)
+    if options["until_known"]:
+        known = proposal.plan.until_known(options["min_clients"])
+        proposal = replace(proposal, plan=known)
     # keys come last: a plan is sized without them, and they change its fingerprint
     proposal = replace(proposal, plan=keys.add_to(proposal.plan))
     _write_files(proposal, host, options)
@@ -180,6 +191,56 @@ def plan(**options: Any) -> None:
             if options["details"]
             else plan_view.screen(proposal, host, hints)
         )
+
+
+def _check_clients(options: dict[str, Any]) -> None:
+    """Refuse a plan for nobody knows how many clients."""
+    if options["clients"] is not None:
+        return
+    how_many = "how many clients are there, of all rounds together"
+    if not any(options[name] for name in ("domain", "domain_size", "like")):
+        raise InvalidInputError(
+            f"--clients and --domain-size are missing: {how_many}, and how many candidate items"
+            " (or name them: --domain)?"
+        )
+    raise InvalidInputError(f"--clients is missing: {how_many}?")
+
+
+def _succeed(options: dict[str, Any]) -> None:
+    """Write and show the plan that goes on where another one ends."""
+    import time
+
+    from fedtally.cli.saved import show_plan
+    from fedtally.plan import Plan
+    from fedtally.plan.calendar import check_ahead, read_time
+    from fedtally.plan.successor import successor
+    from fedtally.simulation.randomness import campaign_seed
+
+    _check_said(click.get_current_context())
+    asked, path = options["start"], options["output"]
+    plan = successor(
+        Plan.load(options["after"]),
+        seed=campaign_seed(options["seed"]),
+        start=None if asked is None else read_time(start=asked),
+        population=options["population"],
+    )
+    assert plan.calendar is not None
+    check_ahead(plan.calendar.start, time.time())
+    if path is not None:
+        plan.save(path)
+        console.note(f"wrote {path}", options["quiet"] or options["as_json"])
+    show_plan(plan, path or f"after {options['after']}", options["as_json"])
+
+
+def _check_said(ctx: click.Context) -> None:
+    """Refuse an option that says what the plan of --after says already."""
+    for one in ctx.params:
+        is_typed = ctx.get_parameter_source(one) is click.core.ParameterSource.COMMANDLINE
+        if is_typed and one not in _OF_SUCCESSORS:
+            raise InvalidInputError(
+                f"{opt[one]} does not go with --after, whose plan says all of it: leave {opt[one]}"
+                " out"
+            )
 
 
 def _hints(proposal: Proposal, options: dict[str, Any]) -> list[tuple[str, str]]:
@@ -247,11 +308,21 @@ def _check_outputs(options: dict[str, Any]) -> None:
 
     console.check_files(
         [options["output"], options["plot"], options["report"]],
-        [options["domain"], options["like"], options["allow_list"], options["host"]],
+        [
+            *(options["domain"], options["like"], options["allow_list"], options["host"]),
+            options["after"],
+        ],
     )
     if options["output"] and not options["output"].endswith((".toml", ".json")):
         raise InvalidInputError(f"--output {options['output']} must end in .toml or .json")
-    check(given(plot=options["plot"]), unmet(list=options["domain"] == "open"))
+    check(
+        given(**{name: options[name] for name in ("plot", "until_known", "min_clients")}),
+        unmet(
+            list=options["domain"] == "open",
+            tau=options["tau"] is None,
+            until_known=not options["until_known"],
+        ),
+    )
     check_outputs(options, "plot", "report")
 
 
@@ -260,7 +331,7 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     from fedtally.plan.request import Request
     from fedtally.privacy.config import checked_epsilon
 
-    silos = _silos(options)
+    silos, recurring = _silos(options), _recurring(options)
     epsilon = options["epsilon"]
     number = None
     if epsilon not in (None, _NO_PRIVACY):
@@ -281,11 +352,32 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     # of other domains nothing is asked here that the request could refuse
     domain = "open" if options["domain"] == "open" else None
     rounds = options["num_rounds"]
-    if rounds is None and domain is None:
+    if recurring is not None:
+        rounds = recurring.calendar.num_rounds
+    elif rounds is None and domain is None:
         rounds = 1  # of an open domain the number is chosen
     wanted |= {"domain": domain, "num_rounds": rounds, "epsilon": number}
     request = Request(**wanted)
-    return request.resolve(not_private=options["not_private"], silos=silos), find
+    marks = {"not_private": options["not_private"], "silos": silos, "recurring": recurring}
+    return request.resolve(**marks), find
+
+
+def _recurring(options: dict[str, Any]) -> Recurring | None:
+    """Return what is asked of a campaign by the calendar; None: it has none."""
+    if options["start"] is None:
+        return None
+    import time
+
+    from fedtally.plan.calendar import Calendar, Recurring, check_ahead, read_period, read_time
+
+    start = read_time(start=options["start"])
+    check_ahead(start, time.time())
+    if options["num_rounds"] is None:
+        raise InvalidInputError("--start needs --rounds: how many periods does the plan have?")
+    period = read_period(options["period"] or "1d")
+    calendar = Calendar(start, period, options["num_rounds"])
+    kept = options["participations"] or 1
+    return Recurring(calendar=calendar, participations=kept, per_rounds=options["per_rounds"])
 
 
 def _silos(options: dict[str, Any]) -> Silos | None:

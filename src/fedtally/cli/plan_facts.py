@@ -109,8 +109,14 @@ def demand_rows(plan: Plan) -> list[tuple[str, str]]:
     which = f"{items} out of {candidates} ({plan.domain['kind']})"
     if plan.is_open:
         which = f"{items}, whatever text it is (an open domain)"
+    event = None if plan.privacy is None else plan.privacy.event
+    when = f"{times} of {rounds}"
+    if event is not None and event.per_rounds is not None:
+        in_a_row = f"{times} of any {event.per_rounds:,} {plan.rounds_noun} in a row"
+        when = f"{in_a_row}, {event.lifetime:,} of {rounds} in all"
     return [
-        ("Asks for", f"up to {which}, in {times} of {rounds}"),
+        ("Asks for", f"up to {which}, in {when}"),
+        *([] if plan.calendar is None else [("Calendar", str(plan.calendar))]),
         ("Upload", f"{amounts.size(plan.bytes_per_client)} a round"),
         ("Sums", _sums(plan)),
         *sections.privacy.rows(plan),

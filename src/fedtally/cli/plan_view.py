@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedtally.base.text import in_number
 from fedtally.cli import console, plan_names, plan_silos, plan_tables
 from fedtally.cli.keys import lacking
 
@@ -116,6 +117,7 @@ def screen(
         ("Bytes", sections.cost.line(plan)),
         ("Error", sections.error.planned(proposal)),
         ("Privacy", Text(sections.privacy.planned(plan), style="yellow" if is_marked else "")),
+        *_calendar(plan),
         *_names(proposal, bill)[:1],
         ("Cost", sections.cost.effort(proposal, bill)),
     ]
@@ -285,7 +287,20 @@ def _clients(proposal: Proposal) -> list[tuple[str, str]]:
     plan = proposal.plan
     if plan.is_of_silos:
         return plan_silos.rows(plan, proposal.expected)
-    return [("Clients", f"{plan.num_clients:,} in {amounts.counted(plan.num_rounds, 'round')}")]
+    return [
+        ("Clients", f"{plan.num_clients:,} in {amounts.counted(plan.num_rounds, 'round')}"),
+        *_calendar(plan),
+    ]
+
+
+def _calendar(plan: Plan) -> list[tuple[str, str]]:
+    """Return the rows on when rounds are open, and on how often a client takes part."""
+    if plan.calendar is None:
+        return []
+    most = plan.protection.lifetime
+    each = in_number(most, "one of them", "at most {} of them")
+    shares = f"; {plan.num_clients // most:,} clients, each in {each}"
+    return [("Calendar", f"{plan.calendar}{shares}")]
 
 
 def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:

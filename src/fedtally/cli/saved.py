@@ -198,12 +198,28 @@ def _lines(path: str) -> list[str]:
 @json_option
 def inspect(file: str, losses: str | None, as_json: bool) -> None:
     """Show what is in a plan (.toml, .json), a sketch or a result, and its fingerprint."""
-    from fedtally.answer import field_names, sections, tables
-
     console.check_files([losses], [file])
     kind, facts = _describe(file)
     if losses is not None:
         _write_losses(kind, file, losses)
+    _show(kind, file, facts, as_json)
+
+
+def show_plan(plan: Plan, name: str, as_json: bool) -> None:
+    """Show a plan as `fedtally inspect` shows its file.
+
+    Args:
+        plan: the plan.
+        name: the name of its file, or what else it is called.
+        as_json: whether one JSON document is printed.
+    """
+    _show("plan", name, _plan_fields(plan), as_json)
+
+
+def _show(kind: str, name: str, facts: dict[str, Any], as_json: bool) -> None:
+    """Print the fields of a file, for people or as one JSON document."""
+    from fedtally.answer import field_names, sections, tables
+
     if as_json:
         console.show_json({"schema": "fedtally-inspect/1", "kind": kind, **facts})
         return
@@ -219,7 +235,7 @@ def inspect(file: str, losses: str | None, as_json: bool) -> None:
         for name, value in field_names.told(facts).items()
     ]
     rows += [("warning", tables.printable(warning)) for warning in warnings]
-    console.show(tables.heading(f"{kind.capitalize()} {file}"))
+    console.show(tables.heading(f"{kind.capitalize()} {name}"))
     console.show(tables.printable(f"fingerprint {fingerprint}"))
     console.show(tables.facts(rows))
 
@@ -255,7 +271,9 @@ def _describe(file: str) -> tuple[str, dict[str, Any]]:
     from fedtally.sketch.count_sketch import SCHEMA as SKETCH
 
     if Path(file).suffix.lower() in (".toml", ".json"):
-        return "plan", _plan_fields(file)
+        from fedtally.plan import Plan
+
+        return "plan", _plan_fields(Plan.load(file))
     readers: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
         SKETCH: ("sketch", lambda: _sketch_fields(file)),
         RESULT: ("result", lambda: _result_fields(file)),
@@ -270,11 +288,10 @@ def _describe(file: str) -> tuple[str, dict[str, Any]]:
     return kind, read()
 
 
-def _plan_fields(file: str) -> dict[str, Any]:
+def _plan_fields(plan: Plan) -> dict[str, Any]:
     from fedtally.answer import sections
-    from fedtally.plan import Plan, Target
+    from fedtally.plan import Target
 
-    plan = Plan.load(file)
     return sections.cost.fields(plan) | {
         "max_round_clients": plan.max_round_clients,
         "max_items": plan.max_items,

@@ -41,6 +41,7 @@ from fedtally.kernels.backends import (
     one_thread,
 )
 from fedtally.kernels.decoder import GATHER_COSTS, Decoder, Subtable, plan_subtables
+from fedtally.kernels.halves import Halves
 from fedtally.kernels.inversion import MAX_ENTRIES, Inversion
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "MAX_ROWS",
     "MAX_WIDTH",
     "Decoder",
+    "Halves",
     "Inversion",
     "Subtable",
     "accumulate",

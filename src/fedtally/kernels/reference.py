@@ -226,6 +226,23 @@ def _multiply(a: U64, b: int) -> U64:
     return _fold(_fold((a1 * b1) << np.uint64(3)) + _fold(shifted) + _fold(a0 * b0))
 
 
+def heavy(tables: U32, values: F32, need: int, least: float, first_id: int, count: int) -> U64:
+    """Return the ids of a range with heavy cells.
+
+    Without `need` the sum of an id's values exceeds `least`; with it, that number of them do.
+    values: [rows, width, patterns of signs]
+    """
+    found = [np.empty(0, np.uint64)]
+    rows, width, patterns = values.shape
+    for start in range(0, count, BLOCK):
+        ids = np.arange(min(BLOCK, count - start), dtype=np.uint64) + np.uint64(first_id + start)
+        words = hash_words(tables, ids)
+        own = values[np.arange(rows)[:, None], locations(words, width), words % patterns]
+        heavy = (own > least).sum(axis=0) >= need if need else own.sum(axis=0) > least
+        found.append(ids[heavy])
+    return np.concatenate(found)
+
+
 def invert(
     words: U64, low: U64 | None, cumulative: tuple[U64, U64], first: int, scan: bool
 ) -> I64 | None:

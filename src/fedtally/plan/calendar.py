@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError, arg
+from fedtally.privacy.events import most_rounds
 
 MAX_ROUNDS = 2**12  # of a plan with a calendar: eleven years of days
 DAY = timedelta(days=1)
@@ -35,8 +36,10 @@ class Calendar:
     >>> days = Calendar(datetime(2026, 12, 1, tzinfo=UTC), DAY, 28)
     >>> days.round_at(datetime(2026, 12, 3, 17, tzinfo=UTC)), days.round_at(days.end)
     (2, None)
-    >>> days.to_dict(), str(days.closes(27))
-    ({'start': '2026-12-01T00:00Z', 'period': '1d'}, '2026-12-29 00:00:00+00:00')
+    >>> print(days)
+    28 days, from 2026-12-01T00:00Z to 2026-12-29T00:00Z, UTC
+    >>> days.to_dict()
+    {'start': '2026-12-01T00:00Z', 'period': '1d'}
     """
 
     start: datetime
@@ -78,6 +81,18 @@ class Calendar:
         return self.opens(round) + self.period
 
     @property
+    def noun(self) -> str:
+        """What a period is called, in the plural.
+
+        >>> start = datetime(2026, 12, 1, tzinfo=UTC)
+        >>> Calendar(start, DAY, 3).noun, Calendar(start, timedelta(hours=6), 3).noun
+        ('days', 'periods of 6h')
+        """
+        names = {"1h": "hours", "1d": "days", "7d": "weeks"}
+        period = period_text(self.period)
+        return names.get(period, f"periods of {period}")
+
+    @property
     def end(self) -> datetime:
         """When the last round closes."""
         return self.start + self.period * self.num_rounds
@@ -90,6 +105,13 @@ class Calendar:
         """
         round = (checked_time(when=when) - self.start) // self.period
         return round if 0 <= round < self.num_rounds else None
+
+    def __str__(self) -> str:
+        # a day in words is one of UTC, and so is a time
+        return (
+            f"{self.num_rounds:,} {self.noun}, from {time_text(self.start)} to"
+            f" {time_text(self.end)}, UTC"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table `[calendar]` of a plan; the number of rounds is the plan's."""
@@ -108,6 +130,42 @@ class Calendar:
         """
         found = validate.table("calendar", values, ["start", "period"])
         return cls(read_time(start=found["start"]), read_period(found["period"]), num_rounds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recurring:
+    """What is asked of a campaign by the calendar.
+
+    Args:
+        calendar: when each round is open.
+        participations: the most rounds of one client, of all or, with `per_rounds`, in a row.
+        per_rounds: the rounds in a row that `participations` are of; None: all.
+
+    Raises:
+        InvalidInputError: a value is out of bounds.
+
+    >>> days = Calendar(datetime(2026, 12, 1, tzinfo=UTC), DAY, 28)
+    >>> Recurring(calendar=days, per_rounds=7).lifetime
+    4
+    """
+
+    calendar: Calendar
+    participations: int = 1
+    per_rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        rounds, most = self.calendar.num_rounds, self.calendar.num_rounds
+        if self.per_rounds is not None:
+            most = validate.integer(1, rounds, per_rounds=self.per_rounds)
+            object.__setattr__(self, "per_rounds", most)
+        kept = validate.integer(1, most, participations=self.participations)
+        object.__setattr__(self, "participations", kept)
+
+    @property
+    def lifetime(self) -> int:
+        """The most rounds of one client in the whole campaign, as `Event.lifetime`."""
+        rounds = self.calendar.num_rounds
+        return most_rounds(self.participations, self.per_rounds, rounds)
 
 
 def checked_time(**named: Any) -> datetime:
@@ -139,6 +197,24 @@ def checked_start(value: Any) -> datetime:
     if start.microsecond:
         raise InvalidInputError(f"{arg.start} must be a time of whole seconds, got {start}")
     return start
+
+
+def check_ahead(start: datetime, now: float) -> None:
+    """Refuse a start that is past: the first round would have been open without anybody.
+
+    Args:
+        start: when round 0 opens, an aware time.
+        now: the time, Unix seconds.
+
+    Raises:
+        InvalidInputError: it is.
+    """
+    if start.timestamp() < now:
+        shown = time_text(datetime.fromtimestamp(int(now), UTC))
+        raise InvalidInputError(
+            f"{arg.start} must be later than now, {shown}, got {time_text(start)}: name a day from"
+            " tomorrow on"
+        )
 
 
 def check_period(period: Any) -> None:

@@ -311,6 +311,7 @@ class Design:
             people=self.spec.people,
             spelling=spelling,
             encoding=encoding,
+            calendar=None if self.spec.recurring is None else self.spec.recurring.calendar,
         )
 
     def _agreed(self, schedule: Schedule, counters: int, encoding: Encoding) -> Terms | None:
@@ -351,6 +352,7 @@ class Design:
             encoding=encoding,
             probability=spec.failure_probability * RISK,
             silos=spec.silos,
+            per_rounds=None if spec.recurring is None else spec.recurring.per_rounds,
             population=spec.population,
             not_private=spec.is_not_private,
         )

@@ -23,14 +23,18 @@ def for_fleet(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes)
     Args:
         spec: the resolved request.
         domain: the candidates.
-        num_clients: the clients of all rounds together, each in one of them; or the silos.
+        num_clients: the clients of all rounds together, each in one of them; or the silos. By a
+            calendar each is in as many rounds as it may, and counts in each of them.
         seed: the 32 bytes that the hashes come from.
 
     Raises:
         InvalidInputError: there are too few clients, or too many, or no secure sum protects that
             number of silos.
     """
-    rounds = spec.num_rounds or 1
+    rounds, participations = spec.num_rounds or 1, 1
+    if spec.recurring is not None:
+        participations = spec.recurring.participations
+        num_clients *= spec.recurring.lifetime
     if num_clients < rounds:
         raise InvalidInputError(
             f"{arg.num_rounds} must be at most the number of clients, {num_clients:,}, got"
@@ -44,7 +48,8 @@ def for_fleet(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes)
     largest = num_clients
     if not spec.hides_clients:  # else how many there are in a round is hidden
         largest = min(num_clients, max(sizes[-1], round_size_bounds(num_clients / rounds)[1]))
-    design = Design(spec, domain, sizes, seed, (num_clients, largest), has_room=rounds > 1)
+    clients = (num_clients, largest)
+    design = Design(spec, domain, sizes, seed, clients, participations, has_room=rounds > 1)
     if spec.silos is not None:
         _check_number_of_silos(design)
     return design

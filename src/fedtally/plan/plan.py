@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -42,11 +42,17 @@ from fedtally.plan.parts.guarantee import (
 from fedtally.plan.parts.protection import Protection, Sums
 from fedtally.plan.parts.summing import Summing
 from fedtally.plan.parts.vector import Vector
+from fedtally.plan.stopping import (
+    LEAST_NOISED_ROUNDS,
+    LEAST_ROUNDS,
+    Stopping,
+    check_stopping,
+)
 from fedtally.plan.target import Target
 from fedtally.recovery.decoders import Recovery
 from fedtally.sketch import NoiseMark, Schedule, SketchSpec, Spelling
 from fedtally.sketch.clip import Clip
-from fedtally.sketch.schedule import ScheduleKind
+from fedtally.sketch.schedule import OWN_HASHES
 
 if TYPE_CHECKING:
     from fedtally.privacy.config import PrivacyConfig
@@ -151,6 +157,10 @@ class Plan:
             self._check_privacy(self.privacy)
         if self.secure_sum is not None:
             self._check_secure_sum(self.secure_sum)
+        if (rule := self.stopping) is not None:
+            names = ("candidates", "vector", "clients", "summing", "protection")
+            parts = {name: getattr(self, name) for name in names}
+            check_stopping(rule.least_rounds, self.num_rounds, self.rows, **parts)
 
     def _parse(self) -> None:
         """Take names and numbers as plain values, within their bounds."""
@@ -198,7 +208,7 @@ class Plan:
                 f"the calendar must be of the rounds of the plan, {self.num_rounds}, got"
                 f" {calendar.num_rounds}"
             )
-        if self.spec.schedule.kind not in (ScheduleKind.HYBRID, ScheduleKind.FRESH):
+        if self.spec.schedule.kind not in OWN_HASHES:
             raise InvalidInputError(
                 "the schedule must be hybrid or fresh with a calendar, so that each round is opened"
                 f" by itself, got {self.spec.schedule}"
@@ -369,6 +379,35 @@ class Plan:
     def nouns(self) -> tuple[str, str]:
         """The noun for those whom the answer counts, in the singular and in the plural."""
         return self.clients.counted
+
+    @property
+    def stopping(self) -> Stopping | None:
+        """The rule by which the campaign ends before its last round; None: there is none."""
+        target = self.target
+        if target is None or target.until_known is None:
+            return None
+        least = LEAST_NOISED_ROUNDS if self.protection.is_charged else LEAST_ROUNDS
+        return Stopping(target.linf, target.failure_probability, least, target.until_known)
+
+    def until_known(self, least_clients: int | None = None) -> Self:
+        """Return the plan that ends as soon as its largest error is known to be within its target.
+
+        Args:
+            least_clients: the fewest clients before it may end; None: those of as few rounds as the
+                rule allows.
+
+        Raises:
+            InvalidInputError: the plan has no target, or cannot end so.
+        """
+        if self.target is None:
+            raise InvalidInputError(f"{opt.until_known} goes with {opt.tau}: give one")
+        least = 1 if least_clients is None else validate.integer(1, min_clients=least_clients)
+        return replace(self, target=replace(self.target, until_known=least))
+
+    @property
+    def rounds_noun(self) -> str:
+        """What the rounds are called, in the plural: by the calendar, if there is one."""
+        return "rounds" if self.calendar is None else self.calendar.noun
 
     @property
     def is_of_silos(self) -> bool:

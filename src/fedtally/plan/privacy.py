@@ -121,6 +121,7 @@ class Privacy:
         encoding: Encoding = Encoding.SKETCH,
         probability: float = 0.5,
         silos: Silos | None = None,
+        per_rounds: int | None = None,
         **guaranteed: Any,
     ) -> PrivacyConfig:
         """Return what the plan says of privacy.
@@ -139,12 +140,14 @@ class Privacy:
             encoding: how items become counters.
             probability: the chance to exceed the error that decides between two mechanisms.
             silos: what is asked of silos; None: clients are no silos.
+            per_rounds: the rounds in a row that `participations` are of; None: all.
             guaranteed: `population` and `not_private` of the `PrivacyConfig`.
 
         Raises:
             InvalidInputError: no noise keeps that guarantee.
         """
-        together = max(map(len, releases_by(self.noise_by, schedule, len(num_clients))))
+        rounds = len(num_clients)
+        together = max(map(len, releases_by(self.noise_by, schedule, rounds)))
         people, each = (1, 1) if silos is None else (silos.most, silos.silos_per_person)
         delta = self.delta
         if delta is None:
@@ -158,6 +161,8 @@ class Privacy:
             max_items=max_items,
             participations=participations,
             per_release=min(participations, together),
+            per_rounds=per_rounds,
+            num_rounds=None if per_rounds is None else rounds,
             silos_per_person=each,
             honest_survivors=honest_survivors,
             most_clients=most_clients,
@@ -331,7 +336,7 @@ def noise_of_release(event: Event, epsilon: float, delta: float, provision: floa
     ...  for rounds in (4, 2, 1)]
     [67.6, 47.8, 33.8]
     """
-    sensitivity = event.in_a_row.l2_sensitivity
+    sensitivity = event.l2_sensitivity
     return (
         noise_multiplier(epsilon, delta) * sensitivity * math.sqrt(event.draws_of_sum * provision)
     )

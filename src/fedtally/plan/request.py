@@ -13,6 +13,7 @@ from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Clients, Plan, Summing
+from fedtally.plan.calendar import Recurring
 from fedtally.plan.parts.summation import MAX_CORRUPT, Summation, unmet_by
 from fedtally.plan.privacy import Privacy, resolve_privacy
 from fedtally.plan.rules import COHORTS, PRIVACY, SIZES, check, given, unmet
@@ -27,7 +28,7 @@ from fedtally.secagg.config import SecureSum
 from fedtally.secagg.params import Adversary
 from fedtally.sketch import Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
-from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
+from fedtally.sketch.schedule import AUTO, BATCHED_AUTO, OWN_HASHES
 from fedtally.sources import domain_of
 
 
@@ -76,7 +77,12 @@ class Request:
     # end of keywords
 
     def resolve(
-        self, *, dropout: float = 0.0, not_private: bool = False, silos: Silos | None = None
+        self,
+        *,
+        dropout: float = 0.0,
+        not_private: bool = False,
+        silos: Silos | None = None,
+        recurring: Recurring | None = None,
     ) -> CampaignSpec:
         """Return what the request means, checked. Nothing below asks the request again.
 
@@ -86,6 +92,8 @@ class Request:
                 items as candidates.
             silos: makes clients silos of many people each. Then the relation is add-remove of a
                 person, and the schedule is shared. Of a plan that is given, the plan says the rest.
+
+            recurring: opens rounds by a calendar. Then the schedule is hybrid or fresh.
 
         Raises:
             InvalidInputError: options are out of bounds, or do not go together.
@@ -98,6 +106,8 @@ class Request:
         """
         summation = self._summation(dropout)
         self._check_options(not_private)
+        if recurring is not None:
+            self._check_recurring(recurring, silos)
         silos = self._silos(silos)
         privacy = self._privacy(SecureSum.parse(summation.method), silos)
         return CampaignSpec(
@@ -105,14 +115,15 @@ class Request:
             plan=self.plan,
             **self._sizes(),
             decoding=self._decoding(),  # before the encoding, which takes its names for granted
-            encoding=self._encoding(),
+            encoding=self._encoding(recurring),
             failure_probability=validate.inside(failure_probability=self.failure_probability),
             tau=None if self.tau is None else validate.inside(tau=self.tau),
-            schedule=self._schedule(silos),
+            schedule=self._schedule(silos, recurring),
             summation=summation,
             privacy=privacy,
             **self._exposed(privacy, not_private),
             silos=silos,
+            recurring=recurring,
         )
 
     def _silos(self, asked: Silos | None) -> Silos | None:
@@ -175,7 +186,9 @@ class Request:
             decoding.check_rows(rows)
         return decoding
 
-    def _schedule(self, silos: Silos | None) -> Schedule | str:
+    def _schedule(self, silos: Silos | None, recurring: Recurring | None) -> Schedule | str:
+        if recurring is not None and self.schedule == AUTO:
+            return Schedule.parse("hybrid")
         if silos is not None and self.plan is None:
             return Schedule.parse("shared")
         is_chosen = self.schedule in (AUTO, BATCHED_AUTO)
@@ -230,7 +243,7 @@ class Request:
         asked = None if self.mechanism in (None, AUTO) else Mechanism.parse(self.mechanism)
         return Mechanism.GEOMETRIC if self._needs_no_delta else asked
 
-    def _encoding(self) -> Encoding | None:
+    def _encoding(self, recurring: Recurring | None) -> Encoding | None:
         """Return the encoding that the request leaves; None: either.
 
         What belongs to sketches alone rules a histogram out.
@@ -248,6 +261,7 @@ class Request:
             schedule=None if str(self.schedule) in (AUTO, "shared") else self.schedule,
             certify=self.certify,
             domain=OpenStrings.kind if self._is_open else None,
+            start=recurring,
         )
         check(
             {**of_sketches, **given(encoding=self.encoding), **decoder},
@@ -292,6 +306,26 @@ class Request:
                 epsilon=self.epsilon is None,
                 people=silos.people is None,
                 one_round_of_silos=self.num_rounds != 1 and str(self.schedule),
+            ),
+        )
+
+    def _check_recurring(self, recurring: Recurring, silos: Silos | None) -> None:
+        """Refuse what does not go with a calendar."""
+        several = None if recurring.participations == 1 else recurring.participations
+        is_own = str(self.schedule) in (AUTO, *(kind.value for kind in OWN_HASHES))
+        check(
+            given(
+                start=recurring,
+                participations=several,
+                per_rounds=recurring.per_rounds,
+                schedule=None if is_own else self.schedule,
+                neighbours=self.neighbours,
+            ),
+            unmet(
+                persons=silos is not None,
+                epsilon=self.epsilon is None,
+                own_hashes=str(self.schedule),
+                counted=True,
             ),
         )
 
@@ -374,6 +408,7 @@ class CampaignSpec:
     tau: float | None
     failure_probability: float
     silos: Silos | None
+    recurring: Recurring | None = None
 
     @cached_property
     def clients(self) -> Clients:

@@ -56,6 +56,9 @@ class Need(Enum):
     NO_DOMAIN = f"{{}} does not go with {opt.domain}"
     INPUT = "{} goes with an input"
     RESULT = f"{{}} does not go with a family in {opt.like}"
+    UNTIL_KNOWN = f"{{}} goes with {opt.until_known}"
+    OWN_HASHES = f"{{}} with {opt.start} must be hybrid or fresh"
+    COUNTED = f"{{}} does not go with {opt.start}"
     NO_TESTED_PLAN = f"{{}} is not for fedtally simulate {opt.plan}"
     NO_OPEN_TEST = f"{{}} is not for fedtally simulate {opt.domain('open')}"
     OPEN_TEST = f"{{}} goes with fedtally simulate {opt.domain('open')}"
@@ -108,6 +111,7 @@ RULES = (
     Rule(("epsilon", *PRIVACY), Need.PRIVATE_PLAN, way=_OR_NO_PLAN),
     Rule((*COHORTS, "epsilon", *PRIVACY), Need.NO_PLAN, way=_OR_NO_PLAN),
     Rule((*SIZES, "schedule", "encoding", "tau"), Need.NO_PLAN, way=_OR_NO_PLAN),
+    Rule(("until_known", "min_clients"), Need.NO_PLAN, "it is in the plan", _OR_NO_PLAN),
     Rule(("people", "silos_per_person"), Need.NO_PLAN, way=_OR_NO_PLAN),
     Rule(("population",), Need.PLAN_POPULATION),
     Rule(("methods", *_OF_OPEN), Need.NO_TESTED_PLAN, "it is in the plan", _OR_NO_PLAN),
@@ -120,6 +124,12 @@ RULES = (
     ),
     Rule((*PRIVACY, "population", "not_private"), Need.EPSILON, way=_EITHER),
     Rule(("silos_per_person", "ledger"), Need.EPSILON, way=_EITHER),
+    Rule(
+        ("per_rounds", "participations"),
+        Need.EPSILON,
+        "without privacy a client takes part in one round",
+        _EITHER,
+    ),
     Rule(
         ("ledger",),
         Need.GUARANTEE,
@@ -160,6 +170,15 @@ RULES = (
     ),
     Rule(("max_clients",), Need.PERSONS, "the number of silos is public"),
     Rule(("max_rounds",), Need.PERSONS, "a silo takes part in every natural round"),
+    Rule(("start",), Need.PERSONS, "the rounds of silos are added up before they are opened"),
+    Rule(("schedule",), Need.OWN_HASHES, "each round is opened by itself"),
+    Rule(
+        ("neighbours",),
+        Need.COUNTED,
+        "the number of clients is noised over all rounds together",
+        "use zero-out or replace-one",
+        values=("add-remove",),
+    ),
     Rule(
         ("tau",),
         Need.PERSONS,
@@ -206,7 +225,7 @@ RULES = (
         "give one of them",
     ),
     Rule(
-        ("rows", "width", "schedule", "certify"),
+        ("rows", "width", "schedule", "certify", "start"),
         Need.GAUSSIAN,
         way="leave {} out, or take another mechanism, with a delta",
     ),
@@ -219,7 +238,7 @@ RULES = (
         values=("open",),
     ),
     Rule(
-        ("rows", "width", "schedule", "certify"),
+        ("rows", "width", "schedule", "certify", "start"),
         Need.SKETCH,
         way="leave {} out, or take the encoding sketch",
     ),
@@ -271,7 +290,8 @@ RULES = (
         Need.NO_OPEN_TEST,
         f"the sizes follow from {opt.tau} or {opt.max_bytes}",
     ),
-    Rule(_PILOT, Need.TAU, way=_EITHER),
+    Rule((*_PILOT, "until_known"), Need.TAU, way=_EITHER),
+    Rule(("min_clients",), Need.UNTIL_KNOWN, way=_EITHER),
     Rule(
         ("dictionary",),
         Need.OPEN,

@@ -24,6 +24,8 @@ class Target:
         frequencies: the frequencies of the target, in 1 to 200 printable ASCII characters:
             "any" if it holds whatever they are, or what they are assumed to be like, such as
             "zipf:a=1.1". None: the plan does not say.
+        until_known: the fewest clients whose sums may end the campaign before its last round, as
+            soon as they are known to be within `linf` (`recovery.stopping`); None: it goes on.
 
     >>> Target(0.001, 0.1, "joint").to_dict()
     {'linf': 0.001, 'failure_probability': 0.1, 'recovery': 'joint'}
@@ -33,6 +35,7 @@ class Target:
     failure_probability: float
     recovery: str
     frequencies: str | None = None
+    until_known: int | None = None
 
     def __post_init__(self) -> None:
         said = self.frequencies
@@ -42,6 +45,9 @@ class Target:
             )
         for name in ("linf", "failure_probability"):
             object.__setattr__(self, name, validate.inside(**{name: getattr(self, name)}))
+        if self.until_known is not None:
+            least = validate.integer(1, **{"target.until_known": self.until_known})
+            object.__setattr__(self, "until_known", least)
         object.__setattr__(self, "recovery", str(Recovery.parse(self.recovery, "target.recovery")))
 
     def to_dict(self) -> dict[str, Any]:
@@ -60,9 +66,9 @@ class Target:
         Raises:
             InvalidInputError: an entry is missing, unknown or out of bounds.
         """
-        found = validate.table(
-            "target", values, list(cls.__dataclass_fields__), optional=["frequencies"]
-        )
-        if found.get("frequencies", "") is None:  # JSON's null would be another text of one plan
-            raise InvalidInputError("target.frequencies must be text, or be left out, got null")
+        optional = ["frequencies", "until_known"]
+        found = validate.table("target", values, list(cls.__dataclass_fields__), optional=optional)
+        for name in optional:
+            if found.get(name, "") is None:  # JSON's null would be another text of one plan
+                raise InvalidInputError(f"target.{name} must be given, or be left out, got null")
         return cls(**found)

@@ -370,14 +370,9 @@ class Event:
     def lifetime(self) -> int:
         """The most rounds that hold a contribution of one client, of all rounds of the campaign.
 
-        With at most k of any R rounds in a row, of M: k floor(M / R) + min(k, M mod R). The rounds
-        are blocks of R, one after the other, and a shorter one. No block holds more than k.
         Proof: docs/privacy-proofs/calendar.md.
         """
-        if self.per_rounds is None or self.num_rounds is None:
-            return self.participations
-        blocks, rest = divmod(self.num_rounds, self.per_rounds)
-        return self.participations * blocks + min(self.participations, rest)
+        return most_rounds(self.participations, self.per_rounds, self.num_rounds or 0)
 
     @property
     def in_a_row(self) -> Event:
@@ -564,6 +559,25 @@ class Event:
                 "encoding must be histogram in an event: leave the entry out for a sketch"
             )
         return event
+
+
+def most_rounds(participations: int, per_rounds: int | None, num_rounds: int) -> int:
+    """Return the most rounds of one client, of all: k floor(M / R) + min(k, M mod R).
+
+    The rounds are blocks of R, one after the other, and a shorter one. No block holds more than k.
+
+    Args:
+        participations: k, the most of any R rounds in a row.
+        per_rounds: R; None: k are the most of all rounds.
+        num_rounds: M, all rounds.
+
+    >>> most_rounds(1, 7, 28), most_rounds(2, 7, 30), most_rounds(2, None, 30)
+    (4, 10, 2)
+    """
+    if per_rounds is None:
+        return participations
+    blocks, rest = divmod(num_rounds, per_rounds)
+    return participations * blocks + min(participations, rest)
 
 
 def _pair(collisions: Any) -> Collisions:

@@ -92,7 +92,7 @@ def fields(
         "noise_multiplier": terms.noise_multiplier,
         "noise_variance": event.noise_variance,
         "l2_sensitivity": event.l2_sensitivity,
-        "participations": event.participations,
+        "participations": event.lifetime,
         "max_items": event.max_items,
         "clip_norm": event.clip_norm,
         "honest_survivors": event.honest_survivors,
@@ -100,7 +100,75 @@ def fields(
         "method": str(found.method),
         "population": terms.population,
         "not_private": terms.not_private,
+        # absent without rounds in a row, as before there were such plans
+        **({} if event.per_rounds is None else {"in_a_row": _in_a_row(terms)}),
     }
+
+
+def _in_a_row(terms: PrivacyConfig) -> dict[str, Any]:
+    event = terms.event
+    return {
+        "rounds": event.per_rounds,
+        "num_rounds": event.num_rounds,
+        "participations": event.participations,
+        "epsilon": terms.promised.epsilon,
+    }
+
+
+def promises(terms: PrivacyConfig, rounds: str = "rounds") -> list[str]:
+    """Return what the rounds of a client show of it: those in a row first, then all of them.
+
+    Without `per_rounds` there is one promise, of all rounds.
+
+    Args:
+        terms: the privacy terms of the plan.
+        rounds: what the rounds are called, in the plural: `Calendar.noun`.
+
+    >>> from fedtally.privacy.config import propose
+    >>> weekly = {"rows": 5, "width": 1000, "per_rounds": 7, "num_rounds": 28}
+    >>> terms = propose(epsilon=1.0, delta=1e-6, **weekly)
+    >>> for promise in promises(terms, "days"):
+    ...     print(promise)
+    any 7 days in a row: epsilon 1, delta 1e-06, with a part in one of them
+    all 28 days: epsilon 2.123, delta 1e-06, with a part in at most 4 of them
+    >>> promises(propose(epsilon=1.0, delta=1e-6, rows=5, width=1000, participations=2))
+    ['all rounds: epsilon 1, delta 1e-06, with a part in at most 2 of them']
+    """
+    event = terms.event
+    life = _promise(terms.guarantee, event.lifetime)
+    if event.per_rounds is None:
+        return [f"all {rounds}: {life}"]
+    one = _promise(terms.promised, event.participations)
+    return [
+        f"any {event.per_rounds:,} {rounds} in a row: {one}",
+        f"all {event.num_rounds:,} {rounds}: {life}",
+    ]
+
+
+def _promise(found: Guarantee, parts: int) -> str:
+    most = in_number(parts, "one", "at most {}")
+    return f"{numbers(found.epsilon, found.delta)}, with a part in {most} of them"
+
+
+def both_epsilons(terms: PrivacyConfig, rounds: str = "rounds") -> str:
+    """Return epsilon in a few words; with rounds in a row, that for these first.
+
+    Args:
+        terms: the privacy terms of the plan.
+        rounds: what the rounds are called, in the plural.
+
+    >>> from fedtally.privacy.config import propose
+    >>> weekly = {"rows": 5, "width": 1000, "per_rounds": 7, "num_rounds": 28}
+    >>> both_epsilons(propose(epsilon=1.0, delta=1e-6, **weekly), "days")
+    'epsilon 1 in any 7 days in a row and 2.123 in all 28'
+    """
+    event, life = terms.event, f"{rounded_up(terms.guarantee.epsilon):g}"
+    if event.per_rounds is None:
+        return f"epsilon {life}"
+    return (
+        f"epsilon {rounded_up(terms.promised.epsilon):g} in any {event.per_rounds:,} {rounds} in a"
+        f" row and {life} in all {event.num_rounds:,}"
+    )
 
 
 def _realised(terms: PrivacyConfig, fewest_survivors: int | None, corrupt: int) -> float | None:
@@ -120,6 +188,7 @@ def sentences(
     num_releases: int,
     is_two_server: bool = False,
     is_of_silos: bool = False,
+    rounds: str = "rounds",
 ) -> list[str]:
     """Return the statement in words, the guarantee first, in the terms of NIST SP 800-226.
 
@@ -128,6 +197,7 @@ def sentences(
         num_releases: the number of sums that are opened, each with noise of its own.
         is_two_server: whether two servers sum.
         is_of_silos: whether clients are silos, so that a person is the unit.
+        rounds: what the rounds are called, in the plural.
 
     >>> from fedtally.privacy.config import propose
     >>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000, relation="replace-one")
@@ -144,6 +214,8 @@ def sentences(
             f"epsilon {rounded_up(other.epsilon):g}" if math.isfinite(other.epsilon) else "no bound"
         )
         guarantee += f"; {bound} {changed(Relation.REPLACE_ONE, is_of_silos)} (replace-one)"
+    if event.per_rounds is not None:
+        guarantee = f"{promises(terms, rounds)[0]}; all {event.num_rounds:,} {rounds}: {guarantee}"
     return [
         f"{NOT_PRIVATE}: {guarantee}" if terms.not_private else guarantee,
         _noise(terms, num_releases, is_two_server, "silos" if is_of_silos else "clients"),
@@ -190,7 +262,10 @@ def _silos(event: Event) -> str:
 
 
 def _rounds(event: Event) -> str:
-    return in_number(event.participations, "one round", "at most {} rounds")
+    most = in_number(event.lifetime, "one round", "at most {} rounds")
+    if event.per_rounds is None:
+        return most
+    return f"{most}, {event.participations:,} of any {event.per_rounds:,} in a row,"
 
 
 def period(event: Event, is_of_silos: bool = False) -> str:

@@ -6,7 +6,7 @@ It says which cells an item touches, with which signs, in which round.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Protocol, Self
 
 import numpy as np
@@ -167,6 +167,7 @@ class Landed:
             self._tables = [spec.round_hash(batch).location[None] for batch in self.batches]
         else:
             self._tables = [tables_of_batches(spec.seed, spec.rows, self.batches)]
+        self._halves: dict[tuple[int, int], kernels.Halves] = {}
 
     @property
     def several(self) -> bool:
@@ -177,6 +178,11 @@ class Landed:
     def effective(self) -> float:
         """The number of batches of equal size that would spread the clients as much."""
         return 1.0 / float(self.weights @ self.weights)
+
+    @property
+    def half_a_client(self) -> float:
+        """Half a client, as a frequency."""
+        return 0.5 / self.num_clients
 
     @property
     def cells(self) -> int:
@@ -258,6 +264,7 @@ class Landed:
         other.frequencies = self.frequencies[..., chosen]
         other.num_clients = int(other.clients.sum())
         other.weights = other.clients / other.num_clients
+        other._halves = {}
         if self.fresh:
             other._tables = [self._tables[place] for place in np.flatnonzero(chosen)]
         else:
@@ -285,6 +292,15 @@ class Landed:
                 [kernels.Decoder(one[None], tables, expected, fold) for one, tables in pairs]
             )
         return kernels.Decoder(sums, self._tables[0], expected, fold)
+
+    def halves(self, first_id: int, count: int) -> kernels.Halves:
+        """Return what finds ids of a range by their cells; copies with equal hashes share it."""
+        asked = first_id, count
+        if asked not in self._halves:
+            tables = self._tables[0][0]  # of the first eight batches
+            width, batches = self.spec.width, len(self.weights)
+            self._halves[asked] = kernels.Halves(tables, width, batches, first_id, count)
+        return self._halves[asked]
 
     def largest_median(self, residual: F64) -> float:
         """Return a value that no id's median over rows exceeds.
@@ -360,6 +376,12 @@ class Candidates:
         self._ids = None if domain.first_id is not None else domain.ids(0, domain.size)
         self._extra = np.empty(0, np.uint64)
         self._order: I64 | None = None  # of listed ids by size, made when it is needed
+        self._test: Callable[[U64], Bools] | None = None
+
+    @property
+    def listed_range(self) -> tuple[int, int]:
+        """The first id and the number of the listed ids; the number is 0 if they are no range."""
+        return self._first, self._listed if self._ids is None else 0
 
     @property
     def size(self) -> int:
@@ -368,12 +390,26 @@ class Candidates:
 
     def with_extra(self, extra: U64, only: U64 | None = None) -> Candidates:
         """Return these candidates, or only the ids `only`, and `extra`."""
-        other = object.__new__(Candidates)
-        other.__dict__.update(self.__dict__)
+        other = copy.copy(self)
         other._extra = extra
         if only is not None:
             other._ids, other._listed, other._order = only, len(only), None
         return other
+
+    def passing(self, test: Callable[[U64], Bools]) -> Candidates:
+        """Return these candidates, of which only those may be heavy that pass a test.
+
+        The others keep their positions. `may_be_heavy` leaves them out; `extra` ones need not pass.
+        """
+        other = copy.copy(self)
+        other._test = test
+        return other
+
+    def may_be_heavy(self, positions: I64) -> I64:
+        """Return those of some positions whose candidates may be heavy."""
+        if self._test is None or not len(positions):
+            return positions
+        return positions[(positions >= self._listed) | self._test(self.ids(positions))]
 
     def ids(self, positions: I64) -> U64:
         """Return the ids at positions: uint64 [n]."""
@@ -403,6 +439,14 @@ class Candidates:
         order = self._order
         place = order[np.minimum(np.searchsorted(self._ids, asked, sorter=order), self._listed - 1)]
         return np.where(self._ids[place] == asked, place, -1)
+
+    def above(self, positions: I64, decoder: Decoder, floor: float) -> I64:
+        """Return which of some listed positions, and of all extra ones, have values above a floor.
+
+        Candidates that may not be heavy are left out.
+        """
+        positions = np.append(positions, np.arange(self._listed, self.size))
+        return self.may_be_heavy(positions[decoder.at(self.ids(positions)) > floor])
 
     def blocks(self) -> Iterator[tuple[int, Ids]]:
         """Yield (first position, ids from there on) in blocks that cover all candidates."""

@@ -32,6 +32,7 @@ import numpy.typing as npt
 from fedtally import kernels
 from fedtally.domain import OpenStrings, symbols
 from fedtally.domain.open_strings import hashes_of
+from fedtally.kernels import letters
 from fedtally.recovery.linear_system import F64, I64
 from fedtally.sketch import CountSketch
 
@@ -63,6 +64,7 @@ _BRANCHES = 16  # most bytes of each place by which `_likeliest` continues a wor
 _LISTED = (
     24  # most symbols up to which `_likeliest` makes names with parity; others it always makes
 )
+SINGLE = 3.0  # observed pairs that the shares of single bytes count like
 _TINY = 1e-300  # stands for a probability of 0
 
 
@@ -362,7 +364,7 @@ class _Prior:
     """What the names that were read tell of the bytes of others: a Markov chain."""
 
     def __init__(self) -> None:
-        self._pairs = np.zeros((257, 256))  # the 257th row: the first byte of a name
+        self.pairs = np.zeros((257, 256))  # the 257th row: the first byte of a name
         usual = np.zeros(256)
         usual[: symbols.FIRST_UNUSED] = 1e-4
         usual[0x20:0x7F] = 1.0  # printable ASCII
@@ -374,15 +376,16 @@ class _Prior:
     def learn(self, name: U8) -> None:
         """Count the pairs of bytes of a name."""
         word = np.append(name, np.uint8(symbols.END)).astype(np.int64)
-        np.add.at(self._pairs, (np.append(256, word[:-1]), word), 1.0)
+        np.add.at(self.pairs, (np.append(256, word[:-1]), word), 1.0)
         self._update()
 
     def _update(self) -> None:
         # The usual shares count like 20 observed bytes in the shares of single bytes. The shares of
         # single bytes count like 3 observed pairs in the shares of what follows a byte.
-        single = self._pairs.sum(axis=0)
-        single = (single + 20 * self._usual) / (single.sum() + 20)
-        self.follow = (self._pairs + 3 * single) / (self._pairs.sum(axis=1, keepdims=True) + 3)
+        single = self.pairs.sum(axis=0)
+        self.single = (single + 20 * self._usual) / (single.sum() + 20)
+        more = self.pairs.sum(axis=1, keepdims=True) + SINGLE
+        self.follow = (self.pairs + SINGLE * self.single) / more
         self.log = np.log(np.maximum(self.follow, _TINY))
 
 
@@ -438,6 +441,10 @@ def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
     Returns:
         For each size, [places, 256].
     """
+    if kernels.backend() != "numpy":
+        own = [np.exp(one - one.max(axis=1, keepdims=True)) for one in every]
+        shares = letters.posteriors(own, prior.pairs, prior.single, SINGLE, symbols.END)
+        return [np.log(share + _TINY) for share in shares]
     # The longest name comes first. So the names that have a given place are the first rows.
     order = sorted(range(len(every)), key=lambda name: -len(every[name]))
     lengths = np.array([len(every[name]) for name in order], np.int64)
@@ -472,6 +479,8 @@ def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
 def _likeliest(copies: F64, posterior: F64, prior: _Prior, most: int) -> U8:
     """Return the likeliest words by copies and prior, parity aside: uint8 [n, size - 1]."""
     branches = np.argsort(-posterior, axis=1, kind="stable")[:, :_BRANCHES]
+    if kernels.backend() != "numpy":
+        return letters.likeliest(copies, prior.log, branches.astype(np.uint8), most)
     score = prior.log[256, branches[0]] + copies[0, branches[0]]
     words = branches[0][:, None]
     for place in range(1, len(copies)):
@@ -514,8 +523,14 @@ def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
     # fewest flips first: a word that is cut off by the bound on tries is the less likely one
     flipped = np.arange(1 << flips)
     by_flips = np.argsort((flipped[:, None] >> np.arange(flips) & 1).sum(axis=1), kind="stable")
+    replaced = min(effort.replaced, len(order) - size, size - 1)
+    if kernels.backend() != "numpy":
+        chosen = (best.astype(np.uint8), second.astype(np.uint8), order)
+        return letters.interpolated(
+            *chosen, size, replaced, by_flips, symbols.END, symbols.FIRST_UNUSED
+        )
     found = []
-    for out in range(min(effort.replaced, len(order) - size, size - 1) + 1):
+    for out in range(replaced + 1):
         places = order[:size]
         if out:
             places = np.append(np.delete(places, size - out), order[size])

@@ -66,8 +66,9 @@ def sum_rounds(
     random: Random,
     report: Callable[[str, int, int | None], None],
     names: Names | None = None,
+    is_known: Callable[[], bool] = lambda: False,
 ) -> Summed:
-    """Sum every round by the protocol of the server's plan; the sums land in the server.
+    """Sum the rounds by the protocol of the server's plan; the sums land in the server.
 
     Args:
         server: the server of a plan with a secure sum.
@@ -78,6 +79,7 @@ def sum_rounds(
         random: returns as many uniform bytes as it is asked for, for keys, masks and noise.
         report: called as ("sum", clients done, all clients).
         names: the strings of the ids, where the domain is open.
+        is_known: returns after a round whether the campaign ends with it.
 
     Raises:
         AbortedRoundError: a round cannot be finished.
@@ -85,10 +87,12 @@ def sum_rounds(
     plan = server.plan
     run = _Run(plan, summation, keys, rng, random, names)
     run.begin(sum(tally.num_vectors for tally in rounds), report)
-    sum_up = _by_cohorts if plan.summing.servers is None else _by_two_servers
-    alive = sum_up(server, rounds, run)
+    if plan.summing.servers is None:
+        alive = _by_cohorts(server, rounds, run, is_known)
+    else:
+        alive = _by_two_servers(server, rounds, run)
     if plan.protection.sums is not Sums.NOISED:
-        run.traffic.compare(rounds, [joined(places) for places in alive], names)
+        run.traffic.compare(rounds[: len(alive)], [joined(places) for places in alive], names)
     return Summed(alive, run.traffic.to_dict())
 
 
@@ -98,9 +102,12 @@ def joined(places: Sequence[I64]) -> I64:
 
 
 def _by_cohorts(
-    server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run
+    server: FrequencyServer,
+    rounds: Sequence[RoundTally],
+    run: _Run,
+    is_known: Callable[[], bool],
 ) -> list[list[I64]]:
-    """Sum every round in cohorts; return the places of the clients in each sum."""
+    """Sum the rounds in cohorts; return the places of the clients in each sum, by round."""
     plan, survivors = server.plan, []
     for number, tally in enumerate(rounds):
         alive: list[I64] = []
@@ -112,6 +119,8 @@ def _by_cohorts(
             with run.cohort(size):
                 alive.append(cohort[_cohort(server, number, clients, run)])
         survivors.append(alive)
+        if is_known():
+            break
     return survivors
 
 

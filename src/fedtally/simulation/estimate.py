@@ -87,6 +87,8 @@ def estimate(
     max_items: int | None = None,
     round: str | None = None,
     schedule: Schedule | str = "auto",
+    until_known: bool = False,
+    min_clients: int | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
     population: str | None = None,
@@ -184,6 +186,10 @@ def estimate(
         schedule: a schedule, or "auto": shared for one round, else hybrid, and under noise of a
             trusted aggregator, or of two servers, batches; "batched:auto": as many batches as are
             best.
+        until_known: whether a campaign of several rounds ends as soon as its largest error is known
+            to be at most `tau`; the rounds after that do not take place.
+        min_clients: with `until_known`, the fewest clients before the campaign ends; None: no
+            bound.
         epsilon: the epsilon of an (epsilon, delta)-differentially private campaign; None: it is not
             private.
         delta: the delta of the guarantee (1e-6, or a tenth of one over the number of clients if

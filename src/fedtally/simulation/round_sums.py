@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedtally.campaign import ending
 from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.screening import Screen
 from fedtally.campaign.server import FrequencyServer
@@ -32,7 +33,7 @@ class Landed(NamedTuple):
 
     Attributes:
         sketches: the released sums.
-        rounds: the clients in the sum of each round.
+        rounds: the clients in the sum of each round, up to the last one that took place.
         traffic: the traffic of a secure sum, JSON-able; None: a trusted server sums.
     """
 
@@ -98,13 +99,14 @@ class Site:
         # before anything is drawn or charged: what cannot be screened is refused
         server = FrequencyServer(plan, self.books, screen=self._screen)
         contributed = clip_rounds(plan, rounds, self._random(32), self.names)
+        is_known = self._end(server)
         summed: Summed | None = None
         if keys is None:
             with timed(timings, "encode"):
-                self._sum_in_the_clear(server, contributed)
+                rounds = rounds[: self._sum_in_the_clear(server, contributed, is_known)]
         else:
             with timed(timings, "sum"):
-                summed = self._sum_by_protocol(server, contributed, keys)
+                summed = self._sum_by_protocol(server, contributed, keys, is_known)
         with timed(timings, "noise"):
             sketches = server.release(self._random)
         if summed is None:
@@ -113,14 +115,23 @@ class Site:
         # cohorts that screening left out
         rounds = [
             tally.of(joined(server.screening.used(number, places)))
-            for number, (tally, places) in enumerate(zip(rounds, summed.survivors, strict=True))
+            for number, (tally, places) in enumerate(zip(rounds, summed.survivors, strict=False))
         ]
         if plan.summing.cohorts is not None:
             summed.traffic["screening"] = server.screening.to_dict()
         return Landed(sketches, rounds, summed.traffic)
 
+    def _end(self, server: FrequencyServer) -> Callable[[], bool]:
+        """Return what tells after each round whether the campaign ends, by the rule of the plan."""
+        plan = server.plan
+        return lambda: ending.is_known(plan, self.domain, server.so_far())
+
     def _sum_by_protocol(
-        self, server: FrequencyServer, rounds: Sequence[RoundTally], keys: Keys
+        self,
+        server: FrequencyServer,
+        rounds: Sequence[RoundTally],
+        keys: Keys,
+        is_known: Callable[[], bool],
     ) -> Summed:
         return sum_rounds(
             server,
@@ -131,13 +142,20 @@ class Site:
             self._random,
             self.report,
             self.names,
+            is_known,
         )
 
-    def _sum_in_the_clear(self, server: FrequencyServer, rounds: Sequence[RoundTally]) -> None:
+    def _sum_in_the_clear(
+        self, server: FrequencyServer, rounds: Sequence[RoundTally], is_known: Callable[[], bool]
+    ) -> int:
+        """Land the rounds in their order; return how many took place."""
         for sketch in encode(server.plan, self.domain, rounds, self.report, self.names):
             # a round in which nobody takes part does not land
             if sketch.num_vectors:
                 server.land_plain(sketch)
+                if is_known():
+                    return sketch.round + 1
+        return len(rounds)
 
 
 def encode(

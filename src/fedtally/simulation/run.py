@@ -23,6 +23,7 @@ from fedtally.answer.exports import physical_memory
 from fedtally.answer.part import Progress
 from fedtally.answer.result import Result
 from fedtally.base.text import in_number
+from fedtally.campaign import ending
 from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.domain.columns import as_text
 from fedtally.errors import InvalidInputError, MemoryLimitError
@@ -72,6 +73,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         if simulation.sizes_open:
             census = size.split_for_open(census, site.rng.spawn(1)[0])
         plan, keys = size.plan(census, site)
+        plan = simulation.ending(plan)
     # before the sums are made, and before a ledger is charged for an answer that cannot be decoded
     _check_memory(plan, len(census.rounds), census.tally.columns, census.tally.is_natural)
     rare = _rare_names(simulation, census, plan)
@@ -168,6 +170,7 @@ def _result(
             *counted_unit.notes(source, tally, plan, has_ledger=simulation.ledger is not None),
             *run_notes.warnings(source, tally, dropped, plan, attended, drops),
             *run_notes.of_cohorts(plan, landed.traffic),
+            *ending.notes(plan, census.domain, landed.sketches),
             *rare,
         ],
         decoding=spec.decoding,

@@ -99,6 +99,8 @@ class Simulation:
     evaluate: bool = False
     sizing: Sizing | str | None = None
     pilot_share: float | None = None
+    until_known: bool = False
+    min_clients: int | None = None
     ledger: str | os.PathLike[str] | None = None
     screen: Screen | str | None = None
     seed: int | str | bytes | None = None
@@ -116,6 +118,7 @@ class Simulation:
             raise InvalidInputError(f"{arg.ledger} must be a path or a URL, got {self.ledger!r}")
         self._check_screen()
         self._check_privacy()
+        self._check_end()
         if self.memory is not None:
             _ = self.row_bytes
         validate.integer(0, top=self.top)
@@ -203,6 +206,10 @@ can take the noise off; leave it out, or mark it with not_private=True
         is_drawn = spec.silos is not None and spec.is_private
         return is_drawn or ((self.pilots or self.sizes_open) and spec.max_items > 1)
 
+    def ending(self, plan: Plan) -> Plan:
+        """Return a plan that ends as soon as its error is known, if that is asked for."""
+        return plan.until_known(self.min_clients) if self.until_known else plan
+
     def _check_screen(self) -> None:
         if self.screen is None:
             return
@@ -228,6 +235,18 @@ can take the noise off; leave it out, or mark it with not_private=True
                 epsilon=not spec.is_private,
                 guarantee=spec.is_private and spec.is_not_private,
                 not_private=is_guaranteed,
+            ),
+        )
+
+    def _check_end(self) -> None:
+        """Refuse what says when the campaign ends, where nothing is asked that could be known."""
+        validate.flag(until_known=self.until_known)
+        check(
+            given(until_known=self.until_known, min_clients=self.min_clients),
+            unmet(
+                no_plan=self.spec.plan is not None,
+                tau=self.spec.tau is None,
+                until_known=not self.until_known,
             ),
         )
 

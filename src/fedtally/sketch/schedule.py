@@ -32,6 +32,10 @@ class ScheduleKind(Enum):
     BATCHED = "batched"
 
 
+# the schedules under which each round has signs of its own, and is opened by itself
+OWN_HASHES = (ScheduleKind.HYBRID, ScheduleKind.FRESH)
+
+
 @dataclass(frozen=True)
 class Schedule:
     """A schedule; `batches` is its number of batches, and only `batched` has one.

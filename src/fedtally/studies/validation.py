@@ -35,6 +35,7 @@ from fedtally.answer.part import Progress
 from fedtally.answer.result import Result
 from fedtally.base import validate
 from fedtally.campaign.books import MemoryBooks
+from fedtally.campaign.ending import until_known
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain, Names, OpenStrings
@@ -608,11 +609,12 @@ def _measured(
         for sketch in encode(plan, domain, contributed, lambda *_: None, names)
         if sketch.num_clients
     ]
-    truth = true_counts(domain, rounds)
+    released = until_known(plan, domain, _noised(plan, sketches, random))
+    truth = true_counts(domain, rounds[: released[-1].round + 1])
     result = Result(
         plan,
         domain,
-        _noised(plan, sketches, random),
+        released,
         decoding=Decoding(trial.decoder, confidence=0.0),
         truth=truth,
     )

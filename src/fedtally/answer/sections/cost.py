@@ -10,6 +10,7 @@ from fedtally.answer import amounts
 from fedtally.answer.sections import counted, dap
 from fedtally.base.text import in_number
 from fedtally.plan import Plan
+from fedtally.plan.calendar import Calendar, time_text
 
 if TYPE_CHECKING:
     from fedtally.plan.bill import Bill
@@ -168,7 +169,13 @@ def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, An
         "one_hot_bytes_per_client": plan.one_hot_bytes_per_client,
         "binary_bytes_per_client": plan.binary_bytes_per_client,
         "fingerprint": plan.fingerprint,
+        # absent without a calendar, as before there were any
+        **({} if plan.calendar is None else {"calendar": _calendar(plan.calendar)}),
     }
+
+
+def _calendar(calendar: Calendar) -> dict[str, str]:
+    return {**calendar.to_dict(), "end": time_text(calendar.end)}
 
 
 def effort(proposal: Proposal, bill: Bill) -> str:

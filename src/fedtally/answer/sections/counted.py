@@ -133,7 +133,10 @@ def plan_title(plan: Plan) -> str:
     ...                 max_items=1, seed=bytes(32)))
     'Plan for 50 clients and 900 candidates'
     """
-    return f"Plan for {amounts.counted(plan.num_clients, who(plan))} and {num_candidates(plan)}"
+    clients = plan.num_clients
+    if plan.calendar is not None:  # which counts a client in each of its rounds
+        clients //= plan.protection.lifetime
+    return f"Plan for {amounts.counted(clients, who(plan))} and {num_candidates(plan)}"
 
 
 def num_candidates(plan: Plan) -> str:

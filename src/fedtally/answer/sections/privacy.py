@@ -20,10 +20,13 @@ def guarantee(fields: Mapping[str, Any]) -> str:
     'not private: epsilon 1.005, delta 1e-06 (zero-out, central trust, rounded-gaussian noise)'
     """
     from fedtally.privacy import NOT_PRIVATE
-    from fedtally.privacy.accounting import numbers
+    from fedtally.privacy.accounting import numbers, rounded_up
 
     how = f"{fields['neighbours']}, {fields['trust']} trust, {fields['mechanism']} noise"
     said = numbers(fields["epsilon"], fields["delta"])
+    if (row := fields.get("in_a_row")) is not None:
+        week = f"epsilon {rounded_up(row['epsilon']):g} in any {row['rounds']:,} rounds in a row"
+        said = f"{week}; in all {row['num_rounds']:,} {said}"
     return f"{f'{NOT_PRIVATE}: ' if fields['not_private'] else ''}{said} ({how})"
 
 
@@ -41,11 +44,13 @@ def line(plan: Plan, traffic: Mapping[str, Any] | None = None) -> str:
     """
     if plan.privacy is None:
         return f"{NO_PRIVACY}, and may show rare items"
-    from fedtally.privacy import NOT_PRIVATE
+    from fedtally.privacy import NOT_PRIVATE, guarantee_text
     from fedtally.privacy.accounting import numbers
 
     terms = plan.privacy
     said_numbers = numbers(terms.guarantee.epsilon, terms.guarantee.delta)
+    if terms.event.per_rounds is not None:
+        said_numbers = "; ".join(guarantee_text.promises(terms, plan.rounds_noun))
     if terms.not_private:
         return f"{NOT_PRIVATE}: nothing is guaranteed; the noise is that of {said_numbers}"
     return dap.of_reports(f"{guesses(terms, plan.nouns[0])} ({said_numbers})", traffic)
@@ -103,6 +108,7 @@ def rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str
         num_releases=split or len(plan.releases),
         is_two_server=plan.is_two_server,
         is_of_silos=plan.is_of_silos,
+        rounds=plan.rounds_noun,
     )
     said = [dap.of_reports(each, traffic) for each in of_clients]
     rows = [("Privacy", said[0]), *(("", line) for line in said[1:])]
@@ -153,6 +159,12 @@ def protects(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[str]:
         ),
         f"This protects {unit(terms.event, of_silos)}, over {period(terms.event, of_silos)}.",
     ]
+    if (in_a_row := terms.event.per_rounds) is not None:
+        week = (
+            f"A guess about any {in_a_row:,} {plan.rounds_noun} in a row is right in at most"
+            f" {right_guesses(terms.promised)} % of cases."
+        )
+        said.insert(2, week)
     return [dap.of_reports(each, traffic) for each in said]
 
 
@@ -181,11 +193,10 @@ def planned(plan: Plan) -> str:
     """Return the epsilon of a plan with its meaning, or that it has none."""
     if plan.privacy is None:
         return NO_PRIVACY
-    from fedtally.privacy.accounting import rounded_up
-    from fedtally.privacy.guarantee_text import right_guesses
+    from fedtally.privacy.guarantee_text import both_epsilons, right_guesses
 
     found = plan.privacy.guarantee
-    epsilon = f"epsilon {rounded_up(found.epsilon):g}"
+    epsilon = both_epsilons(plan.privacy, plan.rounds_noun)
     if plan.privacy.not_private:
         return f"not private: nothing is guaranteed; the noise is for {epsilon}"
     if right_guesses(found) == "100":

@@ -133,7 +133,7 @@ class Protection:
 
     @property
     def participations(self) -> int:
-        """The most rounds that one client takes part in."""
+        """The most rounds that one client takes part in; of any in a row, where terms say so."""
         return 1 if self.terms is None else self.terms.event.participations
 
     @property

@@ -23,7 +23,7 @@ that the item has if it is fitted with all others.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import NamedTuple
@@ -34,6 +34,7 @@ import numpy.typing as npt
 from fedtally import kernels
 from fedtally.domain import Domain
 from fedtally.recovery.decoders import Recovery
+from fedtally.recovery.decoders.joint.finder import Finder
 from fedtally.recovery.decoders.kind import FittedDecoder, Measured, Progress
 from fedtally.recovery.decoders.median.median import MedianDecoder
 from fedtally.recovery.found import FoundFit
@@ -203,6 +204,8 @@ class Fit:
         self.whole: Fit | None = None
         self._looked, self._progress = 0, progress
         self._kept: dict[str, Kept] = {}  # by how rows are folded: "median" or "mean"
+        suits = candidates.size >= LARGE and Finder.suits(landed, candidates)
+        self._finder = Finder(landed, candidates) if suits else None
         self._rng = rng
         self.phantoms = candidates.fresh_ids(rng, NUM_PHANTOMS)
         self.residual = landed.frequencies.copy()
@@ -283,7 +286,7 @@ class Fit:
         if not fitted_there:
             return found
         positions, items, z = found.standing_out(self.threshold)
-        new = (z > self.threshold) & ~items.fitted & (items.values > found._half_a_client)
+        new = (z > self.threshold) & ~items.fitted & (items.values > found.landed.half_a_client)
         room = self.most - len(self.support.positions)
         if not new.any() or room <= 0:
             return found
@@ -314,8 +317,17 @@ class Fit:
         sigma = _TO_SIGMA * median(np.abs(medians.at(self.phantoms[:_FEW_PHANTOMS])))
         # The floor is at least half a client. Otherwise, after an exact recovery, every item would
         # stand out from a noise of 0.
-        floor = max(threshold * sigma, self._half_a_client)
-        found = self._above(medians, "median", floor)
+        floor = max(threshold * sigma, self.landed.half_a_client)
+        found = None
+        # No median of the residual may reach the floor: `_above` sees that.
+        if self._finder is not None and floor <= self.landed.largest_median(self.residual):
+            found = self._finder.high(
+                self.landed, self.residual, medians, floor, self.support.positions, self.most
+            )
+        if found is None:
+            found = self._above(medians, "median", floor)
+        else:
+            self._report(self.candidates.size)
         off = found[~np.isin(found, self.support.positions)]
         # The residual holds only the rest of a fitted item. So a fitted item is judged by this rest
         # plus its fitted value.
@@ -373,7 +385,8 @@ class Fit:
         found: list[list[I64]] = [[] for _ in floors]
         for start, values in self.candidates.decoded(decoder):
             for floor, positions in zip(floors, found, strict=True):
-                positions.append(np.flatnonzero(values > floor) + start)
+                above = np.flatnonzero(values > floor) + start
+                positions.append(self.candidates.may_be_heavy(above))
             self._report(len(values))
         return [np.concatenate(positions) for positions in found]
 
@@ -384,10 +397,6 @@ class Fit:
             # Further polishes are not foreseen: the progress then stays at its end.
             total = (len(THRESHOLDS) + POLISHES) * self.candidates.size
             self._progress(min(self._looked, total), total)
-
-    @property
-    def _half_a_client(self) -> float:
-        return 0.5 / self.landed.num_clients
 
     def _fit(self, positions: I64, sweeps: int) -> None:
         """Make these candidates the support, and fit them in this order.
@@ -482,7 +491,8 @@ class Fit:
         # `loads` and `shares` are a short table, which `np.interp` reads for any load.
         loads, shares = _falling(load.reshape(-1), kept.reshape(-1) / self._probes)
         self._least_share = float(shares.min())
-        self._shares = landed.cell_mean(np.interp(load, loads, shares))
+        self._cell_shares = np.interp(load, loads, shares)
+        self._shares = landed.cell_mean(self._cell_shares)
         # The b of a fitted item is the share that its cells would keep if this item alone left the
         # support. So the item's own part is subtracted from the load.
         if landed.fresh:
@@ -554,28 +564,79 @@ class Fit:
         places = np.flatnonzero(known[index] == ids)
         return places, index[places]
 
-    def standing_out(self, least: float) -> tuple[I64, LeaveOneOut, F64]:
+    def standing_out(
+        self,
+        least: float,
+        lowest: float | None = None,
+        enough: Callable[[LeaveOneOut, F64, float], bool] | None = None,
+    ) -> tuple[I64, LeaveOneOut, F64]:
         """Return positions, values and z = e sqrt(b) / scale of the candidates that stand out.
 
         The result has all fitted items and all candidates with z > `least`, and a few more. Two
         kinds of candidates may be missing: those with e below half a client, which are never
         chosen, and in a large domain a few that hardly stand out (see `Kept`).
+
+        Args:
+            least: a number of standard deviations.
+            lowest: the lowest z of the few more that the caller needs; None: none of them.
+            enough: whether values and z are enough, which have all candidates whose z is above its
+                last argument, and a few more; None: all are needed.
         """
-        # If z > `least`, the mean residual b e exceeds `least` * scale * sqrt(b). Each candidate
-        # has its own b. With the smallest b of all, one comparison of the mean residual rules most
-        # candidates out, and only the others need their b.
-        floor = max(
-            least * self.scale * self._least_share**0.5, self._half_a_client * self._least_share
+
+        def told(found: I64) -> tuple[I64, LeaveOneOut, F64]:
+            positions = _merged(found, self.support.positions)
+            items = self.leave_one_out(self.candidates.ids(positions))
+            return positions, items, items.values * np.sqrt(items.share) / self.scale
+
+        def are_enough(found: I64, at: float) -> bool:
+            return enough is not None and enough(*told(found)[1:], at)
+
+        floor, found = self._least_mean(least), None
+        if self._finder is not None:
+            root = (1.0 - _SINGLE) * self.scale * np.sqrt(self._cell_shares)
+            asked = floor, least if lowest is None else lowest
+            found = self._finder.standing(
+                self.landed, self.residual, self._means, root, *asked, are_enough
+            )
+        if found is None:
+            found = self._above(self._means, "mean", floor)
+        else:
+            self._report(self.candidates.size)
+        return told(found)
+
+    def _least_mean(self, least: float) -> float:
+        """Return a mean residual that each candidate exceeds whose z is above `least`.
+
+        Such a mean residual b e exceeds `least` * scale * sqrt(b). Each candidate has its own b.
+        With the smallest b of all, one comparison of the mean residual rules most candidates out,
+        and only the others need their b.
+        """
+        bound: float = max(
+            least * self.scale * self._least_share**0.5,
+            self.landed.half_a_client * self._least_share,
         )
-        positions = _merged(self._above(self._means, "mean", floor), self.support.positions)
-        items = self.leave_one_out(self.candidates.ids(positions))
-        return positions, items, items.values * np.sqrt(items.share) / self.scale
+        return bound
+
+    def contenders(self, least: float) -> Candidates:
+        """Return the candidates of which only those that `standing_out` gives may be heavy."""
+        none = np.empty(0, np.uint64)
+        if self._finder is None:
+            return self.candidates.with_extra(
+                none, self.candidates.ids(self.standing_out(least)[0])
+            )
+        means, fitted, floor = self._means, self.support.ids, self._least_mean(least)
+        return self.candidates.passing(lambda ids: (means.at(ids) > floor) | np.isin(ids, fitted))
 
     def _polish(self) -> None:
         """Choose the support anew by z, and fit the items with the largest values first."""
-        positions, items, z = self.standing_out(self.threshold)
+
+        def enough(items: LeaveOneOut, z: F64, at: float) -> bool:
+            chosen = (z > at) & (items.values > self.landed.half_a_client)
+            return int(np.count_nonzero(chosen)) >= self.most
+
+        positions, items, z = self.standing_out(self.threshold, enough=enough)
         ids = self.candidates.ids(positions)
-        chosen = np.flatnonzero((z > self.threshold) & (items.values > self._half_a_client))
+        chosen = np.flatnonzero((z > self.threshold) & (items.values > self.landed.half_a_client))
         if len(chosen) > self.most:
             chosen = chosen[np.lexsort((ids[chosen], -z[chosen]))[: self.most]]
         chosen = chosen[np.lexsort((ids[chosen], -items.values[chosen]))]
@@ -601,7 +662,13 @@ class Fit:
         # A support within 2 % of the bound counts as full.
         if len(self.support.positions) < 0.98 * self.most:
             return
-        _, items, z = self.standing_out(self.threshold)
+
+        def enough(items: LeaveOneOut, z: F64, at: float) -> bool:
+            return bool((z[~items.fitted] > at).any())
+
+        # Those just below the threshold count, too, where no others were kept out.
+        lowest = self.threshold * self._least_share**0.5
+        _, items, z = self.standing_out(self.threshold, lowest, enough)
         on, off = z[items.fitted], z[~items.fitted]
         if len(off):
             self.threshold = max(self.threshold, float(on.min() + off.max()) / 2)

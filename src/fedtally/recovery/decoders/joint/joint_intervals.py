@@ -6,6 +6,7 @@ corrections. docs/recovery.md has the construction and its measured coverage.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from fedtally import kernels
 from fedtally.kernels.backends import in_threads
 from fedtally.recovery.decoders.joint.joint import LARGE, Fit, LeaveOneOut, usual_kappa
 from fedtally.recovery.limits import ROUNDING, Limits, UsualIntervals, list_tails, or_none
-from fedtally.recovery.linear_system import F64, I64, U64, Ids, Landed
+from fedtally.recovery.linear_system import F64, I64, U64, Candidates, Ids, Landed
 from fedtally.recovery.phantoms import generator
 
 # Known items that are added to measure kappa, as a share of one sketch's cells. More would spoil
@@ -123,20 +124,23 @@ class JointIntervals(UsualIntervals):
             * float(-ndtri(tail))
             * distribution.excess(tail)
         )
-        self.predicted_linf = (
-            self._largest_error(distribution, size) if largest_error is None else largest_error
-        )
+        self.predicted_linf = self.largest_error(0.5) if largest_error is None else largest_error
 
-    def _largest_error(self, distribution: PhantomLaw, size: int) -> float:
-        """Return the median of the largest error: the size that an expected ln 2 errors exceed.
+    def largest_error(self, probability: float) -> float:
+        """Return the frequency that the largest error of all candidates exceeds by a chance.
 
-        The number of errors beyond a size is about a Poisson variable, which is 0 with probability
-        1/2 where its mean is ln 2. The largest error is most often that of a light item that stood
-        out by chance and was fitted: then nothing is left of it in the residual. Errors on the low
-        side, and those of heavy items, are not selected so. An item that nearly stood out and was
-        not fitted has an estimate that is too small by the part that other items absorbed.
+        It is the size that an expected -ln(1 - p) errors exceed: the number of errors beyond a
+        size is about a Poisson variable, which is 0 with probability 1 - p there. The largest error
+        is most often that of a light item that stood out by chance and was fitted: then nothing is
+        left of it in the residual. Errors on the low side, and those of heavy items, are not
+        selected so. An item that nearly stood out and was not fitted has an estimate that is too
+        small by the part that other items absorbed.
+
+        Args:
+            probability: the chance that the largest error is above it, above 0 and below 1; 1/2
+                gives the median.
         """
-        fit = self.fit
+        fit, size, distribution = self.fit, self._size, self._distribution
         share = float(fit.share.mean())
         low = 1.0 if fit.shrinks else share
         own = np.sqrt(fit.own_shares) / (self.kappa * fit.scale)
@@ -145,14 +149,15 @@ class JointIntervals(UsualIntervals):
         lacking = (items.values - items.estimate)[nearly]
         spread = fit.scale / np.sqrt(items.share[nearly])
 
-        def more_than_half(x: float) -> float:
+        def excess(x: float) -> float:
             light = (
                 (size - len(own))
                 * (distribution.beyond(x * low) + distribution.beyond(x * share / self.kappa))
                 / 2
             )
             unfitted = float(ndtr((lacking - x) / spread).sum())
-            return light + unfitted + 2.0 * float(ndtr(-x * own).sum()) - float(np.log(2.0))
+            heavy = 2.0 * float(ndtr(-x * own).sum())
+            return light + unfitted + heavy + math.log1p(-probability)
 
         # Beyond this bound no error is expected: each term is far out in the tail of one part.
         most = (
@@ -160,9 +165,7 @@ class JointIntervals(UsualIntervals):
             + 10 / max(own.min(initial=np.inf), 1e-300)
             + 10 * spread.max(initial=0.0)
         )
-        return or_none(
-            _solve(more_than_half, most + lacking.max(initial=0.0)), fit.landed.num_clients
-        )
+        return or_none(_solve(excess, most + lacking.max(initial=0.0)), fit.landed.num_clients)
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
@@ -249,9 +252,9 @@ def kappa_of(fit: Fit) -> Kappa:
     if len(pool) < 20:
         sd = max(fit.scale / float(np.sqrt(fit.share.mean())), 2.0 / landed.num_clients)
         pool = np.append(pool, np.linspace(fit.threshold + 4, fit.threshold + 20, 20) * sd)
-    only = None
-    if fit.candidates.size > _ALL_CANDIDATES:
-        only = fit.candidates.ids(fit.standing_out(_CONTENDERS)[0])
+    candidates = fit.candidates
+    if candidates.size > _ALL_CANDIDATES:
+        candidates = fit.contenders(_CONTENDERS)
     number = int(np.clip(_SPIKED * landed.cells, *_SPIKES))
     repeats = int(np.clip(-(-_ALL_SPIKES // number), 2, _MOST_REPEATS))
     # each holds a fit of its own, which is large in a large domain
@@ -259,9 +262,10 @@ def kappa_of(fit: Fit) -> Kappa:
     errors: list[F64] = []
     nulls: list[F64] = []
     turn = 0
-    while turn < repeats:
+    # Once too few usable items can still come, it is the constant: further fits would be in vain.
+    while turn < repeats and sum(map(len, nulls)) + (repeats - turn) * number >= _LEAST_SPIKES:
         turns = range(turn, min(turn + at_once, repeats))
-        for again, ids, counts in _decoded_again(fit, only, pool, number, turns):
+        for again, ids, counts in _decoded_again(fit, candidates, pool, number, turns):
             turn += 1
             # The added items tipped the fit over: this turn measures something else, and so may
             # the others that began with as many.
@@ -285,7 +289,7 @@ def kappa_of(fit: Fit) -> Kappa:
 
 
 def _decoded_again(
-    fit: Fit, only: U64 | None, pool: F64, number: int, turns: range
+    fit: Fit, candidates: Candidates, pool: F64, number: int, turns: range
 ) -> list[tuple[Fit, U64, I64]]:
     """Add known items to the sums, and decode everything again, in each of some turns at once.
 
@@ -293,7 +297,7 @@ def _decoded_again(
 
     Args:
         fit: the fit of the sums.
-        only: the candidates that compete with the added items; None: all of them.
+        candidates: what competes with the added items.
         pool: the frequencies to draw those of the added items from.
         number: the number of items to add.
         turns: the numbers of the turns.
@@ -310,8 +314,7 @@ def _decoded_again(
         ids = fit.candidates.fresh_ids(rng, number)
         counts = rng.poisson(rng.choice(pool, number)[:, None] * landed.clients)
         spiked = landed.with_items(ids, counts / np.maximum(landed.clients, 1.0))
-        candidates = fit.candidates.with_extra(ids, only)
-        again = Fit(spiked, candidates, fit.most + number, rng, fit.selected)
+        again = Fit(spiked, candidates.with_extra(ids), fit.most + number, rng, fit.selected)
         found[turn] = again, ids, counts
 
     def alone(turn: int) -> None:

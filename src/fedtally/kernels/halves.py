@@ -1,0 +1,179 @@
+"""Ids of a range whose cells are heavy, found without a look at each id: meet in the middle."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedtally.base import validate
+from fedtally.errors import InvalidInputError
+from fedtally.kernels import reference
+from fedtally.kernels.arguments import F32, MAX_ROWS, MAX_WIDTH, U32, U64, check_tables
+from fedtally.kernels.backends import backend, blocks, in_threads, native, num_threads
+
+LOW_BITS = 16  # an id is x 2^16 + y
+# Bits of a key beyond those that tell the cells of a row apart. A width that is no power of two
+# cuts through blocks of words; with smaller blocks fewer ids share one with a heavy cell.
+_FINER = 2
+_PAD = 16  # words that the kernel may read beyond the last one
+_ROOM = 1 << 16  # ids that are found at once; more are found by a second call
+
+
+class _Row(NamedTuple):
+    """The ids below 2^16 by their keys in one row (native/kernels.h, `Halves`)."""
+
+    starts: U32
+    places: U32
+    words: U32
+
+
+class Halves:
+    """The ids of a range, prepared once, of which those with heavy cells are found often.
+
+    A hash word of an id is the XOR of a word of its upper six bytes and a word of its two lower
+    ones. Both the cell and the signs follow from the word. So, for each x and each heavy cell of a
+    row, the ids x 2^16 + y with this cell are looked up: no other id is looked at.
+
+    Args:
+        tables: uint32 [rows, 8, 256], of at least two rows.
+        width: the number of cells of a row, 2 to 2^20.
+        bits: the number of batches, whose signs are the low bits of a word, 1 to 8.
+        first_id: the first id.
+        count: the number of ids, at least 1; the last one is below 2^64.
+
+    Raises:
+        InvalidInputError: an argument is outside its bounds.
+
+    >>> tables = np.random.default_rng(0).integers(0, 2**32, (3, 8, 256), dtype=np.uint32)
+    >>> halves = Halves(tables, 50, 1, 1000, 100_000)
+    >>> values = np.full((3, 50, 2), -1, np.float32)
+    >>> [[word]] = [[int(w) for w in np.bitwise_xor.reduce(
+    ...     [tables[:, b, (77_777 >> 8 * b) & 255] for b in range(8)], axis=0)[:1]]]
+    >>> values[0, (word >> 8) * 50 >> 24, word & 1] = 3
+    >>> 77_777 in halves.find(values)
+    True
+    """
+
+    def __init__(self, tables: U32, width: int, bits: int, first_id: int, count: int) -> None:
+        self._tables = check_tables(tables)
+        self._rows = validate.integer(2, MAX_ROWS, rows=len(tables))
+        self._width = validate.integer(2, MAX_WIDTH >> 4, width=width)
+        self._bits = validate.integer(1, 8, bits=bits)
+        self._first = validate.integer(0, 2**64 - 1, first_id=first_id)
+        self._count = validate.integer(1, 2**64 - first_id, count=count)
+        self._level = backend()
+        cells = (width - 1).bit_length()
+        self._top = 32 - cells - (_FINER if width != 1 << cells else 0)
+        if self._level != "numpy":
+            self._prepare()
+
+    def looked_at(self, values: F32, need: int = 0, least: float = 0.0) -> float:
+        """Return about how many ids `find` would look at, in one row each."""
+        if self._level == "numpy":
+            return float(self._count * self._rows)
+        found = 0
+        for row in self._starting(need):
+            found += int(np.count_nonzero(self._tops(values[row]) > least))
+        return found * self._count / (1 << (32 - self._top + self._bits))
+
+    def find(self, values: F32, need: int = 0, least: float = 0.0) -> U64:
+        """Return the ids of the range with heavy cells, rising: uint64 [n].
+
+        Sums are rounded to single precision, and so ids within this rounding of `least` may be
+        there or not.
+
+        Args:
+            values: float32 [rows, width, 2^bits], what a cell is worth under each pattern of signs.
+            need: the number of rows in which the value of an id must exceed `least`; 0: the sum of
+                its values must exceed `least`, which is at most 0.
+            least: a value.
+        """
+        shape = (self._rows, self._width, 1 << self._bits)
+        if values.dtype != np.float32 or values.shape != shape:
+            raise InvalidInputError(
+                f"values must be float32 {list(shape)}, got {values.dtype} with shape"
+                f" {values.shape}"
+            )
+        validate.integer(0, self._rows, need=need)
+        if not need and least > 0:
+            raise InvalidInputError(f"least must be at most 0 for a sum, got {least}")
+        values = np.ascontiguousarray(values)
+        if self._level == "numpy":
+            return reference.heavy(self._tables, values, need, least, self._first, self._count)
+        found: list[U64] = []
+        for row in self._starting(need):
+            tops = self._tops(values[row]).reshape(-1)
+            keys = np.flatnonzero(tops > least).astype(np.uint32)
+            if len(keys):
+                found += self._meet(row, values, keys, tops[keys], need, least)
+        ids = np.unique(np.concatenate([np.empty(0, np.uint64), *found]))
+        return ids[(ids >= self._first) & (ids - np.uint64(self._first) < self._count)]
+
+    def _starting(self, need: int) -> range:
+        """Return the rows of which one must be heavy, and begin the search in each.
+
+        If a sum of numbers is positive, one of their rotations has positive partial sums only (the
+        cycle lemma). And of `need` heavy rows the first leaves room for the others.
+        """
+        return range(self._rows - need + 1 if need else self._rows)
+
+    def _tops(self, values: F32) -> F32:
+        """Return the largest value of each key of a row: float32 [blocks of words, patterns]."""
+        first = np.arange(1 << (32 - self._top), dtype=np.uint64) << np.uint64(self._top - 8)
+        last = first + np.uint64((1 << (self._top - 8)) - 1)
+        # A block has at most two cells.
+        low, high = ((at * np.uint64(self._width)) >> np.uint64(24) for at in (first, last))
+        tops: F32 = np.maximum(values[low], values[high])
+        return tops
+
+    def _prepare(self) -> None:
+        y = np.arange(1 << LOW_BITS, dtype=np.uint64)
+        low = reference.hash_words(self._tables, y)
+        self._first_x = self._first >> LOW_BITS
+        last = (self._first + self._count - 1) >> LOW_BITS
+        x = np.arange(self._first_x, last + 1, dtype=np.uint64) << np.uint64(LOW_BITS)
+        self._uppers = np.ascontiguousarray((reference.hash_words(self._tables, x) ^ low[:, :1]).T)
+        keys = 1 << (32 - self._top + self._bits)
+        mask = np.uint32((1 << self._bits) - 1)
+        self._index = []
+        for row in range(self._rows):
+            key = (low[row] >> np.uint32(self._top)) << np.uint32(self._bits) | (low[row] & mask)
+            places = np.argsort(key, kind="stable")
+            starts = np.append(0, np.cumsum(np.bincount(key, minlength=keys)))
+            words = np.zeros((self._rows, (1 << LOW_BITS) + _PAD), np.uint32)
+            words[:, : 1 << LOW_BITS] = np.roll(low, -row, axis=0)[:, places]
+            self._index.append(_Row(starts.astype(np.uint32), places.astype(np.uint32), words))
+
+    def _meet(
+        self, row: int, values: F32, keys: U32, tops: F32, need: int, least: float
+    ) -> list[U64]:
+        """Return the ids that have one of the keys in a row, in a part for each thread."""
+        found: list[U64] = []
+
+        def one(part: slice) -> None:
+            uppers, room = self._uppers[part], _ROOM
+            while True:
+                out = np.empty(room, np.uint64)
+                number = native.meet(
+                    self._level,
+                    *self._index[row],
+                    row,
+                    self._top,
+                    values,
+                    keys,
+                    tops,
+                    need,
+                    least,
+                    self._first_x + part.start,
+                    uppers,
+                    out,
+                )
+                if number <= room:
+                    break
+                room = number
+            found.append(out[:number].copy())
+
+        size = -(-len(self._uppers) // num_threads())
+        in_threads(one, blocks(len(self._uppers), size), num_threads())
+        return found

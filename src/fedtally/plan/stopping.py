@@ -1,0 +1,90 @@
+"""The rule by which a campaign of several rounds ends before its last one.
+
+`campaign.ending` follows it, and docs/stopping.md says what it saves and how often it errs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedtally.errors import InvalidInputError, opt
+from fedtally.recovery.decoders import Recovery
+
+if TYPE_CHECKING:
+    from fedtally.plan.parts.candidates import Candidates
+    from fedtally.plan.parts.clients import Clients
+    from fedtally.plan.parts.protection import Protection
+    from fedtally.plan.parts.summing import Summing
+    from fedtally.plan.parts.vector import Vector
+
+LEAST_ROUNDS = 2  # of one round the fit's own noise is hardly known
+LEAST_NOISED_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """The rule by which a campaign ends early.
+
+    Args:
+        linf: the largest error of any frequency that is asked for, in (0, 1).
+        probability: the chance with which it may be exceeded, in (0, 1).
+        least_rounds: the fewest rounds before the end.
+        least_clients: the fewest clients before the end. The error is one among those who took
+            part: few clients may be unlike all the others.
+    """
+
+    linf: float
+    probability: float
+    least_rounds: int
+    least_clients: int
+
+
+def check_stopping(
+    least: int,
+    num_rounds: int,
+    rows: int,
+    *,
+    candidates: Candidates,
+    vector: Vector,
+    clients: Clients,
+    summing: Summing,
+    protection: Protection,
+) -> None:
+    """Refuse a plan that cannot end when its error is known.
+
+    Args:
+        least: the fewest rounds before the end.
+        num_rounds: the rounds of the plan.
+        rows: the rows of its sketch.
+        candidates: the plan's candidates.
+        vector: what a client sends.
+        clients: who sends it.
+        summing: how rounds are summed.
+        protection: who adds the noise.
+
+    Raises:
+        InvalidInputError: joint recovery cannot decode its sums, or looking at them costs privacy.
+    """
+    fewest = Recovery.JOINT.fewest_rows
+    relation = None if protection.terms is None else protection.terms.event.relation
+    faults = {
+        f"needs more than {least} rounds, got {num_rounds}": num_rounds <= least,
+        "needs a list of candidates, which are decoded after each round": (
+            not candidates.can_be_tried
+        ),
+        "needs a sketch: each round of a histogram is exact": not vector.shares_counters,
+        f"needs at least {fewest} rows, got {rows}": rows < fewest,
+        "is not for silos, whose rounds are opened together": clients.entries > 0,
+        "is not for two servers: they close each release by themselves": (
+            summing.servers is not None
+        ),
+        # each look would be a release of its own
+        "needs noise that clients add: a trusted aggregator draws it once, at the end": (
+            protection.is_secret
+        ),
+        "needs a number of clients without noise": clients.are_hidden(relation),
+    }
+    for fault, is_there in faults.items():
+        if is_there:
+            raise InvalidInputError(f"{opt.until_known} {fault}; leave {opt.until_known} out")

@@ -1,0 +1,136 @@
+"""`fedtally plan` by the calendar: days, two promises, and a successor."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fedtally.cli.app import run
+from fedtally.plan import Plan
+from fedtally.plan.calendar import DAY
+from fedtally.privacy import accounting
+
+Call = Callable[..., tuple[int, str, str]]
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+ASKED = ("plan", "--clients", "20000", "--domain-size", "500", "--tau", "0.02", "--rounds", "28")
+DAYS = (*ASKED, "--start", "2026-12-01")
+WEEKS = (*DAYS, "--epsilon", "1", "--per-rounds", "7")
+
+
+@pytest.fixture
+def call(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Call:
+    """Return a function that runs a command in an empty folder: its code, and what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def run_and_read(*arguments: str) -> tuple[int, str, str]:
+        code = run(arguments)
+        return code, *capsys.readouterr()
+
+    return run_and_read
+
+
+@pytest.fixture
+def on_the_20th(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", NOW.timestamp)
+
+
+pytestmark = pytest.mark.usefixtures("on_the_20th")
+
+
+def test_epsilon_is_that_of_a_week_and_both_promises_are_printed(call: Call) -> None:
+    code, out, _ = call(*WEEKS, "--output", "weekly.toml")
+    assert code == 0
+    said = " ".join(out.split())
+    plan = Plan.load("weekly.toml")
+    terms = plan.privacy
+    assert terms is not None and terms.event.per_rounds == 7
+    assert 0.999 < terms.promised.epsilon <= 1
+    life = f"{accounting.rounded_up(terms.guarantee.epsilon):g}"
+    assert f"epsilon 1 in any 7 days in a row and {life} in all 28" in said
+    assert "28 days, from 2026-12-01T00:00Z to 2026-12-29T00:00Z, UTC" in said
+    # what a ledger charges is the whole life: four parts
+    assert terms.event.contributions == 4
+    for view in (("--details",), ()):
+        assert life in call(*WEEKS, *view)[1]
+    found = json.loads(call(*WEEKS, "--json")[1])
+    in_a_row = found["privacy"]["in_a_row"]
+    assert (in_a_row["rounds"], in_a_row["num_rounds"], in_a_row["participations"]) == (7, 28, 1)
+    assert in_a_row["epsilon"] < found["privacy"]["epsilon"]
+    assert found["privacy"]["participations"] == 4
+
+
+def test_without_rounds_in_a_row_epsilon_is_that_of_all(call: Call) -> None:
+    assert call(*DAYS, "--epsilon", "1", "--participations", "4", "--output", "all.toml")[0] == 0
+    terms = Plan.load("all.toml").privacy
+    assert terms is not None and terms.event.per_rounds is None
+    assert 0.999 < terms.guarantee.epsilon <= 1
+    assert terms.event.contributions == 4
+
+
+def test_a_period_may_be_hours_or_weeks(call: Call) -> None:
+    for period, hours in (("6h", 6), ("7d", 168)):
+        assert call(*DAYS, "--period", period, "--output", f"{period}.toml")[0] == 0
+        calendar = Plan.load(f"{period}.toml").calendar
+        assert calendar is not None
+        assert calendar.period == hours * DAY / 24
+
+
+def test_a_successor_goes_on_where_a_plan_ends(call: Call) -> None:
+    call(*WEEKS, "--output", "one.toml")
+    code, out, err = call("plan", "--after", "one.toml", "--output", "two.toml")
+    assert code == 0 and "wrote two.toml" in err
+    assert "start: 2026-12-29T00:00Z" in " ".join(out.split())
+    one, two = Plan.load("one.toml"), Plan.load("two.toml")
+    assert one.seed != two.seed and one.privacy == two.privacy
+    assert one.calendar is not None and two.calendar is not None
+    assert two.calendar.start == one.calendar.end
+    found = json.loads(call("plan", "--after", "one.toml", "--start", "2027-01-05", "--json")[1])
+    assert found["calendar"]["start"] == "2027-01-05T00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ((*ASKED, "--start", "2026-11-19"), "--start must be later than now"),
+        ((*ASKED, "--start", "soon"), "--start must be a day or a time of UTC"),
+        ((*DAYS, "--period", "7h"), "--period must divide a day"),
+        ((*DAYS, "--period", "fortnight"), "--period must be a whole number of days"),
+        ((*DAYS, "--schedule", "shared"), "--schedule with --start must be hybrid or fresh"),
+        ((*DAYS, "--epsilon", "1", "--neighbours", "add-remove"), "does not go with --start"),
+        ((*DAYS, "--per-rounds", "7"), "--per-rounds goes with --epsilon"),
+        ((*WEEKS, "--participations", "8"), "--participations must be at most 7, got 8"),
+        ((*ASKED, "--per-rounds", "7"), "--per-rounds"),
+        ((*ASKED[:-2], "--start", "2026-12-01"), "--start needs --rounds"),
+        ((*ASKED[:-1], "5000", "--start", "2026-12-01"), "at most 4,096 with a calendar"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_calendar_that_cannot_be_is_one_line(
+    call: Call, asked: tuple[str, ...], said: str
+) -> None:
+    code, out, err = call(*asked, "--output", "never.toml")
+    assert (code, out) == (2, "")
+    assert said in " ".join(err.split())
+    assert not Path("never.toml").exists()
+
+
+def test_a_successor_that_cannot_be_is_one_line(call: Call) -> None:
+    call(*WEEKS, "--output", "one.toml")
+    call(*ASKED, "--output", "without.toml")
+    for asked, said in [
+        (("--after", "one.toml", "--start", "2026-12-10"), "must not be before the plan in"),
+        (("--after", "one.toml", "--population", "others"), "must be that of the plan in --after"),
+        (("--after", "one.toml", "--tau", "0.01"), "--tau does not go with --after"),
+        (("--after", "without.toml"), "--after needs a plan with a calendar"),
+        (("--after", "missing.toml"), "missing.toml"),
+    ]:
+        code, _, err = call("plan", *asked, "--output", "never.toml")
+        assert code == 2 and said in " ".join(err.split()), err
+        assert not Path("never.toml").exists()

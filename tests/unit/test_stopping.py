@@ -1,0 +1,155 @@
+"""A campaign that ends as soon as its largest error is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedtally
+from fedtally.campaign.ending import is_known
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan, Target
+from fedtally.plan.stopping import LEAST_ROUNDS
+from fedtally.privacy.config import propose
+from fedtally.recovery import known_error as module
+from fedtally.recovery.decoders.median.median import MedianDecoder
+from fedtally.recovery.known_error import known_error
+from fedtally.sources import from_items
+from fedtally.studies import validation
+from fedtally.studies.validation import Trial
+
+D, ROUNDS = 2000, 12
+DOMAIN = {"kind": "range", "size": D, "public": True, "first": 1, "last": D}
+RULE = Target(0.004, 0.1, "joint", until_known=1)
+GOES_ON = replace(RULE, until_known=None)
+
+
+def plan_of(**changed: Any) -> Plan:
+    made = Plan(9, 60, "hybrid", ROUNDS, 20_000, 2500, DOMAIN, 1, bytes(32), target=RULE)
+    return replace(made, **changed)
+
+
+def answered(plan: Plan, law: float = 1.0, seed: int = 1) -> fedtally.Result:
+    shares = np.arange(1, D + 1.0) ** -law
+    items = np.random.default_rng(seed).choice(D, 20_000, p=shares / shares.sum()) + 1
+    return fedtally.estimate(items, domain=f"range:1..{D}", plan=plan, evaluate=True)
+
+
+def test_a_campaign_ends_with_the_first_round_after_which_its_error_is_known() -> None:
+    plan = plan_of()
+    found, rule = answered(plan), plan.stopping
+    assert rule is not None and LEAST_ROUNDS <= len(found.sketches) < ROUNDS
+    known = [is_known(plan, found.domain, found.sketches[:m]) for m in range(1, ROUNDS)]
+    assert known.index(True) + 1 == len(found.sketches)  # not a round sooner, nor later
+    # nobody else was asked: the sums, the truth and the answer are of these rounds
+    assert found.num_clients == sum(sketch.num_clients for sketch in found.sketches) < 20_000
+    assert found.evaluation is not None and found.evaluation.linf <= RULE.linf
+    [note] = [text for text in found.warnings if "the campaign ended after" in text]
+    assert f"after {len(found.sketches)} rounds of {ROUNDS}" in note
+    # it is the same answer as that of a plan that goes on, cut off there
+    whole = answered(replace(plan, target=GOES_ON))
+    assert len(whole.sketches) == ROUNDS
+    for one, other in zip(found.sketches, whole.sketches, strict=False):
+        assert (one.vector == other.vector).all()
+    assert not any("the campaign ended" in text for text in whole.warnings)
+
+
+def test_an_error_that_is_not_known_ends_nothing() -> None:
+    hard = plan_of(target=replace(RULE, linf=1e-6))
+    found = answered(hard, law=0.2)
+    assert len(found.sketches) == ROUNDS
+    assert not any("the campaign ended" in text for text in found.warnings)
+
+
+def test_few_rounds_and_few_clients_end_nothing() -> None:
+    found = answered(plan_of())
+    sketches, domain = found.sketches, found.domain
+    easy = plan_of(target=replace(RULE, linf=0.9))
+    assert is_known(easy, domain, sketches) and not is_known(easy, domain, sketches[:1])
+    clients = sum(sketch.num_clients for sketch in sketches)
+    assert is_known(easy.until_known(clients), domain, sketches)
+    assert not is_known(easy.until_known(clients + 1), domain, sketches)
+    more = answered(plan_of(target=replace(RULE, until_known=15_000)))
+    assert sum(sketch.num_clients for sketch in more.sketches) >= 15_000
+    assert sum(sketch.num_clients for sketch in more.sketches[:-1]) < 15_000
+
+
+def test_the_median_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its predicted error is too hopeful."""
+    found, easy = answered(plan_of()), plan_of(target=replace(RULE, linf=0.9))
+    assert is_known(easy, found.domain, found.sketches)
+
+    class GivenUp(module.JointDecoder):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self.fallback = MedianDecoder(given[0], expected=D)
+
+    monkeypatch.setattr(module, "JointDecoder", GivenUp)
+    assert known_error(found.sketches, found.domain, 0.1) is None
+    assert not is_known(easy, found.domain, found.sketches)
+
+
+def test_a_rarer_error_is_larger() -> None:
+    found = answered(plan_of(target=None, width=20), law=0.8)
+    errors = [
+        known_error(found.sketches, found.domain, chance) for chance in (0.5, 0.1, 0.01, 0.001)
+    ]
+    assert errors == sorted(errors) and len(set(errors)) == 4  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"num_rounds": 2, "max_round_clients": 20_000}, "needs more than 2 rounds, got 2"),
+        ({"rows": 1, "target": replace(RULE, recovery="median")}, "needs at least 3 rows, got 1"),
+    ],
+)
+def test_a_plan_that_cannot_end_so_is_refused(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        plan_of(**changed)
+
+
+def test_a_trusted_aggregator_cannot_look() -> None:
+    terms = propose(epsilon=8.0, delta=1e-6, rows=9, width=60)
+    with pytest.raises(InvalidInputError, match="needs noise that clients add"):
+        plan_of(privacy=terms)
+
+
+def test_a_plan_keeps_its_rule_in_its_file() -> None:
+    plan = plan_of()
+    assert Plan.from_dict(plan.to_dict()) == plan
+    assert plan.to_dict()["target"]["until_known"] == 1
+    without = plan_of(target=GOES_ON)
+    assert "until_known" not in without.to_dict()["target"]
+    assert without.until_known(7).target == replace(RULE, until_known=7)
+    assert without.fingerprint != plan.fingerprint
+    with pytest.raises(InvalidInputError, match=r"until_known= goes with tau="):
+        plan_of(target=None).until_known()
+    for wrong in (0, "many", 1.5):
+        with pytest.raises(InvalidInputError, match=r"target\.until_known must be"):
+            replace(RULE, until_known=wrong)
+
+
+def test_estimate_ends_when_it_is_known() -> None:
+    shares = np.arange(1, D + 1.0) ** -1.0
+    items = np.random.default_rng(2).choice(D, 20_000, p=shares / shares.sum()) + 1
+    more = {"domain": f"range:1..{D}", "tau": 0.01, "num_rounds": 10, "encoding": "sketch"}
+    found = fedtally.estimate(items, **more, until_known=True, sizing="minimax", seed=3)
+    assert found.plan.target is not None and found.plan.target.until_known == 1
+    assert len(found.sketches) < 10
+    with pytest.raises(InvalidInputError, match=r"until_known= goes with tau="):
+        fedtally.estimate(items, num_rounds=10, until_known=True)
+    with pytest.raises(InvalidInputError, match=r"min_clients= goes with until_known="):
+        fedtally.estimate(items, **more, min_clients=5)
+
+
+def test_a_study_of_a_plan_ends_its_campaigns_too() -> None:
+    """Their errors are those of fewer rounds, so larger, and within the target all the same."""
+    source = from_items(range(1, D + 1), counts=[int(2e4 / rank) for rank in range(1, D + 1)])
+    plan = plan_of()
+    trials = [Trial(each, repeats=4, seed=1) for each in (plan, plan_of(target=GOES_ON))]
+    short, whole = (validation.run(source, trial).errors for trial in trials)
+    assert (short > whole).all() and (short <= RULE.linf).all()
