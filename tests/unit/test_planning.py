@@ -15,7 +15,7 @@ from fedtally.answer.answer import Answer
 from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan
+from fedtally.plan import Plan, answering
 from fedtally.plan.design import Design
 from fedtally.plan.fleet import for_fleet
 from fedtally.plan.frequencies import hardest
@@ -26,7 +26,7 @@ from fedtally.plan.proposal import Proposal, propose
 from fedtally.plan.request import Request
 from fedtally.plan.rounds import round_size_bounds
 from fedtally.plan.search import usual_schedule
-from fedtally.plan.sizes import TOO_UNCERTAIN
+from fedtally.plan.sizes import TOO_UNCERTAIN, UnreachableError
 from fedtally.plan.ways import smallest_or_ways
 from fedtally.privacy.budget import OverspentError
 from fedtally.recovery.decoders import Recovery
@@ -841,3 +841,13 @@ def test_a_pilot_of_few_clients_is_no_reason_to_take_less():
     design, shown = after_pilot(STRETCHED)
     few = replace(shown, fit=replace(shown.fit, clients=1000))
     assert smallest_or_ways(design, few).plan().target.recovery == "joint"
+
+
+def test_where_no_size_fits_the_decoder_that_answers_joint_recovery_decides(monkeypatch):
+    design, shown = after_pilot(STRETCHED)
+
+    def unreachable(*given, **options):
+        raise UnreachableError("no sketch has this error")
+
+    monkeypatch.setattr(answering, "size_by_model", unreachable)
+    assert smallest_or_ways(design, shown).plan().target.recovery == "joint"

@@ -2,7 +2,7 @@
 
 Plans rest on joint recovery, and by default belief propagation answers. Its errors are smaller,
 which is room for frequencies that are not quite as assumed. A pilot shows them, of clients who were
-drawn with those of the campaign: then so much room is not needed. What a pilot gets wrong is to fit
+drawn with those of the campaign: then less room will do. What a pilot gets wrong is to fit
 in what is left of it. That is most where items are alike, which is what a pilot may not show.
 """
 

@@ -75,12 +75,13 @@ class Sketches:
         """
 
         def sized(schedule: Schedule) -> Design:
-            asked = (self.frequencies, tau, self.design.predictor(schedule))
-            p, rows = self.design.spec.failure_probability, self.rows
-            size = size_by_model(*asked, p=p, rows=rows, with_linf=with_linf)
+            predictor, rows = self.design.predictor(schedule), self.rows
+            more = {"p": self.design.spec.failure_probability, "with_linf": with_linf}
+            size = size_by_model(self.frequencies, tau, predictor, rows=rows, **more)
             if self.design.has_pilot:
                 answer = self.design.spec.decoding.recovery
-                other = size_by_answer(*asked, answer, p=p, rows=rows, with_linf=with_linf)
+                known = self.frequencies
+                other = size_by_answer(known, tau, predictor, answer, rows=rows, **more)
                 if other is not None and other.cells < size.cells:
                     size = other
             return self._with(schedule, size)
