@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan.answering import size_by_answer
@@ -76,7 +77,8 @@ class Sketches:
 
         def sized(schedule: Schedule) -> Design:
             predictor, rows = self.design.predictor(schedule), self.rows
-            more = {"p": self.design.spec.failure_probability, "with_linf": with_linf}
+            p = self.design.spec.failure_probability
+            more: dict[str, Any] = {"p": p, "with_linf": with_linf}
             size = size_by_model(self.frequencies, tau, predictor, rows=rows, **more)
             if self.design.has_pilot:
                 answer = self.design.spec.decoding.recovery
