@@ -49,6 +49,7 @@ from experiments import (
     streams,
     tradeoff,
     vectors,
+    widths,
 )
 from fedtally.errors import FedtallyError
 
@@ -73,6 +74,7 @@ for module in (
     vectors,
     planner,
     pilots,
+    widths,
     promises,
     exceedance,
     exact,

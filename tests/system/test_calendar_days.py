@@ -45,7 +45,7 @@ def daily(
         base,
         schedule="hybrid",
         secure_sum=None,
-        num_clients=clients * cohorts * (WEEK if trust else days),
+        num_clients=clients * cohorts * days,  # each counts in each of its rounds
         max_round_clients=clients * cohorts,
         calendar=Calendar(datetime.fromtimestamp(START, UTC), DAY, days),
     )

@@ -277,15 +277,6 @@ def test_a_plan_whose_rounds_cannot_all_land_is_refused(
     assert not (operator / "survey").exists()
 
 
-def test_clients_of_several_rounds_count_in_each() -> None:
-    plan = plan_of(trust="distributed", rounds=2)
-    assert plan.privacy is not None
-    event = replace(plan.privacy.event, participations=2)
-    few = replace(plan, num_clients=N, privacy=replace(plan.privacy, epsilon=20.0, event=event))
-    assert few.why_not_all_land() == ""
-    assert "enough for 1 round;" in replace(plan_of(rounds=2), num_clients=N).why_not_all_land()
-
-
 def test_a_folder_that_cannot_be_made_is_an_error(operator: Path) -> None:
     plan_of().save(operator / "plan.toml")
     (operator / "file").touch()

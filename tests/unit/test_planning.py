@@ -15,7 +15,7 @@ from fedtally.answer.answer import Answer
 from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan
+from fedtally.plan import Plan, answering
 from fedtally.plan.design import Design
 from fedtally.plan.fleet import for_fleet
 from fedtally.plan.frequencies import hardest
@@ -26,7 +26,7 @@ from fedtally.plan.proposal import Proposal, propose
 from fedtally.plan.request import Request
 from fedtally.plan.rounds import round_size_bounds
 from fedtally.plan.search import usual_schedule
-from fedtally.plan.sizes import TOO_UNCERTAIN
+from fedtally.plan.sizes import TOO_UNCERTAIN, UnreachableError
 from fedtally.plan.ways import smallest_or_ways
 from fedtally.privacy.budget import OverspentError
 from fedtally.recovery.decoders import Recovery
@@ -783,3 +783,71 @@ def test_the_error_that_would_do_does(
     found = re.search(r"would do: tau ([0-9.]+)", capsys.readouterr().err)
     assert found is not None
     assert run([*asked, "--tau", found[1]]) == 0
+
+
+# ---- the decoder that answers, after a pilot ----
+
+
+def after_pilot(law: np.ndarray, tau: float = 0.002, **asked: object) -> tuple[Design, Frequencies]:
+    """Return a design of 45,000 clients in 5 rounds, and what a pilot of 5,000 others shows."""
+    spec = Request(num_rounds=5, tau=tau, encoding="sketch", **asked).resolve()  # type: ignore
+    domain, rng = IntegerRange(1, len(law)), np.random.default_rng(3)
+    sketch = CountSketch(SketchSpec(8, 140, "shared", 1, bytes(32)), 0)
+    sketch.add_range(1, rng.multinomial(5000, law))
+    sketch.num_clients = 5000
+    design = for_fleet(spec, domain, 45_000, bytes(32))
+    return replace(design, has_pilot=True), Frequencies.from_pilot([sketch], domain)
+
+
+STRETCHED = np.exp(-np.sqrt(np.arange(1, 10_001) / 100))
+STRETCHED /= STRETCHED.sum()
+
+
+def test_after_a_pilot_a_size_fits_the_decoder_that_answers():
+    """It takes at most .8 of what joint recovery needs, and the target names who keeps it."""
+    design, shown = after_pilot(STRETCHED)
+    joint = smallest_or_ways(replace(design, has_pilot=False), shown)
+    sized = smallest_or_ways(design, shown)
+    assert sized.sizing.cells <= 0.8 * joint.sizing.cells
+    assert (sized.plan().target.recovery, joint.plan().target.recovery) == ("belief", "joint")
+    assert sized.sizing.linf <= 0.002 and sized.sizing.message == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "fit"),
+    [
+        ({"recovery": "joint"}, {}),
+        ({"rows": 4}, {}),
+        ({"epsilon": 8.0}, {}),
+        ({}, {"heterogeneity": 1.5}),
+        ({}, {"max_items": 2}),
+        ({}, {"fit": None}),
+        ({"tau": 0.05}, {}),
+    ],
+    ids=str,
+)
+def test_where_the_answer_is_not_better_a_size_is_that_of_joint_recovery(asked, fit):
+    """Another decoder, few rows, noise, rounds that differ, several items, no pilot, few cells."""
+    design, shown = after_pilot(STRETCHED, **asked)
+    shown = replace(shown, **fit)
+    sized = smallest_or_ways(design, shown, with_linf=False)
+    assert (
+        sized.chosen
+        == smallest_or_ways(replace(design, has_pilot=False), shown, with_linf=False).chosen
+    )
+
+
+def test_a_pilot_of_few_clients_is_no_reason_to_take_less():
+    design, shown = after_pilot(STRETCHED)
+    few = replace(shown, fit=replace(shown.fit, clients=1000))
+    assert smallest_or_ways(design, few).plan().target.recovery == "joint"
+
+
+def test_where_no_size_fits_the_decoder_that_answers_joint_recovery_decides(monkeypatch):
+    design, shown = after_pilot(STRETCHED)
+
+    def unreachable(*given, **options):
+        raise UnreachableError("no sketch has this error")
+
+    monkeypatch.setattr(answering, "size_by_model", unreachable)
+    assert smallest_or_ways(design, shown).plan().target.recovery == "joint"

@@ -30,6 +30,8 @@ SIMULATED = {
     "dictionary",
     "name_length",
     "screen",
+    "until_known",
+    "min_clients",
 }
 
 

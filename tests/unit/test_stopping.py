@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally.campaign.ending import is_known
+from fedtally.campaign.ending import is_known, notes
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Target
 from fedtally.plan.stopping import LEAST_ROUNDS
@@ -62,6 +62,17 @@ def test_an_error_that_is_not_known_ends_nothing() -> None:
     found = answered(hard, law=0.2)
     assert len(found.sketches) == ROUNDS
     assert not any("the campaign ended" in text for text in found.warnings)
+
+
+def test_rounds_that_are_missing_are_no_early_end() -> None:
+    """An operator ended the campaign, or nobody came: its error is not within the target."""
+    found = answered(plan_of(target=GOES_ON))
+    hard = plan_of(target=replace(RULE, linf=1e-9), width=20)
+    sketches = answered(hard, law=0.2).sketches[:5]
+    assert not list(notes(hard, found.domain, sketches))
+    easy = plan_of(target=replace(RULE, linf=0.9))
+    assert list(notes(easy, found.domain, found.sketches[:5]))
+    assert not list(notes(easy, found.domain, found.sketches))  # all rounds took place
 
 
 def test_few_rounds_and_few_clients_end_nothing() -> None:

@@ -81,6 +81,8 @@ class Design:
             those in `sizes`.
         size: the chosen size; None: nothing is chosen yet.
         origin: how rows and width came about, and what is predicted of them; None: they were named.
+        has_pilot: whether frequencies are read from a pilot of clients who were drawn with those of
+            the campaign.
     """
 
     spec: CampaignSpec
@@ -92,6 +94,7 @@ class Design:
     has_room: bool = False
     size: Chosen | None = None
     origin: Size | None = None
+    has_pilot: bool = False
 
     @classmethod
     def fit(
@@ -358,7 +361,8 @@ class Design:
         """Return the error that the plan is made for; None: none is asked for."""
         if self.spec.tau is None:
             return None
-        recovery = self.spec.recovery_of(self.domain.size, rows, encoding)
+        named = "" if self.origin is None else self.origin.recovery
+        recovery = named or self.spec.recovery_of(self.domain.size, rows, encoding)
         return Target(self.spec.tau, self.spec.failure_probability, recovery)
 
     @property

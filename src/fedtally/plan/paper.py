@@ -182,6 +182,7 @@ class Size:
         linf: the predicted largest error, exceeded with probability p; None where nothing is
             predicted.
         message: what the reader must know, or empty.
+        recovery: the decoder that the size rests on; empty where it is the usual one of plans.
     """
 
     method: str
@@ -189,6 +190,7 @@ class Size:
     width: int
     linf: float | None = None
     message: str = ""
+    recovery: str = ""
 
     @property
     def cells(self) -> int:
@@ -218,7 +220,7 @@ def oracle(
         constant: C.
 
     >>> oracle([0.5, 0.25, 0.125, 0.125], 0.25, num_clients=1000, domain_size=175_000)
-    Size(method='oracle', rows=16, width=5, linf=None, message='')
+    Size(method='oracle', rows=16, width=5, linf=None, message='', recovery='')
     """
     width = width_oracle(frequencies, tau, constant, num_clients=num_clients)
     return Size("oracle", _paper_rows(rows, domain_size, p), width)

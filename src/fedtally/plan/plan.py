@@ -460,8 +460,7 @@ class Plan:
         if self.summing.cohorts is None:
             return ""
         least, rounds = self.summing.least_clients, self.num_rounds
-        each = min(self.protection.lifetime, rounds)
-        most = self.num_clients * each // least
+        most = self.num_clients // least
         if most >= rounds:
             return ""
         return (

@@ -18,8 +18,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from fedtally.kernels import MAX_WIDTH
+from fedtally.plan.answering import size_by_answer
 from fedtally.plan.design import Design
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.paper import Size
@@ -74,14 +76,16 @@ class Sketches:
         """
 
         def sized(schedule: Schedule) -> Design:
-            size = size_by_model(
-                self.frequencies,
-                tau,
-                self.design.predictor(schedule),
-                p=self.design.spec.failure_probability,
-                rows=self.rows,
-                with_linf=with_linf,
-            )
+            predictor, rows = self.design.predictor(schedule), self.rows
+            p = self.design.spec.failure_probability
+            more: dict[str, Any] = {"p": p, "with_linf": with_linf}
+            size = size_by_model(self.frequencies, tau, predictor, rows=rows, **more)
+            if self.design.has_pilot:
+                answer = self.design.spec.decoding.recovery
+                known = self.frequencies
+                other = size_by_answer(known, tau, predictor, answer, rows=rows, **more)
+                if other is not None and other.cells < size.cells:
+                    size = other
             return self._with(schedule, size)
 
         found = self._in_turn(sized, self.cost)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedtally.errors import InvalidInputError, opt
-from fedtally.recovery.decoders import Recovery
+from fedtally.recovery.decoders import ENDS_BY
 
 if TYPE_CHECKING:
     from fedtally.plan.parts.candidates import Candidates
@@ -66,7 +66,7 @@ def check_stopping(
     Raises:
         InvalidInputError: joint recovery cannot decode its sums, or looking at them costs privacy.
     """
-    fewest = Recovery.JOINT.fewest_rows
+    fewest = ENDS_BY.fewest_rows
     relation = None if protection.terms is None else protection.terms.event.relation
     faults = {
         f"needs more than {least} rounds, got {num_rounds}": num_rounds <= least,

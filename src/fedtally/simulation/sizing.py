@@ -208,7 +208,10 @@ class SizeChoice:
         design = census.design(self._seed)
         if spec.tau is not None and self.sized is None:
             self.sized = self._for_target(design, census.rounds)
-        design = for_bytes(design) if self.sized is None else design.with_size(*self.sized.chosen)
+        if self.sized is None:
+            design = for_bytes(design)
+        else:
+            design = design.with_size(*self.sized.chosen).sized_by(self.sized.size)
         if self._simulation.seed is None:
             design = with_even_seed(design)
         return design.finish(site.keys, site.report)
@@ -235,7 +238,7 @@ class SizeChoice:
 
     def _for_frequencies(self, design: Design, frequencies: Frequencies) -> Design:
         try:
-            return smallest_or_ways(design, frequencies)
+            return smallest_or_ways(replace(design, has_pilot=True), frequencies)
         except InvalidInputError as error:
             # There is no campaign, and yet the budget is smaller than before: the reader must know.
             spent = (

@@ -127,3 +127,6 @@ OPEN = Recovery.JOINT
 SIMPLEST: Mapping[Encoding, Recovery] = MappingProxyType(
     {Encoding.SKETCH: Recovery.MEDIAN, Encoding.HISTOGRAM: Recovery.DIRECT}
 )
+
+
+ENDS_BY = Recovery.JOINT  # the decoder by whose predicted error a campaign may end early

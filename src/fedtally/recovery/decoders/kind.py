@@ -163,6 +163,7 @@ class DecoderFacts:
             "auto" takes the one of the fewest. 0: "auto" never takes it.
         most_messages: the product of candidates, rows and batches up to which "auto" takes it.
         auto_rows: the rows from which on "auto" takes it.
+        fewest_cells: the cells, of all batches, from which on it answers itself.
         rests_on: the decoder that a plan rests on in its place if nobody knows how many items are
             rare, and how rare: its own error depends on that. The same decoder answers in small
             sketches. "": its error can be planned with.
@@ -179,6 +180,7 @@ class DecoderFacts:
     most_candidates: int
     most_messages: float = math.inf
     auto_rows: int
+    fewest_cells: int = 0
     rests_on: str = ""
     planned_rows: range
     usual_rows: int

@@ -74,6 +74,7 @@ KIND = DecoderKind(
     most_candidates=1 << 17,
     most_messages=MOST_MESSAGES,  # with more, only some candidates send messages
     auto_rows=MANY_ROWS,
+    fewest_cells=FEWEST_CELLS,
     rests_on=Recovery.JOINT,
     # the rows are those of joint recovery, which answers where beliefs are not better
     planned_rows=range(7, 17),
