@@ -114,9 +114,12 @@ def test_the_reference_has_the_fields_of_every_section():
     told = table_of("## `fedtally-result/2`: estimate, demo")
     assert set(told) == set(every) - {"schema"}
     assert set(sections.counted.fields(result)) <= set(told)
-    assert set(table_of("### The plan")) == set(sections.cost.fields(result.plan))
-    private = sections.privacy.fields(result.plan, result.secure_sum)
-    assert set(table_of("### Privacy")) == set(private)
+    # fields that only a plan with a calendar has: tests/system/test_plan_calendar.py
+    planned, private = table_of("### The plan"), table_of("### Privacy")
+    assert set(planned) - {"calendar"} == set(sections.cost.fields(result.plan))
+    assert set(private) - {"in_a_row"} == set(
+        sections.privacy.fields(result.plan, result.secure_sum)
+    )
     named = fedtally.estimate(items, domain="open", seed=1, allow_rare_names=True)
     top = result.top(2)
     week = fedtally.estimate(items, rounds=[1, 2, 3] * 300, seed=1).window("last:1").span

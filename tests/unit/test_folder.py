@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from campaign_world import ALLOWED, DOMAIN, ROWS, WIDTH, N, plan_of
 from cases import each_case
@@ -22,8 +23,9 @@ from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.screening import Screen
 from fedtally.domain import Dictionary
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
-from fedtally.plan import Plan
+from fedtally.plan import Plan, Target
 from fedtally.privacy.budget import Charge
+from fedtally.sketch import CountSketch
 from fedtally.store import Campaigns, Ledger
 
 QUICK = Deadlines(gather=2, phase=8, session=120)
@@ -565,3 +567,16 @@ def test_a_damaged_campaign_file_is_refused(
     with pytest.raises((InvalidInputError, UnreadableFileError), match=reason):
         CampaignFolder.open(place)
     file.write_text(before)
+
+
+def test_a_campaign_that_ends_early_knows_its_candidates(operator: Path) -> None:
+    """The driver of its folder judges the sums by the rule of the plan and the domain there."""
+    plan = plan_of(rounds=4)
+    ending = replace(plan, target=Target(0.5, 0.1, "joint", until_known=1))
+    folder = made(operator, ending)
+    driver = folder.driver(clock=lambda: 0, random=stream("driver"))
+    sketches = [CountSketch(plan.spec, number) for number in range(3)]
+    for sketch in sketches:
+        sketch.add(np.full(N, 1, np.uint64))
+    assert driver._is_known is not None
+    assert not driver._is_known(sketches[:1]) and driver._is_known(sketches)

@@ -1113,3 +1113,19 @@ def test_ln_2_errors_exceed_the_largest_that_joint_intervals_predict(fit, kappa)
     unfitted = stats.norm.sf((x - lacking) / sd).sum()
     assert sum(light) + heavy + unfitted == pytest.approx(np.log(2), rel=1e-6)
     assert min(*light, heavy) > 1e-4
+
+
+@pytest.mark.parametrize("root", [0.0, 1e-9, 0.3, 0.7, 1.0 - 1e-12])
+def test_a_bisection_ends_where_a_hundred_steps_would_and_sooner(root: float) -> None:
+    def falling(x: float) -> float:
+        asked.append(x)
+        return root - x
+
+    asked: list[float] = []
+    found = joint_intervals._solve(falling, 1.0)
+    steps, low, high = len(asked), 0.0, 1.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if falling(middle) > 0 else (low, middle)
+    assert found == (low + high) / 2
+    assert steps < 60 or root < 1e-6  # near 0 numbers are dense

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 
 from fedtally.base.text import in_number
 from fedtally.domain import Domain
-from fedtally.errors import opt
 from fedtally.plan import Plan
 from fedtally.recovery.known_error import known_error
 from fedtally.sketch import CountSketch
@@ -53,5 +52,5 @@ def notes(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> Iterat
         yield (
             f"the campaign ended after {in_number(rounds, 'round', '{} rounds')} of"
             f" {plan.num_rounds:,}: the largest error is above {100 * error:.3g} points in at most"
-            f" {100 * rule.probability:.3g} % of campaigns ({opt.until_known})"
+            f" {100 * rule.probability:.3g} % of campaigns"
         )

@@ -610,7 +610,9 @@ def _measured(
         if sketch.num_clients
     ]
     released = until_known(plan, domain, _noised(plan, sketches, random))
-    truth = true_counts(domain, rounds[: released[-1].round + 1])
+    if plan.stopping is not None:  # whose sums are of one round each
+        rounds = rounds[: released[-1].round + 1]
+    truth = true_counts(domain, rounds)
     result = Result(
         plan,
         domain,

@@ -521,5 +521,7 @@ def _solve(falling: Callable[[float], float], high: float) -> float:
     low = 0.0
     for _ in range(100):
         middle = (low + high) / 2
+        if middle in (low, high):  # no number is between: each further step would end here too
+            break
         low, high = (middle, high) if falling(middle) > 0 else (low, middle)
     return float((low + high) / 2)
