@@ -105,7 +105,7 @@ def write(lock: Lock) -> None:
     """Write a lock anew, for all platforms, from Python 3.11 on."""
     asked = "\n".join(sorted({str(requirement) for requirement in wanted(lock)}))
     command = ["uv", "pip", "compile", "-", "--quiet", "--universal", "--python-version", "3.11"]
-    command += ["--generate-hashes", "--no-emit-index-url", "--no-header", "--no-annotate"]
+    command += ["--generate-hashes", "--no-header", "--no-annotate"]
     made = subprocess.run(command, input=asked, text=True, capture_output=True, check=True).stdout
     lock.path.parent.mkdir(exist_ok=True)
     lock.path.write_text(made)

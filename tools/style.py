@@ -32,7 +32,9 @@ CLEAN: tuple[str, ...] = (
         f"docs/{name}.md"
         for name in (
             *("api", "commands", "dap", "features", "gallery", "index", "show", "start"),
+            "calendar",
             "release",
+            "stopping",
             "streams-measured",
             "web",
         )

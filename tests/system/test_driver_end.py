@@ -13,7 +13,6 @@ from campaign_world import N, World, plan_of
 from fedtally.campaign.driver import Driver
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Target
-from fedtally.plan.stopping import LEAST_NOISED_ROUNDS
 from fedtally.sketch import CountSketch
 
 ROUNDS, ENOUGH = 5, 2
@@ -97,7 +96,7 @@ def test_a_process_that_begins_after_the_end_asks_nobody(tmp_path: Path) -> None
 
 def test_with_noise_that_clients_add_every_look_is_at_released_sums(tmp_path: Path) -> None:
     plan = ending("distributed")
-    assert plan.stopping is not None and plan.stopping.least_rounds == LEAST_NOISED_ROUNDS
+    assert plan.stopping is not None and plan.stopping.least_rounds == 3
     world = world_of(tmp_path, Judge(3), plan=plan).run(3000)
     assert sorted(world.landed()) == [0, 1, 2]
     assert world.ledger is not None

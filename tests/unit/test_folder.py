@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,17 @@ from campaign_world import ALLOWED, DOMAIN, ROWS, WIDTH, N, plan_of
 from cases import each_case
 from secagg_cohort import stream
 
+from fedtally.answer.provenance import planned_sum
 from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files
-from fedtally.campaign.screening import Screen
+from fedtally.campaign.screening import Screen, Screening
+from fedtally.cli import campaign
 from fedtally.domain import Dictionary
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.plan import Plan, Target
+from fedtally.plan.calendar import DAY, Calendar
 from fedtally.privacy.budget import Charge
 from fedtally.sketch import CountSketch
 from fedtally.store import Campaigns, Ledger
@@ -580,3 +584,24 @@ def test_a_campaign_that_ends_early_knows_its_candidates(operator: Path) -> None
         sketch.add(np.full(N, 1, np.uint64))
     assert driver._is_known is not None
     assert not driver._is_known(sketches[:1]) and driver._is_known(sketches)
+
+
+def test_a_result_of_days_says_that_a_client_may_be_in_several(
+    operator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one of any two days, and so in two of all four."""
+    base = plan_of(trust="distributed", rounds=4)
+    assert base.privacy is not None
+    event = replace(base.privacy.event, per_rounds=2, num_rounds=4)
+    days = Calendar(datetime(2030, 1, 1, tzinfo=UTC), DAY, 4)
+    weekly = replace(base.privacy, event=event)
+    Ledger.open(operator / "books.db", create=True).grant(weekly.population, 99, 1e-6, 1)
+    plan = replace(base, schedule="hybrid", privacy=weekly, calendar=days)
+    folder = made(operator, plan, ledger=str(operator / "books.db"))
+    # nothing ran: what its sessions would have said of the sums is what the plan says
+    monkeypatch.setattr(CampaignFolder, "secure_sum", lambda self: dict(planned_sum(self.plan)))
+    sketch = CountSketch(folder.plan.spec, 0)
+    sketch.add(np.full(N, 1, np.uint64))
+    sketch.noise = folder.plan.noise_mark
+    result = campaign._result_of(folder, [sketch], Screening(Screen.OFF), [])
+    assert any("may be in up to 2 rounds" in text for text in result.warnings)

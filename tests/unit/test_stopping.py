@@ -48,7 +48,8 @@ def test_a_campaign_ends_with_the_first_round_after_which_its_error_is_known() -
     assert found.num_clients == sum(sketch.num_clients for sketch in found.sketches) < 20_000
     assert found.evaluation is not None and found.evaluation.linf <= RULE.linf
     [note] = [text for text in found.warnings if "the campaign ended after" in text]
-    assert f"after {len(found.sketches)} rounds of {ROUNDS}" in note
+    assert f"after {len(found.sketches)} rounds of {ROUNDS}: the largest error is above" in note
+    assert note.isascii()  # no mark of an option is left in it
     # it is the same answer as that of a plan that goes on, cut off there
     whole = answered(replace(plan, target=GOES_ON))
     assert len(whole.sketches) == ROUNDS
@@ -72,6 +73,10 @@ def test_rounds_that_are_missing_are_no_early_end() -> None:
     assert not list(notes(hard, found.domain, sketches))
     easy = plan_of(target=replace(RULE, linf=0.9))
     assert list(notes(easy, found.domain, found.sketches[:5]))
+    # too few rounds or clients for the rule: an operator ended it
+    assert not list(notes(easy, found.domain, found.sketches[:1]))
+    many = easy.until_known(1 + sum(sketch.num_clients for sketch in found.sketches[:5]))
+    assert not list(notes(many, found.domain, found.sketches[:5]))
     assert not list(notes(easy, found.domain, found.sketches))  # all rounds took place
 
 
@@ -164,3 +169,7 @@ def test_a_study_of_a_plan_ends_its_campaigns_too() -> None:
     trials = [Trial(each, repeats=4, seed=1) for each in (plan, plan_of(target=GOES_ON))]
     short, whole = (validation.run(source, trial).errors for trial in trials)
     assert (short > whole).all() and (short <= RULE.linf).all()
+    # the error model is for all rounds, and would promise far too little error
+    found = validation.run(source, trials[0])
+    assert found.predicted(0.5) is None and found.predicted_failure is None
+    assert any("nothing is predicted: campaigns end early" in text for text in found.warnings)

@@ -282,7 +282,7 @@ class Driver:
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
         screen: what happens to cohorts whose sums honest clients cannot have, as for
             `FrequencyServer`.
-        is_known: returns whether the sums so far are enough, by `Stopping.is_known`; needed by a
+        is_known: returns whether the sums so far are enough, by `ending.is_known`; needed by a
             plan that ends as soon as its error is known, and then one round follows the other.
 
     Attributes:

@@ -24,11 +24,16 @@ def is_known(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> boo
         domain: the candidates.
         sketches: the sums of whole rounds, with their noise.
     """
+    return _enough(plan, domain, sketches) is not None
+
+
+def _enough(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> float | None:
+    """Return the largest error with which the campaign may end; None: it goes on."""
     rule, clients = plan.stopping, sum(sketch.num_clients for sketch in sketches)
     if rule is None or len(sketches) < rule.least_rounds or clients < rule.least_clients:
-        return False
+        return None
     error = known_error(sketches, domain, rule.probability)
-    return error is not None and error <= rule.linf
+    return error if error is not None and error <= rule.linf else None
 
 
 def until_known(
@@ -43,12 +48,18 @@ def until_known(
 
 
 def notes(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> Iterator[str]:
-    """Yield the note on when the campaign ended, if it ended early; arguments as for `is_known`."""
+    """Yield the note on when a campaign that is over ended, if it ended early.
+
+    Args:
+        plan: the plan.
+        domain: the candidates.
+        sketches: the released sums.
+    """
     rule, rounds = plan.stopping, max(sketch.round for sketch in sketches) + 1
     if rule is None or rounds == plan.num_rounds:
         return
-    error = known_error(sketches, domain, rule.probability)
-    if error is not None and error <= rule.linf:
+    error = _enough(plan, domain, sketches)
+    if error is not None:  # else somebody ended it
         yield (
             f"the campaign ended after {in_number(rounds, 'round', '{} rounds')} of"
             f" {plan.num_rounds:,}: the largest error is above {100 * error:.3g} points in at most"

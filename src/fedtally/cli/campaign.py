@@ -524,10 +524,12 @@ def _end(folder: CampaignFolder) -> None:
 
 def _save_result(folder: CampaignFolder, driver: Driver) -> None:
     """Release the sums that landed, and save the result of them."""
+    from fedtally.campaign import ending
     from fedtally.campaign.folder import RESULT
 
     sums = driver.release()
-    _result_of(folder, sums, driver.screening, []).save(folder.path / RESULT)
+    notes = list(ending.notes(folder.plan, folder.domain, sums))
+    _result_of(folder, sums, driver.screening, notes).save(folder.path / RESULT)
 
 
 def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
@@ -591,16 +593,14 @@ def _result_of(
 ) -> Result:
     """Return the result of sums that may leave, with notes that a reader needs."""
     from fedtally.answer.result import Result
-    from fedtally.campaign import ending
 
-    privacy = folder.plan.privacy
-    if privacy is not None and privacy.event.participations > 1:
+    most = folder.plan.protection.lifetime
+    if most > 1:
         # The server knows who was asked in a round, and not who is in its sum.
         warnings.append(
-            f"a {folder.plan.nouns[0]} may be in up to {privacy.event.participations} rounds, and"
+            f"a {folder.plan.nouns[0]} may be in up to {most} rounds, and"
             " counts as another one in each"
         )
-    warnings += ending.notes(folder.plan, folder.domain, sums)
     return Result(
         folder.plan,
         folder.domain,

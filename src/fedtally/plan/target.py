@@ -25,7 +25,7 @@ class Target:
             "any" if it holds whatever they are, or what they are assumed to be like, such as
             "zipf:a=1.1". None: the plan does not say.
         until_known: the fewest clients whose sums may end the campaign before its last round, as
-            soon as they are known to be within `linf` (`recovery.stopping`); None: it goes on.
+            soon as they are known to be within `linf` (`plan.stopping`); None: it goes on.
 
     >>> Target(0.001, 0.1, "joint").to_dict()
     {'linf': 0.001, 'failure_probability': 0.1, 'recovery': 'joint'}

@@ -246,8 +246,8 @@ class TrialResult:
         trial: the campaigns that were simulated.
         domain: the candidates.
         num_clients: the clients of the source.
-        distribution: the frequencies of the source. None where clients hold several items each, for
-            which there is no error model.
+        distribution: the frequencies of the source. None where the error model does not hold: it
+            is for clients of one item each, and for campaigns that take every round.
         measurements: one for each repeat.
         warnings: sentences for the reader of the result.
         names: the number of names that are predicted to be read, for the frequencies and lengths of
@@ -478,7 +478,8 @@ def _tried(
         measurements.append(_measured(again, candidates, rounds, trial, repeat, random, names))
         unfit += not _fits(plan, rounds)
         report("simulate", repeat + 1, trial.repeats)
-    distribution = _distribution(people, candidates)
+    # the error model is for campaigns that take every round
+    distribution = None if plan.stopping else _distribution(people, candidates)
     dropped = tally.dropped.told(is_private=is_private)
     lacking = [skipped(dropped, tally)] if dropped.incomplete else []
     warnings = _warnings(source, trial, lacking, unfit, distribution)
@@ -707,9 +708,10 @@ def _warnings(
     if why := plan.why_not_all_land():
         notes.append(Note(f"these campaigns would not run: {why}"))
     if distribution is None:
-        notes.append(
-            "nothing is predicted: clients hold several items each, and the error model is for one"
-        )
+        why = "clients hold several items each, and the error model is for one"
+        if plan.stopping is not None:
+            why = "campaigns end early, and the error model is for all rounds"
+        notes.append(f"nothing is predicted: {why}")
     notes += lacking
     if kind_of(trial.decoder).finds_rare_items and plan.privacy is None:
         notes.append(RARE_ITEMS)
