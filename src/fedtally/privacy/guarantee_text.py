@@ -44,7 +44,7 @@ class Unit(NamedTuple):
         changed: the change between two data sets that shall look alike, by relation.
         who: one of them; `{silos}` stands for the silos of a person.
         held: what it holds.
-        there: that it takes part.
+        there: the clause that it takes part.
         bound: the bounds on what it contributes, with `{rounds}`, `{silos}`, `{items}`, `{clip}`
             and `{worst}`.
         is_in_silos: whether it may be in several silos.
