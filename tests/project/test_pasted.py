@@ -57,6 +57,7 @@ NOT_PASTED = {
     ("docs/benchmarks.md", "pip install"): "needs an environment of its own",
     ("docs/calendar.md", "fedtally campaign"): "takes days: tests/system/test_calendar_days.py",
     ("docs/commands.md", "python -m experiments"): _MINUTES,
+    ("docs/constant-time.md", "python tools/constant_time.py"): "needs valgrind: .ci/run has it",
     ("docs/dap.md", "fedtally dap helper run"): _DAP,
     ("docs/dap.md", "fedtally dap leader run"): _DAP,
     ("docs/dap.md", "fedtally dap leader nginx"): _DAP,
