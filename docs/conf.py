@@ -1,5 +1,6 @@
 """The documentation as a site: python -m sphinx -W docs build/docs."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ author = "The fedtally authors"
 copyright = "The fedtally authors, Apache License 2.0"
 version = release = fedtally.__version__
 
+sys.path.insert(0, str(Path(__file__).parent))  # for redirects.py
 extensions = [
     "myst_nb",
+    "redirects",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
