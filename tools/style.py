@@ -31,11 +31,9 @@ CLEAN: tuple[str, ...] = (
     *(
         f"docs/{name}.md"
         for name in (
-            *("api", "commands", "dap", "features", "gallery", "index", "show", "start"),
+            *("api", "dap", "features", "index", "show", "start", "tables"),
             "calendar",
             "release",
-            "stopping",
-            "streams-measured",
             "web",
         )
     ),
@@ -44,9 +42,8 @@ CLEAN: tuple[str, ...] = (
 REFERENCE = frozenset(
     f"docs/{name}.md"
     for name in (
-        *("api", "design", "error-model", "features", "options", "output", "paper-notes", "plan"),
-        *("protocol", "protocol_two_server", "releases", "rules", "sketch", "threat-model"),
-        "validity",
+        *("accounting", "accuracy", "api", "design", "features", "operations", "options", "output"),
+        *("plan", "protocol", "rules", "threat-model"),
     )
 )
 MOST_WORDS = 28  # of a sentence
