@@ -138,7 +138,8 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
-    pattern = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+    # a directive of the site, such as `{image} PATH`, has a name in braces and an argument
+    pattern = re.compile(r"^( *)```([\w{}-]*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
     for found in pattern.finditer(text):
         indent, language, body = found.groups()
         before = text[: found.start()].rstrip().rsplit("\n", 1)[-1]
