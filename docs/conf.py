@@ -1,10 +1,14 @@
 """The documentation as a site: python -m sphinx -W docs build/docs."""
 
+import html
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.ext.graphviz import graphviz, render_dot
 from sphinx.ext.napoleon import GoogleDocstring
 
 import fedtally
@@ -16,9 +20,12 @@ author = "The fedtally authors"
 copyright = "The fedtally authors, Apache License 2.0"
 version = release = fedtally.__version__
 
+sys.path.insert(0, str(Path(__file__).parent))  # for redirects.py
 extensions = [
     "myst_nb",
+    "redirects",
     "sphinx.ext.autodoc",
+    "sphinx.ext.graphviz",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
@@ -47,6 +54,14 @@ copybutton_selector = ", ".join(
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 
+# Diagrams say what is drawn, and here is how. At most 300 points wide, they fit a phone's screen.
+graphviz_dot_args = [
+    *("-Gbgcolor=transparent", "-Granksep=0.35", "-Gnodesep=0.25"),
+    *("-Nshape=box", "-Nstyle=rounded", "-Nheight=0.35", "-Nmargin=0.12,0.06", "-Earrowsize=0.7"),
+    *(f"-{each}fontname=DejaVu Sans,Verdana,sans-serif" for each in "GNE"),
+    *("-Gfontsize=11", "-Nfontsize=11", "-Efontsize=10"),
+]
+
 napoleon_use_ivar = True  # attributes are described once, with their class
 default_role = "code"  # docstrings write `code` as the pages do
 autodoc_member_order = "bysource"
@@ -69,6 +84,19 @@ def link_pictures(_: Sphinx, page: nodes.document) -> None:
         picture["width"] = "100%"  # Sphinx links what is scaled; site.css enlarges nothing
 
 
+def draw(page: Any, diagram: graphviz) -> None:
+    """Put a diagram into a page as a picture; where `dot` is missing, its text says the result."""
+    text, picture = html.escape(diagram["alt"]), None
+    if shutil.which(page.builder.config.graphviz_dot):
+        picture, _ = render_dot(page, diagram["code"], diagram["options"], "svg")
+    page.body.append(
+        f'<p><img class="diagram" src="{picture}" alt="{text}"></p>'
+        if picture
+        else f"<p>{text}</p>"
+    )
+    raise nodes.SkipNode
+
+
 def write_show(app: Sphinx, failure: Exception | None) -> None:
     """Write the page of `fedtally show`, to which the front page leads."""
     page = Path(app.outdir) / "try.html"
@@ -82,3 +110,4 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-skip-member", without_aliases)
     app.connect("doctree-read", link_pictures)
     app.connect("build-finished", write_show)
+    app.add_node(graphviz, override=True, html=(draw, None))

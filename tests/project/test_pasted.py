@@ -56,7 +56,8 @@ NOT_PASTED = {
     ("docs/benchmarks.md", "python tools/fuzz_secagg.py"): _MINUTES,
     ("docs/benchmarks.md", "pip install"): "needs an environment of its own",
     ("docs/calendar.md", "fedtally campaign"): "takes days: tests/system/test_calendar_days.py",
-    ("docs/commands.md", "python -m experiments"): _MINUTES,
+    ("docs/constant-time.md", "python tools/constant_time.py"): "needs valgrind: .ci/run has it",
+    ("docs/tables.md", "python -m experiments"): _MINUTES,
     ("docs/dap.md", "fedtally dap helper run"): _DAP,
     ("docs/dap.md", "fedtally dap leader run"): _DAP,
     ("docs/dap.md", "fedtally dap leader nginx"): _DAP,
@@ -69,24 +70,25 @@ NOT_PASTED = {
     ("docs/deploying.md", "fedtally campaign run"): _AGENTS,
     ("docs/deploying.md", "kill %1"): _AGENTS,
     ("docs/flower.md", ""): _FLOWER,
-    ("docs/stopping.md", "python -m experiments"): _MINUTES,
+    ("docs/calendar.md", "python -m experiments"): _MINUTES,
     ("docs/release.md", "git clone"): "an address of nobody",
     ("docs/release.md", "pip install"): "needs an environment of its own",
     ("docs/release.md", "python tools/release.py"): _MINUTES,
     ("docs/release.md", "sha256sum"): "needs a release",
     ("docs/serving.md", ""): "needs nginx, TLS and a service: examples/https/run.sh has them",
     ("docs/serving-two-servers.md", ""): "needs two servers: examples/two_servers/run.sh has them",
-    ("docs/gallery.md", "python -m experiments"): _MINUTES,
-    ("docs/gallery.md", "chromium"): "needs a browser: tests/system/test_report_browser.py has one",
+    (
+        "docs/benchmarks.md",
+        "chromium",
+    ): "needs a browser: tests/system/test_report_browser.py has one",
     ("docs/index.md", "python3 -m venv"): "installs the package: .ci/run does it",
     ("docs/library.md", "import dask"): "needs a Dask cluster: tests/system/test_dask.py has one",
     ("docs/library.md", "from pyspark"): "needs Spark: tests/system/test_spark.py has it",
     ("docs/open-domain.md", "python -m"): _MINUTES,
-    ("docs/paper.md", "python -m experiments NAME"): "NAME stands for any experiment",
+    ("docs/benchmarks.md", "python -m experiments NAME"): "NAME stands for any experiment",
     ("docs/planning.md", "python -m"): _MINUTES,
     ("docs/privacy.md", "python"): _MINUTES,
     ("docs/recovery.md", "python -m"): _MINUTES,
-    ("docs/streams-measured.md", "python -m"): _MINUTES,
     ("docs/web.md", "cd clients/web"): _NODE,
     ("docs/web.md", "npm"): _NODE,
     ("docs/web.md", "node"): _NODE,
@@ -96,7 +98,7 @@ NOT_PASTED = {
 
 # What is pasted with smaller figures, since it would take minutes: what it prints is not compared.
 SMALLER: dict[str, list[tuple[str, str]]] = {
-    "docs/commands.md": [
+    "docs/tables.md": [
         ("zipf:d=100000,n=2000 --max-bytes", "zipf:d=100000,n=60 --max-bytes"),
         ("zipf:d=100000,n=150 ", "zipf:d=100000,n=20 "),
         ("zipf:d=1000,n=500 ", "zipf:d=1000,n=120 "),
@@ -107,7 +109,7 @@ SMALLER: dict[str, list[tuple[str, str]]] = {
         ("--methods hybrid,batched:3,shared", "--methods hybrid --repeats 1"),
     ],
     "docs/extend.md": [("--quick", "--quick -a 2 --width 100 --repeats 2 --no-plot")],
-    "docs/gallery.md": [("--repeats 10", "--repeats 1")],
+    "docs/benchmarks.md": [("--repeats 10", "--repeats 1")],
     # bounds of 2^26 hashes take longer than the hashes and their names
     "docs/open-domain.md": [("dictionary.txt --ep", "dictionary.txt --confidence 0 --ep")],
     "docs/planning.md": [
@@ -137,7 +139,8 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
-    pattern = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+    # a directive of the site, such as `{image} PATH`, has a name in braces and an argument
+    pattern = re.compile(r"^( *)```([\w{}-]*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
     for found in pattern.finditer(text):
         indent, language, body = found.groups()
         before = text[: found.start()].rstrip().rsplit("\n", 1)[-1]
