@@ -676,8 +676,8 @@ class Journal:
     def at(self, now: int) -> None:
         """Set the time at which `spend` books the part.
 
-        A session may go on for a day. Booked at the time of its Invite, a part would renew a day too
-        early.
+        A session may go on for a day. Booked at the time of its Invite, a part would renew as early
+        as that.
 
         Args:
             now: the time, Unix seconds.

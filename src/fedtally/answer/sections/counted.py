@@ -139,6 +139,13 @@ def plan_title(plan: Plan) -> str:
     return f"Plan for {amounts.counted(clients, who(plan))} and {num_candidates(plan)}"
 
 
+def by_calendar(plan: Plan) -> str:
+    """Return when the rounds of a plan with a calendar are open, and how often a client is in."""
+    most = plan.protection.lifetime
+    each = in_number(most, "one of them", "at most {} of them")
+    return f"{plan.calendar}; {plan.num_clients // most:,} clients, each in {each}"
+
+
 def num_candidates(plan: Plan) -> str:
     """Return how many candidates there are, in words."""
     return "all strings" if plan.is_open else amounts.counted(plan.domain_size, "candidate")
