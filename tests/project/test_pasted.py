@@ -57,6 +57,11 @@ NOT_PASTED = {
     ("docs/benchmarks.md", "pip install"): "needs an environment of its own",
     ("docs/calendar.md", "fedtally campaign"): "takes days: tests/system/test_calendar_days.py",
     ("docs/commands.md", "python -m experiments"): _MINUTES,
+    (
+        "docs/conformance.md",
+        "python tools/conformance.py",
+    ): "asks a program of yours",
+    ("docs/conformance.md", "cd clients/web"): _NODE,
     ("docs/constant-time.md", "python tools/constant_time.py"): "needs valgrind: .ci/run has it",
     ("docs/dap.md", "fedtally dap helper run"): _DAP,
     ("docs/dap.md", "fedtally dap leader run"): _DAP,
