@@ -33,6 +33,7 @@ CLEAN: tuple[str, ...] = (
         for name in (
             *("api", "commands", "dap", "features", "gallery", "index", "show", "start"),
             "calendar",
+            "claims",
             "conformance",
             "constant-time",
             "release",

@@ -56,6 +56,7 @@ NOT_PASTED = {
     ("docs/benchmarks.md", "python tools/fuzz_secagg.py"): _MINUTES,
     ("docs/benchmarks.md", "pip install"): "needs an environment of its own",
     ("docs/calendar.md", "fedtally campaign"): "takes days: tests/system/test_calendar_days.py",
+    ("docs/claims.md", "python -m pytest"): "tests of this repository: .ci/run has them",
     ("docs/commands.md", "python -m experiments"): _MINUTES,
     (
         "docs/conformance.md",
