@@ -80,6 +80,7 @@ NOT_PASTED = {
     ("docs/release.md", "git clone"): "an address of nobody",
     ("docs/release.md", "pip install"): "needs an environment of its own",
     ("docs/release.md", "python tools/release.py"): _MINUTES,
+    ("docs/release.md", "python tools/stranger.py"): _MINUTES,
     ("docs/release.md", "sha256sum"): "needs a release",
     ("docs/serving.md", ""): "needs nginx, TLS and a service: examples/https/run.sh has them",
     ("docs/serving-two-servers.md", ""): "needs two servers: examples/two_servers/run.sh has them",
