@@ -45,6 +45,7 @@ _OTHERS = "needs files of the registrar and the server: examples/local/run.sh ha
 _DAP = "needs both servers and nginx: examples/dap/run.sh has them, in .ci/run"
 _NODE = "needs Node.js and npm: .ci/web has them"
 _AGENTS = "starts processes: test_the_campaign_of_a_page_runs_on_one_machine has them in one shell"
+_FIRST = "needs the key and the campaign of docs/first-campaign.md, which is run"
 NOT_PASTED = {
     ("README.md", "python3 -m venv .venv && "): "installs the package: .ci/run does it first",
     ("README.md", "python3 -m venv .venv-test"): "runs these very tests: .ci/run does it",
@@ -69,9 +70,14 @@ NOT_PASTED = {
     ("docs/dap.md", "fedtally report"): _DAP,
     ("docs/dap.md", "docker"): "it needs Docker, and builds images for minutes",
     ("docs/dap.md", "in_python"): "it needs Docker",
-    ("docs/deploying.md", "bash clients.sh"): _AGENTS,
-    ("docs/deploying.md", "fedtally campaign run"): _AGENTS,
-    ("docs/deploying.md", "kill %1"): _AGENTS,
+    ("docs/accounting.md", "python"): _MINUTES,
+    ("docs/accuracy.md", "python -m"): _MINUTES,
+    ("docs/deploying.md", "fedtally campaign"): _FIRST,
+    ("docs/deploying.md", "fedtally plan --clients 7"): _FIRST,
+    ("docs/first-campaign.md", "bash clients.sh"): _AGENTS,
+    ("docs/first-campaign.md", "fedtally campaign run"): _AGENTS,
+    ("docs/first-campaign.md", "kill %1"): _AGENTS,
+    ("docs/plan.md", "python -m"): _MINUTES,
     ("docs/flower.md", ""): _FLOWER,
     ("docs/calendar.md", "python -m experiments"): _MINUTES,
     ("docs/release.md", "git clone"): "an address of nobody",
@@ -80,17 +86,11 @@ NOT_PASTED = {
     ("docs/release.md", "sha256sum"): "needs a release",
     ("docs/serving.md", ""): "needs nginx, TLS and a service: examples/https/run.sh has them",
     ("docs/serving-two-servers.md", ""): "needs two servers: examples/two_servers/run.sh has them",
-    (
-        "docs/benchmarks.md",
-        "chromium",
-    ): "needs a browser: tests/system/test_report_browser.py has one",
+    ("docs/benchmarks.md", "chromium"): "needs a browser: tests/system/test_report_browser.py",
     ("docs/index.md", "python3 -m venv"): "installs the package: .ci/run does it",
     ("docs/library.md", "import dask"): "needs a Dask cluster: tests/system/test_dask.py has one",
     ("docs/library.md", "from pyspark"): "needs Spark: tests/system/test_spark.py has it",
     ("docs/open-domain.md", "python -m"): _MINUTES,
-    ("docs/benchmarks.md", "python -m experiments NAME"): "NAME stands for any experiment",
-    ("docs/planning.md", "python -m"): _MINUTES,
-    ("docs/privacy.md", "python"): _MINUTES,
     ("docs/recovery.md", "python -m"): _MINUTES,
     ("docs/web.md", "cd clients/web"): _NODE,
     ("docs/web.md", "npm"): _NODE,
@@ -117,14 +117,16 @@ SMALLER: dict[str, list[tuple[str, str]]] = {
     "docs/open-domain.md": [("dictionary.txt --ep", "dictionary.txt --confidence 0 --ep")],
     "docs/planning.md": [
         ("plan.toml zipf:a=1.1,d=100000,n=1000000", "plan.toml zipf:d=100000,n=1e6 --repeats 1"),
+    ],
+    "docs/plan.md": [
         ("--repeats 100", "--repeats 1"),
         ("range:1..175000 --seed 1", "range:1..175000 --seed 1 --repeats 1"),
         ("d=1000000,n=5000000 --seed 1", "d=1000000,n=5000000 --seed 1 --repeats 1"),
     ],
+    "docs/accounting.md": [("audit small.toml", "audit small.toml --campaigns 20")],
     "docs/privacy.md": [
         ("--methods hybrid,batched:3,shared --seed", "--methods hybrid --repeats 1 --seed"),
         ("zipf:d=1000,n=500 ", "zipf:d=1000,n=120 "),
-        ("audit small.toml", "audit small.toml --campaigns 20"),
     ],
     "docs/screening.md": [("n=3000", "n=900"), ("--max-cohort 200", "--max-cohort 60")],
     "docs/start.md": [("--repeats 20", "--repeats 2")],
@@ -303,7 +305,7 @@ def test_the_blocks_of_a_page_can_be_pasted(page: Path, tmp_path: Path) -> None:
 
 def test_the_campaign_of_a_page_runs_on_one_machine(tmp_path: Path) -> None:
     """With four of its seven clients, which then accept two honest ones."""
-    page = ROOT / "docs" / "deploying.md"
+    page = ROOT / "docs" / "first-campaign.md"
     section = "".join(f"{block.text}\n" for block in pasted(page) if not block.name)
     section = section[section.index("fedtally keys new server") : section.index("kill %1")]
     script = next(block.text for block in pasted(page) if block.name == "clients.sh")
