@@ -162,7 +162,7 @@ def driven(plan: Plan, ask: Clients, folder: Path) -> tuple[float, float]:
     """Return the server's CPU seconds of a round with a driver and a store on disk.
 
     The second number is the CPU seconds to make and claim the store, which is no price of a round:
-    a process does so once. The driver is called as `docs/deploying.md` says: `tick` after each
+    a process does so once. The driver is called as `docs/operations.md` says: `tick` after each
     frame too.
     """
     opening, meter, now = Meter(), Meter(), NOW

@@ -2,6 +2,7 @@
 
 import html
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ author = "The fedtally authors"
 copyright = "The fedtally authors, Apache License 2.0"
 version = release = fedtally.__version__
 
+sys.path.insert(0, str(Path(__file__).parent))  # for redirects.py
 extensions = [
     "myst_nb",
+    "redirects",
     "sphinx.ext.autodoc",
     "sphinx.ext.graphviz",
     "sphinx.ext.napoleon",

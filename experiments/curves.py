@@ -1,6 +1,6 @@
 """The error of a campaign under differential privacy, as a function of its number of batches.
 
-docs/releases.md has the model, equation (1), and its limits. What a plan takes, the planner finds
+docs/accuracy.md has the model, equation (1), and its limits. What a plan takes, the planner finds
 by the error model alone; this module has the whole curve, from the frequencies (`errors_by_law`) or
 from the norm of their tail (`errors_by_tail`).
 """

@@ -1,7 +1,7 @@
 """Is recovery exact where it is predicted to be? Plans rely on it in somewhat wider sketches only.
 
 A sketch with a few cells for each item is predicted to recover all items exactly, and a somewhat
-narrower one to recover few (docs/error-model.md). Every cell of this experiment is a number of
+narrower one to recover few (docs/accuracy.md). Every cell of this experiment is a number of
 batches, a shape of the frequencies, a number of items and of rows. Its campaigns have the least
 width that is predicted to be exact, and wider ones. A campaign is not exact if its largest error is
 more than a quarter of the rarest item's frequency.

@@ -15,7 +15,7 @@ client holds one item. Only C / W rests on that last condition. For hybrid round
 `heterogeneity` takes their place.
 
 **As we read it.** Where the paper's wording leaves a choice, or a slip changes a statement (more:
-docs/paper-notes.md). No conclusion of the paper depends on any of these:
+docs/accuracy.md). No conclusion of the paper depends on any of these:
 
 - *Fresh.* The theorem asks for L >= log(1 / p), its proof for log(2 M / p), since every round must
   succeed; with the former alone a heavy item spoils one of many rounds. We ask for the latter.

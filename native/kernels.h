@@ -3,7 +3,7 @@
 // module.cpp picks one table at run time.
 //
 // Shapes: hash tables are uint32 [rows][8][256], counters int64 [rows][width], both contiguous. See
-// docs/sketch.md.
+// docs/protocol.md.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Arithmetic of the proofs of valid vectors, over GF(p^K) = GF(p)[X] / (X^K - g) with p < 2^32
-// (docs/validity.md). fedtally/flp is the definition, in NumPy; all of it is exact, so that the
+// (docs/protocol.md). fedtally/flp is the definition, in NumPy; all of it is exact, so that the
 // results are equal.
 //
 // Elements are handled kWide at a time: a vector holds the same coefficient of each of them. Lists

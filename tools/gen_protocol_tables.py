@@ -150,8 +150,8 @@ def _sizes() -> str:
     return table(["type", "message", "sent by", "body, semi_honest", "body, active"], rows)
 
 
-_TWO_SERVERS = "[two-server summation](protocol_two_server.md)"
-_PROOFS = "[proofs of valid vectors](validity.md)"
+_TWO_SERVERS = "[two-server summation](#two-servers)"
+_PROOFS = "[proofs of valid vectors](#proofs-of-valid-vectors)"
 _OF_PROOFS = {
     Label.TWO_SERVER_CIRCUIT,
     Label.TWO_SERVER_JOINT_RANDOMNESS,

@@ -1,4 +1,4 @@
-"""A second reading of docs/protocol_two_server.md, without fedtally, and its known answers.
+"""A second reading of docs/protocol.md, without fedtally, and its known answers.
 
 `tools/gen_vectors.py` writes them to ``tests/vectors/two_server.json``. HPKE is written out here
 from RFC 9180; the codec, the masks and the labels are those of `tools/secagg_reading.py`. Cases are

@@ -1,9 +1,9 @@
-"""A second reading of docs/sketch.md, without fedtally, and all known-answer vectors.
+"""A second reading of docs/protocol.md, without fedtally, and all known-answer vectors.
 
 The reading of docs/protocol.md is in ``secagg_reading.py``, its vectors in
-``gen_secagg_vectors.py``, and both of docs/protocol_two_server.md in ``gen_two_server_vectors.py``;
-of docs/plan.md in ``plan_reading.py``, of docs/open-domain.md in ``open_reading.py``, of
-docs/validity.md in ``validity_reading.py``, of the messages of DAP in ``dap_reading.py``. What
+``gen_secagg_vectors.py``, and both of docs/protocol.md in ``gen_two_server_vectors.py``;
+of docs/plan.md in ``plan_reading.py``, the names of docs/protocol.md in ``open_reading.py``, of
+docs/protocol.md in ``validity_reading.py``, of the messages of DAP in ``dap_reading.py``. What
 follows is the sketch.
 
 It is pure standard library, simple and slow on purpose: every number is a Python integer or a

@@ -1,7 +1,7 @@
-"""A second, independent reading of docs/open-domain.md and its known answers, without fedtally.
+"""A second, independent reading of docs/protocol.md and its known answers, without fedtally.
 
-`tools/gen_vectors.py` writes them to ``tests/vectors/open.json``. The hashes of docs/sketch.md are
-those of `gen_vectors.py`, a reading of that page.
+`tools/gen_vectors.py` writes them to ``tests/vectors/open.json``. The hashes are those of
+`gen_vectors.py`, a reading of that page, too.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def sections(read: Callable[[Json], list[int]], seed: bytes) -> dict[str, list[J
     """Return all vectors.
 
     Args:
-        read: Gives the vector of a case, by `vector` and the hashes of docs/sketch.md.
+        read: Gives the vector of a case, by `vector` and the hashes of docs/protocol.md.
         seed: Of the campaign.
 
     Returns:

@@ -1,4 +1,4 @@
-"""A second reading of docs/validity.md, without fedtally and without NumPy, and its known answers.
+"""A second reading of docs/protocol.md, without fedtally and without NumPy, and its known answers.
 
 `tools/gen_vectors.py` writes them to ``tests/vectors/validity.json``. Polynomials are interpolated
 by the schoolbook. ``python tools/validity_reading.py`` prints the page's table of sizes.

@@ -24,8 +24,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
     [
         ("library", 80),
         ("plan", 7),
-        ("privacy", 3),
-        ("paper-notes", 3),
+        ("accounting", 3),
+        ("accuracy", 3),
         ("silos", 8),
         ("windows", 9),
     ],

@@ -51,7 +51,7 @@ def test_the_clip_keeps_what_a_client_of_one_item_says() -> None:
 
 
 def test_the_page_has_what_the_command_prints(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (several.output.ROOT / "docs" / "validity.md").read_text()
+    page = (several.output.ROOT / "docs" / "protocol.md").read_text()
     for size, goal in several.SIZES.items():
         for most in several.ITEMS:
             for found in several.row(*size, most, 1_000, goal):

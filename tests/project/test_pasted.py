@@ -45,6 +45,7 @@ _OTHERS = "needs files of the registrar and the server: examples/local/run.sh ha
 _DAP = "needs both servers and nginx: examples/dap/run.sh has them, in .ci/run"
 _NODE = "needs Node.js and npm: .ci/web has them"
 _AGENTS = "starts processes: test_the_campaign_of_a_page_runs_on_one_machine has them in one shell"
+_FIRST = "needs the key and the campaign of docs/first-campaign.md, which is run"
 NOT_PASTED = {
     ("README.md", "python3 -m venv .venv && "): "installs the package: .ci/run does it first",
     ("README.md", "python3 -m venv .venv-test"): "runs these very tests: .ci/run does it",
@@ -56,7 +57,7 @@ NOT_PASTED = {
     ("docs/benchmarks.md", "python tools/fuzz_secagg.py"): _MINUTES,
     ("docs/benchmarks.md", "pip install"): "needs an environment of its own",
     ("docs/calendar.md", "fedtally campaign"): "takes days: tests/system/test_calendar_days.py",
-    ("docs/commands.md", "python -m experiments"): _MINUTES,
+    ("docs/tables.md", "python -m experiments"): _MINUTES,
     ("docs/dap.md", "fedtally dap helper run"): _DAP,
     ("docs/dap.md", "fedtally dap leader run"): _DAP,
     ("docs/dap.md", "fedtally dap leader nginx"): _DAP,
@@ -65,28 +66,28 @@ NOT_PASTED = {
     ("docs/dap.md", "fedtally report"): _DAP,
     ("docs/dap.md", "docker"): "it needs Docker, and builds images for minutes",
     ("docs/dap.md", "in_python"): "it needs Docker",
-    ("docs/deploying.md", "bash clients.sh"): _AGENTS,
-    ("docs/deploying.md", "fedtally campaign run"): _AGENTS,
-    ("docs/deploying.md", "kill %1"): _AGENTS,
+    ("docs/accounting.md", "python"): _MINUTES,
+    ("docs/accuracy.md", "python -m"): _MINUTES,
+    ("docs/deploying.md", "fedtally campaign"): _FIRST,
+    ("docs/deploying.md", "fedtally plan --clients 7"): _FIRST,
+    ("docs/first-campaign.md", "bash clients.sh"): _AGENTS,
+    ("docs/first-campaign.md", "fedtally campaign run"): _AGENTS,
+    ("docs/first-campaign.md", "kill %1"): _AGENTS,
+    ("docs/plan.md", "python -m"): _MINUTES,
     ("docs/flower.md", ""): _FLOWER,
-    ("docs/stopping.md", "python -m experiments"): _MINUTES,
+    ("docs/calendar.md", "python -m experiments"): _MINUTES,
     ("docs/release.md", "git clone"): "an address of nobody",
     ("docs/release.md", "pip install"): "needs an environment of its own",
     ("docs/release.md", "python tools/release.py"): _MINUTES,
     ("docs/release.md", "sha256sum"): "needs a release",
     ("docs/serving.md", ""): "needs nginx, TLS and a service: examples/https/run.sh has them",
     ("docs/serving-two-servers.md", ""): "needs two servers: examples/two_servers/run.sh has them",
-    ("docs/gallery.md", "python -m experiments"): _MINUTES,
-    ("docs/gallery.md", "chromium"): "needs a browser: tests/system/test_report_browser.py has one",
+    ("docs/benchmarks.md", "chromium"): "needs a browser: tests/system/test_report_browser.py",
     ("docs/index.md", "python3 -m venv"): "installs the package: .ci/run does it",
     ("docs/library.md", "import dask"): "needs a Dask cluster: tests/system/test_dask.py has one",
     ("docs/library.md", "from pyspark"): "needs Spark: tests/system/test_spark.py has it",
     ("docs/open-domain.md", "python -m"): _MINUTES,
-    ("docs/paper.md", "python -m experiments NAME"): "NAME stands for any experiment",
-    ("docs/planning.md", "python -m"): _MINUTES,
-    ("docs/privacy.md", "python"): _MINUTES,
     ("docs/recovery.md", "python -m"): _MINUTES,
-    ("docs/streams-measured.md", "python -m"): _MINUTES,
     ("docs/web.md", "cd clients/web"): _NODE,
     ("docs/web.md", "npm"): _NODE,
     ("docs/web.md", "node"): _NODE,
@@ -96,7 +97,7 @@ NOT_PASTED = {
 
 # What is pasted with smaller figures, since it would take minutes: what it prints is not compared.
 SMALLER: dict[str, list[tuple[str, str]]] = {
-    "docs/commands.md": [
+    "docs/tables.md": [
         ("zipf:d=100000,n=2000 --max-bytes", "zipf:d=100000,n=60 --max-bytes"),
         ("zipf:d=100000,n=150 ", "zipf:d=100000,n=20 "),
         ("zipf:d=1000,n=500 ", "zipf:d=1000,n=120 "),
@@ -107,19 +108,21 @@ SMALLER: dict[str, list[tuple[str, str]]] = {
         ("--methods hybrid,batched:3,shared", "--methods hybrid --repeats 1"),
     ],
     "docs/extend.md": [("--quick", "--quick -a 2 --width 100 --repeats 2 --no-plot")],
-    "docs/gallery.md": [("--repeats 10", "--repeats 1")],
+    "docs/benchmarks.md": [("--repeats 10", "--repeats 1")],
     # bounds of 2^26 hashes take longer than the hashes and their names
     "docs/open-domain.md": [("dictionary.txt --ep", "dictionary.txt --confidence 0 --ep")],
     "docs/planning.md": [
         ("plan.toml zipf:a=1.1,d=100000,n=1000000", "plan.toml zipf:d=100000,n=1e6 --repeats 1"),
+    ],
+    "docs/plan.md": [
         ("--repeats 100", "--repeats 1"),
         ("range:1..175000 --seed 1", "range:1..175000 --seed 1 --repeats 1"),
         ("d=1000000,n=5000000 --seed 1", "d=1000000,n=5000000 --seed 1 --repeats 1"),
     ],
+    "docs/accounting.md": [("audit small.toml", "audit small.toml --campaigns 20")],
     "docs/privacy.md": [
         ("--methods hybrid,batched:3,shared --seed", "--methods hybrid --repeats 1 --seed"),
         ("zipf:d=1000,n=500 ", "zipf:d=1000,n=120 "),
-        ("audit small.toml", "audit small.toml --campaigns 20"),
     ],
     "docs/screening.md": [("n=3000", "n=900"), ("--max-cohort 200", "--max-cohort 60")],
     "docs/start.md": [("--repeats 20", "--repeats 2")],
@@ -137,8 +140,7 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
-    # a directive of the site, such as `{image} PATH`, has a name in braces and an argument
-    pattern = re.compile(r"^( *)```([\w{}-]*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+    pattern = re.compile(r"^( *)```([^`\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
     for found in pattern.finditer(text):
         indent, language, body = found.groups()
         before = text[: found.start()].rstrip().rsplit("\n", 1)[-1]
@@ -298,7 +300,7 @@ def test_the_blocks_of_a_page_can_be_pasted(page: Path, tmp_path: Path) -> None:
 
 def test_the_campaign_of_a_page_runs_on_one_machine(tmp_path: Path) -> None:
     """With four of its seven clients, which then accept two honest ones."""
-    page = ROOT / "docs" / "deploying.md"
+    page = ROOT / "docs" / "first-campaign.md"
     section = "".join(f"{block.text}\n" for block in pasted(page) if not block.name)
     section = section[section.index("fedtally keys new server") : section.index("kill %1")]
     script = next(block.text for block in pasted(page) if block.name == "clients.sh")

@@ -495,7 +495,7 @@ def test_a_proof_adds_the_bytes_that_the_page_says(rows, width, most, bits):
     today = parameters.report_bytes
     upload = today + word + proof.proof_bytes + 32
     assert upload / today < most
-    page = (Path(__file__).parents[2] / "docs" / "validity.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
     shown = (
         f"| {rows} x {width} | {bits} | {circuit.products} | {circuit.chunk} | {proof.flp.nodes} "
         f"| {proof.proof_bytes} | {proof.check_bytes} | {today:,} | {upload:,} "

@@ -1,5 +1,5 @@
 """Replay the known answers that tools/gen_vectors.py computed from docs/protocol.md and
-docs/protocol_two_server.md.
+docs/protocol.md.
 
 Vectors of the RFCs and of NIST for the primitives are in test_crypto_keys.py (HKDF, X25519,
 Ed25519), test_prg.py (AES in counter mode) and test_hpke.py; published parameters of rings are in

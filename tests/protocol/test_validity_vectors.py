@@ -1,4 +1,4 @@
-"""The known answers of docs/validity.md, which a second reading of the page wrote."""
+"""The known answers of docs/protocol.md, which a second reading of the page wrote."""
 
 from __future__ import annotations
 

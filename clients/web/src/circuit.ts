@@ -1,4 +1,4 @@
-// The circuit of a sketch or a histogram, and the proof: docs/validity.md.
+// The circuit of a sketch or a histogram, and the proof: docs/protocol.md.
 
 import type { Element, Field } from "./field.js";
 

@@ -1,4 +1,4 @@
-// GF(p^K) = GF(p)[X] / (X^K - g): docs/validity.md, "Fields".
+// GF(p^K) = GF(p)[X] / (X^K - g): docs/protocol.md, "Fields".
 
 import { type Bytes, stream } from "./bytes.js";
 

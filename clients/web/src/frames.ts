@@ -1,4 +1,4 @@
-// A report and its two frames: docs/validity.md, "The report" and "Messages".
+// A report and its two frames: docs/protocol.md, "The report to two servers" and "Messages of proofs".
 
 import { type Bytes, hkdf, join, label, sha256, u32, u64, u8, utf8 } from "./bytes.js";
 import type { OneHot, RowSums } from "./circuit.js";

@@ -1,5 +1,5 @@
 // Reporting once: both servers are asked, the release is spent, and both frames are sent until
-// both servers have them. The rules are those of docs/protocol_two_server.md, "Over HTTPS".
+// both servers have them. The rules are those of docs/protocol.md, "Over HTTPS".
 
 import { refuse } from "./bytes.js";
 import type { Server } from "./frames.js";

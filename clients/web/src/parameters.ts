@@ -1,4 +1,4 @@
-// What a report is made for, and its context: docs/protocol_two_server.md and docs/validity.md.
+// What a report is made for, and its context: docs/protocol.md.
 
 import {
   type Bytes,

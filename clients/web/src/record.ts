@@ -5,7 +5,7 @@ import type { Frames } from "./frames.js";
 import { type Identity, makeIdentity } from "./identity.js";
 
 type Store = "identity" | "releases";
-/** What became of a report: docs/protocol_two_server.md, "The outbox". */
+/** What became of a report: docs/protocol.md, "The outbox". */
 export type Fate = "accepted" | "not counted" | "unknown";
 
 /** A release that is spent; its frames are kept until its fate is known. */

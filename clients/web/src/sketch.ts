@@ -1,4 +1,4 @@
-// The cells of an item: docs/sketch.md, and docs/plan.md for histograms.
+// The cells of an item: docs/protocol.md, and docs/plan.md for histograms.
 
 import { shake256 } from "@noble/hashes/sha3.js";
 

@@ -53,7 +53,7 @@ def campaign() -> None:
     """The server's side of a campaign whose clients are agents (fedtally agent).
 
     NAME is the folder of a campaign. The server may be killed at any time: resume goes on where it
-    was. docs/deploying.md says what a crash can lose.
+    was. docs/operations.md says what a crash can lose.
     """
 
 

@@ -162,7 +162,7 @@ def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U
 
     It is a polynomial in k over chunks of 7 bytes, times k2, mod 2^61 - 1. Over the key, two
     strings of at most `len` bytes collide with probability at most (len/7 + 2) / 2^61. See
-    docs/sketch.md.
+    docs/protocol.md.
 
     Args:
         data: uint8 [bytes].

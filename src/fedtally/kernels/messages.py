@@ -1,6 +1,6 @@
 """The messages of belief propagation: what cells say of items, and what items tell cells.
 
-`docs/recovery.md` has the algorithm, and `recovery.decoders.belief` repeats the steps. Here is one
+`docs/accuracy.md` has the algorithm, and `recovery.decoders.belief` repeats the steps. Here is one
 step: `read_messages` joins what an item's cells say, and `exchange_messages` also makes the new
 messages. Both have a compiled kernel (native/messages.h); the NumPy functions below define it.
 

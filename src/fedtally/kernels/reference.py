@@ -2,8 +2,8 @@
 
 They are the oracle of the tests, and the fallback where nothing was compiled.
 
-Hash tables are uint32 [rows, 8, 256] (simple tabulation, see docs/sketch.md), counters int64 [rows,
-width].
+Hash tables are uint32 [rows, 8, 256] (simple tabulation, see docs/protocol.md), counters int64
+[rows, width].
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ client holds one item. Only 2 / tau rests on that last condition.
 to a pilot. `linear` is the n of Chen et al. 2022.
 
 **As we read it.** Where the paper's wording leaves a choice, or a slip changes a statement (more:
-docs/paper-notes.md). No conclusion of the paper depends on any of these:
+docs/accuracy.md). No conclusion of the paper depends on any of these:
 
 - *Rows.* L = log(d / p) is to be read up to a constant: with few rows heavy items spoil medians
   whatever C is, also where the tail is 0 and with it the bound. See `rows_for`.

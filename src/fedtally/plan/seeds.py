@@ -5,7 +5,7 @@ the other candidates, some with the sign 1 and some with -1. Where the signs do 
 rare items hold together moves the cell by as much in every campaign, whoever holds what. So a seed
 that nobody chose is drawn several times. The draw is taken under which each candidate, held once,
 leaves the least energy in the counters. It is a matter of the hashes and of public candidates: no
-client decides which seeds are tried, or which one is taken. docs/planning.md has what it gains.
+client decides which seeds are tried, or which one is taken. docs/accuracy.md has what it gains.
 Campaigns that are tried with the frequencies of the plan show it only if their rare items are like
 those of the population, and plans for any frequencies have none.
 """

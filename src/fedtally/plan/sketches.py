@@ -3,7 +3,7 @@
 **Schedules.** Where nothing is noised, rounds of new signs are at least as good as rounds that
 share them: collisions cancel. Noise changes that. Who adds noise once to every sum that is opened
 adds as much to each of them, so that rounds are better added up first, in some number of batches:
-docs/releases.md says why. That number depends on the width, and the width on it: both are chosen in
+docs/accuracy.md says why. That number depends on the width, and the width on it: both are chosen in
 turn until nothing changes.
 
 **What is out of reach.** Noise leaves an error that no width takes away, and bytes buy a width.

@@ -1,7 +1,7 @@
 """The error that a plan will have, predicted before it runs: from frequencies, sketch and noise.
 
 `Sums` holds what is given beside the frequencies. Each decoder has a model of its own beside it
-(`DecoderKind.predict`). No constant of them was fitted to simulations. docs/error-model.md derives
+(`DecoderKind.predict`). No constant of them was fitted to simulations. docs/accuracy.md derives
 them, says what they assume, and where they fail; `python -m experiments error_model` compares them
 with simulations.
 """

@@ -17,7 +17,7 @@ Symbols are decoded softly. A score z times the expected score (at most `_SURE`)
 likelihood, up to a constant. The names that were read before give the prior of the next ones: a
 Markov chain of bytes. Words are tried in an order that log likelihoods and prior suggest, at most
 `MOST_TRIES` for each hash. If a hash has b bits, a wrong word has the hash by chance with
-probability 2^-b. docs/open-domain.md states the rules.
+probability 2^-b. docs/protocol.md states the rules.
 """
 
 from __future__ import annotations

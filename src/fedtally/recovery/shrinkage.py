@@ -8,7 +8,7 @@ return, estimates near the noise are biased towards 0, and the largest single er
 somewhat. Items far above the noise hardly change.
 
 The distribution is a mixture of a point at 0 and of normal components with geometrically rising
-means. Their weights are those of maximum likelihood. docs/recovery.md has the reasons and the
+means. Their weights are those of maximum likelihood. docs/accuracy.md has the reasons and the
 figures.
 """
 

@@ -12,7 +12,7 @@ from fedtally.simulation.round_tally import Members, RoundTally, tally_members
 
 MOST_PILOT = 0.1  # the largest share of the clients that is taken if no share is asked for
 # Clients of a pilot that hold an item as frequent as tau. More of them make the campaign's sketch
-# no smaller, and each sends more than a client of the campaign: docs/planning.md, "Pilots".
+# no smaller, and each sends more than a client of the campaign: docs/accuracy.md, "Pilots".
 _HOLDERS = 20
 # As many more at epsilon 1: items as frequent as tau must stand out from noise. With fewer a table
 # of items that are all a little above tau got a sketch that was too small; it may even so.

@@ -1,6 +1,6 @@
 """Hash tables from a seed, for simple tabulation, which is exactly 3-wise independent.
 
-See docs/sketch.md, and Patrascu and Thorup (2012). One 32-bit word for each (row, id) gives the
+See docs/protocol.md, and Patrascu and Thorup (2012). One 32-bit word for each (row, id) gives the
 location from its upper 24 bits, and up to 8 signs from its low 8 bits.
 """
 

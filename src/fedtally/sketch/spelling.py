@@ -2,7 +2,7 @@
 
 Where nobody has the list of items, a sketch holds hashes of them, and cannot tell their names. The
 spelling can: for each position t of a name it has a sketch of the integer hash * 256 + symbol_t.
-docs/open-domain.md gives the layout.
+docs/protocol.md gives the layout.
 """
 
 from __future__ import annotations

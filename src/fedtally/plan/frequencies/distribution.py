@@ -1,7 +1,7 @@
 """The frequencies that a plan is made for: known, assumed, or read of a pilot.
 
 `fedtally.recovery.error_model` takes frequencies in groups of items of one frequency.
-How a pilot is read is in `fedtally.plan.frequencies.pilot`, with its theory in docs/pilot.md.
+How a pilot is read is in `fedtally.plan.frequencies.pilot`, with its theory in docs/accuracy.md.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Frequencies:
     ) -> Self:
         """Return the distribution that a pilot suggests: heavy items, and a tail.
 
-        docs/pilot.md says how it is read.
+        docs/accuracy.md says how it is read.
 
         Args:
             sketches: landed sums of the pilot's rounds, all of one spec.

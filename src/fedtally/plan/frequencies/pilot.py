@@ -10,8 +10,8 @@
 4. `_deconvolution` corrects the power law by the counts of the items that are fitted one by one.
 
 A *cell* is a counter of the sums, divided by the number of clients. The *support* is the set of
-items that joint recovery fits. docs/pilot.md derives each step, and says how far the result can be
-trusted.
+items that joint recovery fits. docs/accuracy.md derives each step, and says how far the result can
+be trusted.
 """
 
 from __future__ import annotations

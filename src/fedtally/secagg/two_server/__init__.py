@@ -3,10 +3,10 @@
 The leader gets the client's vector under a mask, and the helper the seed of the mask: both are
 sealed. A batch is opened once: the leader asks, and the helper answers with the sum of the masks.
 As long as the two do not collude, nothing but a sum over at least `min_batch - corrupt` honest
-identities leaves the pair, whichever of the two lies. docs/protocol_two_server.md has every byte,
+identities leaves the pair, whichever of the two lies. docs/protocol.md has every byte,
 and what is not claimed. Without proofs nothing protects from clients that report false vectors;
 `make_proven_report` has proofs, and so have a `Leader` and a `Helper` that are made with a
-`ReportProof` (docs/validity.md).
+`ReportProof` (docs/protocol.md).
 
 The modules have no input, output, clock or randomness: frames come and go as bytes. What a server
 must not forget is in its `Journal`.

@@ -1,7 +1,7 @@
 """What of a server depends on whether reports have proofs: its check, one of two.
 
 `NoProofs` takes every report of one client whose form is right. `Proofs` is the check of reports
-with proofs (docs/validity.md): the helper sends a check of each report, and the leader decides.
+with proofs (docs/protocol.md): the helper sends a check of each report, and the leader decides.
 Both read the parts of a report, and add them up. What they return of a report is theirs alone: the
 servers hold it, hand it back, and do not look into it.
 """

@@ -16,7 +16,7 @@ class Journal(Protocol):
 
     Each server has its own, and all its batches share it. A restart, a second process or a restored
     backup must not make it forget: the sums of two batches that overlap give their difference away,
-    and two noises for one sum average. docs/protocol_two_server.md lists the names, and before
+    and two noises for one sum average. docs/protocol.md lists the names, and before
     which message each is written.
     """
 

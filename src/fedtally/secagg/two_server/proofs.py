@@ -1,7 +1,7 @@
 """Proofs that reports to two servers are valid: what a client and both servers compute.
 
 These are the functions between the parts of reports, their verdicts, and the sum of the valid ones;
-`proven` has the messages. docs/validity.md has every byte.
+`proven` has the messages. docs/protocol.md has every byte.
 
 The helper's shares are streams of a seed; the leader's are what is left. The helper answers a
 report with a *check*: the point at which the proof is tested, and its verifier share. The leader

@@ -1,6 +1,6 @@
 """Two-server summation of reports with proofs: the report of a client, and all sizes.
 
-`Leader` and `Helper` take these reports where they are made with the proof: docs/validity.md says
+`Leader` and `Helper` take these reports where they are made with the proof: docs/protocol.md says
 how the helper checks each, and the leader takes only valid ones into a batch. A report that is
 refused costs nobody else anything.
 """

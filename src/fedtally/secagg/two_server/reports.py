@@ -58,7 +58,7 @@ class BatchRefusedError(FedtallyError):
 class Validity(StrEnum):
     """What shows two servers that a client's vector has the form of one item's.
 
-    `PROOFS`: each report has a proof (docs/validity.md). `NONE`: nothing does.
+    `PROOFS`: each report has a proof (docs/protocol.md). `NONE`: nothing does.
     """
 
     NONE = "none"

@@ -70,7 +70,7 @@ KIND = DecoderKind(
     fits_items=True,
     largest_support=joint.KIND.largest_support,
     # About this number was measured. Of real tables with more, which have few items that stand
-    # out, messages mostly gain nothing (docs/recovery.md).
+    # out, messages mostly gain nothing (docs/accuracy.md).
     most_candidates=1 << 17,
     most_messages=MOST_MESSAGES,  # with more, only some candidates send messages
     auto_rows=MANY_ROWS,

@@ -12,7 +12,7 @@ expected size is small beside the noise, and little if it is large. The expected
 Poisson noise, or the spread between the item's batches if that is clearly larger.
 
 This is relaxed belief propagation (Guo and Wang 2006; Rangan 2010), of which approximate message
-passing (Donoho, Maleki and Montanari 2009) is the limit for dense matrices. docs/recovery.md has
+passing (Donoho, Maleki and Montanari 2009) is the limit for dense matrices. docs/accuracy.md has
 the steps, the measured errors, and the conditions under which joint recovery answers instead.
 """
 
@@ -99,7 +99,7 @@ _UNLIKELY = 2.0
 _FEWEST = 1000  # items beside those of joint recovery that there must be room for
 _AT_ONCE = 1 << 13  # items whose messages are copied at once, to bound the memory
 # Cells of all batches. The noise and the prior are learned from the cells. With one or two hundred
-# they are so uncertain that intervals hold too seldom (docs/recovery.md).
+# they are so uncertain that intervals hold too seldom (docs/accuracy.md).
 FEWEST_CELLS = 400
 # With fewer than five rows the values say little of the distribution of counts, and maximum
 # likelihood gathers it at chance counts. So messages are sent a second time, under a prior that is

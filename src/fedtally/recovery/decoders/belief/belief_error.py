@@ -1,4 +1,4 @@
-"""The error of belief propagation, predicted: docs/error-model.md derives equation (2)."""
+"""The error of belief propagation, predicted: docs/accuracy.md derives equation (2)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A belief is an item's count plus an error. The error is nearly normal, its standard deviation is
 calibrated by ids that nobody holds, and no item's own value chose what the belief rests on. So the
-limits need no correction for selection but that of a list. docs/recovery.md has their measured
+limits need no correction for selection but that of a list. docs/accuracy.md has their measured
 coverage.
 """
 

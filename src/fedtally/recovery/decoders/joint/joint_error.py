@@ -1,4 +1,4 @@
-"""The error of joint recovery, predicted: docs/error-model.md derives equation (1)."""
+"""The error of joint recovery, predicted: docs/accuracy.md derives equation (1)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The error of the paper's decoder, the median over rows, predicted.
 
-docs/error-model.md derives the characteristic function of one row, which is inverted on a lattice
+docs/accuracy.md derives the characteristic function of one row, which is inverted on a lattice
 here.
 """
 
