@@ -266,3 +266,53 @@ def test_a_browser_is_killed_before_and_after_each_write(tmp_path: Path) -> None
                 assert again == ("SpentError" if is_spent else "accepted"), name
         survey.send(servers, OTHERS)
         survey.check_sum(servers, [*OTHERS.values(), *(["plum"] * len(names))])
+
+
+def test_whoever_may_not_report_spends_nothing_and_nobody_counts_twice(tmp_path: Path) -> None:
+    names = ["tabs", "cleared"]
+    with (
+        enrolled_site(tmp_path, names) as (survey, origin, lines),
+        site(survey.site) as stranger,
+        survey.open(lines, len(OTHERS) + len(names), (origin,)) as servers,
+        Chromium(tmp_path) as browser,
+    ):
+        browser.go(f"{stranger}/page.js")  # an origin that is not listed
+        assert with_outbox(browser, "tabs", "return send();") == "NotOpenError"
+        assert with_outbox(browser, "tabs", "return entry();") is None
+        for day in (-86_400_000, 86_400_000):
+            browser.go(f"{origin}/page.js")  # where the clock is right, until it is set
+            clock = f"const now = Date.now(); Date.now = () => now + {day};"
+            assert with_outbox(browser, "tabs", f"{clock} return send();") == "NotOpenError"
+        assert with_outbox(browser, "tabs", "return entry();") is None
+        tabs = [browser.first, browser.tab()]
+        for tab in tabs:
+            browser.turn(tab)
+            browser.go(f"{origin}/page.js")  # whose clock is right again
+            with_outbox(browser, "tabs", "globalThis.fate = send();")
+        fates = []
+        for tab in tabs:
+            browser.turn(tab)
+            fates.append(browser.value("globalThis.fate"))
+        assert sorted(fates) == ["SpentError", "accepted"]
+        assert with_outbox(browser, "cleared", "return send();") == "accepted"
+        forget = (
+            "record.close(); return new Promise((resolve, reject) => {"
+            " const asked = indexedDB.open(name); asked.onerror = reject;"
+            " asked.onsuccess = () => {"
+            "  const cleared = asked.result.transaction('releases', 'readwrite');"
+            "  cleared.objectStore('releases').clear();"
+            "  cleared.oncomplete = () => { asked.result.close(); resolve(true); }; }; });"
+        )
+        assert with_outbox(browser, "cleared", forget)
+        assert with_outbox(browser, "cleared", "return send();") == "not counted"
+        delete = (
+            "record.close(); return new Promise((resolve, reject) => {"
+            " const asked = indexedDB.deleteDatabase(name); asked.onerror = reject;"
+            " asked.onblocked = reject; asked.onsuccess = () => resolve(true); });"
+        )
+        browser.go(f"{origin}/page.js")  # since an open record holds a deletion up
+        assert with_outbox(browser, "cleared", delete)
+        assert with_outbox(browser, "cleared", "return record.identity();") is None
+        assert with_outbox(browser, "cleared", "return send();") == "not counted"  # a new key
+        survey.send(servers, OTHERS)
+        survey.check_sum(servers, [*OTHERS.values(), *(["plum"] * len(names))])
