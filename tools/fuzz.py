@@ -93,13 +93,13 @@ def corpus(table: ModuleType, name: str, place: Path) -> Path:
     return place
 
 
-def fuzz(table: ModuleType, name: str, places: Sequence[Path], options: Iterable[str]) -> int:
+def fuzz(table: ModuleType, name: str, place: Path, options: Iterable[str]) -> int:
     """Fuzz a target in a process of its own; return its exit status.
 
     Args:
         table: what `load` returned.
         name: the target.
-        places: folders of inputs; what finds new code is written to the first one.
+        place: the folder of its inputs, which gets those that reach new code.
         options: options of libFuzzer.
     """
     import atheris
@@ -108,12 +108,12 @@ def fuzz(table: ModuleType, name: str, places: Sequence[Path], options: Iterable
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     try:
-        out = os.open(places[0].parent / f"{name}.log", os.O_WRONLY | os.O_CREAT)
+        out = os.open(place.parent / f"{name}.log", os.O_WRONLY | os.O_CREAT)
         os.dup2(out, 1)
         os.dup2(out, 2)
         limits = [f"-max_len={MOST_BYTES}", f"-timeout={SECONDS}", f"-rss_limit_mb={MEMORY}"]
-        found = f"-artifact_prefix={places[0].parent}/failed-{name}-"
-        every = ["fuzz", *limits, found, *options, *map(str, places)]
+        found = f"-artifact_prefix={place.parent}/failed-{name}-"
+        every = ["fuzz", *limits, found, *options, str(place)]
         atheris.Setup(every, lambda data: table.check(name, data))
         atheris.Fuzz()  # ends the process
     except BaseException:
@@ -122,16 +122,13 @@ def fuzz(table: ModuleType, name: str, places: Sequence[Path], options: Iterable
         os._exit(1)  # never what the parent has to do at its end
 
 
-def keep(table: ModuleType, name: str, grown: Path) -> None:
-    """Put the smallest inputs that reach what all reach together into tests/corpus/."""
-    merged = grown.parent / f"{name}-merged"
-    merged.mkdir()
-    if fuzz(table, name, (merged, grown), ["-merge=1"]):
-        raise SystemExit(f"{name}: the inputs could not be merged")
+def keep(name: str, grown: Path) -> None:
+    """Put the inputs that reached new code into tests/corpus/."""
     kept = CORPUS / name
     kept.mkdir(parents=True, exist_ok=True)
-    for file in merged.iterdir():
-        shutil.copy(file, kept / file.name[:16])
+    for file in grown.iterdir():
+        if not file.name.startswith("valid-"):
+            shutil.copy(file, kept / file.name[:16])
 
 
 def report(name: str, work: Path) -> None:
@@ -164,11 +161,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in chosen.targets or table.TARGETS:
             begun, place = time.monotonic(), corpus(table, name, work / name)
             first = len(list(place.iterdir()))
-            if fuzz(table, name, [place], [length, f"-seed={chosen.seed}"]):
+            if fuzz(table, name, place, [length, f"-seed={chosen.seed}"]):
                 failed.append(name)
                 report(name, work)
             elif chosen.keep:
-                keep(table, name, place)
+                keep(name, place)
             print(
                 f"{name:12} {first:4} inputs, then {len(list(place.iterdir())):4},"
                 f" {time.monotonic() - begun:5.1f} s",
