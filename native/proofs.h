@@ -259,11 +259,13 @@ template <int K> bool sketch_inputs(const Modulus& q, const SketchCircuit& circu
     bits |= outside(q, words + (report + 1) * circuit.length - circuit.abstain, circuit.abstain);
     for (size_t i = 3 * rows * 2 * K; i < circuit.slots * 2 * K; i++) out[i] = 0;
     if (circuit.abstain) {
-      const u64 e = (u64)words[(report + 1) * circuit.length - 1] & 0xffffffff;
+      // e is secret, and the time of a division would depend on it
+      const Vec e = all((u64)words[(report + 1) * circuit.length - 1] & 0xffffffff);
+      const Vec raised = reduced(q, times(e, all(q.raised[4])));  // 2^64 e
       i64* const pair = out + 3 * rows * 2 * K;
       for (int k = 0; k < K; k++)
-        pair[k] = (i64)(weights[k * stride + 2 * rows + 1] * e % q.p);
-      pair[K] = (i64)((e + q.p - circuit.share) % q.p);
+        pair[k] = (i64)reduced(q, times(all(weights[k * stride + 2 * rows + 1]), raised))[0];
+      pair[K] = (i64)canonical(q, e + q.p - circuit.share)[0];
     }
   }
   return !(bits >> 63);

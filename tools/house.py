@@ -359,9 +359,13 @@ class Walk:
             module, _, name = found.rpartition(".")
         return None
 
-    def function(self, place: tuple[str, str]) -> Function | None:
+    def function(self, place: tuple[str, str] | None) -> Function | None:
         """Return the function there."""
-        return self._functions.get(place)
+        return None if place is None else self._functions.get(place)
+
+    def fields(self, place: tuple[str, str]) -> list[ast.AnnAssign]:
+        """Return the fields that the class there declares."""
+        return _fields(self._classes[place])
 
     def is_class(self, place: tuple[str, str] | None) -> bool:
         """Return whether a class is defined there."""
@@ -432,14 +436,42 @@ class _Follow:
             targets, value = [node.optional_vars], node.context_expr
         else:
             return
-        if self.is_held(value):
-            owner = self.owner(value)
-            for target in targets:
-                for name in ast.walk(target):
-                    if isinstance(name, ast.Name):
-                        self.held.add(name.id)
-                        if owner is not None:
-                            self.classes[name.id] = owner
+        for target in targets:
+            self._assign(target, value)
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        """Hold what a target names, of several targets those alone that get a carrier."""
+        if not self.is_held(value):
+            return
+        parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
+        if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(parts):
+            for part, given in zip(parts, value.elts, strict=True):
+                self._assign(part, given)
+            return
+        classes = self._tuple(value)
+        if parts and len(classes) == len(parts):
+            for part, owner in zip(parts, classes, strict=True):
+                if owner in self.walk.carriers:
+                    self._hold(part, owner)
+            return
+        self._hold(target, self.owner(value))
+
+    def _hold(self, target: ast.expr, owner: tuple[str, str] | None) -> None:
+        for name in ast.walk(target):
+            if isinstance(name, ast.Name):
+                self.held.add(name.id)
+                if owner is not None:
+                    self.classes[name.id] = owner
+
+    def _tuple(self, value: ast.expr) -> list[tuple[str, str] | None]:
+        """Return the class of each part, where an expression's type is a tuple of some length."""
+        module, annotation = self.type_of(value)
+        for node in ast.walk(annotation) if annotation is not None else ():
+            if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "tuple":
+                kinds = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+                if not any(isinstance(kind, ast.Constant) for kind in kinds):  # tuple[X, ...]
+                    return [self.walk.class_of(module, kind) for kind in kinds]
+        return []
 
     def is_held(self, node: ast.AST) -> bool:
         """Return whether an expression is a carrier, or several things with one among them."""
@@ -470,29 +502,33 @@ class _Follow:
             return found if self.walk.is_class(found) else None
         if isinstance(node, ast.Call):
             target = self.target(node.func)
-            if target is None:
-                return None
             if self.walk.is_class(target):
                 return target
             function = self.walk.function(target)
-            found = self.walk.class_of(target[0], function.returns if function else None)
-            holder = (target[0], target[1].rpartition(".")[0])
-            is_self = function is not None and function.returns is not None
-            if is_self and ast.unparse(function.returns) == "Self":
-                return holder if self.walk.is_class(holder) else None
-            return found
-        if isinstance(node, ast.Attribute):
+            if function is not None and function.returns is not None and target is not None:
+                holder = (target[0], target[1].rpartition(".")[0])
+                if ast.unparse(function.returns) == "Self":
+                    return holder if self.walk.is_class(holder) else None
+        return self.walk.class_of(*self.type_of(node))
+
+    def type_of(self, node: ast.expr) -> tuple[str, ast.expr | None]:
+        """Return the module and the annotation of what a call or an attribute gives."""
+        if isinstance(node, ast.Call):
+            target = self.target(node.func)
+            function = self.walk.function(target)
+            if target is not None and function is not None:
+                return target[0], function.returns
+        elif isinstance(node, ast.Attribute):
             owner = self.owner(node.value)
-            if owner is None:
-                return None
             place = self.walk.method(node.attr, owner)
-            if place is not None:
-                function = self.walk.function(place)
-                return self.walk.class_of(place[0], function.returns if function else None)
-            for field in self.walk._classes[owner].body:
-                if isinstance(field, ast.AnnAssign) and ast.unparse(field.target) == node.attr:
-                    return self.walk.class_of(owner[0], field.annotation)
-        return None
+            function = self.walk.function(place)
+            if place is not None and function is not None:
+                return place[0], function.returns
+            if owner is not None:
+                for field in self.walk.fields(owner):
+                    if ast.unparse(field.target) == node.attr:
+                        return owner[0], field.annotation
+        return self.module, None
 
     def target(self, node: ast.expr) -> tuple[str, str] | None:
         """Return what a call calls: a function, a method or a class."""

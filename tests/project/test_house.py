@@ -224,6 +224,32 @@ def test_a_walk_enters_the_files_whose_functions_get_what_is_asked(house: Module
         house.House(WALK).walk(start._replace(function="gone"))
 
 
+@pytest.mark.parametrize(
+    ("body", "enters"),
+    [
+        ("    draft, number = pair(draft)\n    alone(number)\n", False),
+        ("    draft, number = pair(draft)\n    alone(draft)\n", True),
+        ("    number, (held, also) = 3, (draft, 4)\n    alone(also)\n", False),
+        ("    number, (held, also) = 3, (draft, 4)\n    alone(held)\n", True),
+        ("    draft, number = several(draft)\n    alone(number)\n", True),  # of any length
+        ("    first, *rest = draft, 3, 4\n    alone(rest)\n", True),  # which is which is not read
+    ],
+)
+def test_a_name_of_several_holds_what_it_gets_itself(
+    house: ModuleType, body: str, enters: bool
+) -> None:
+    start = house.Parameter("fedtally.cli", "plan", "options", "Request")
+    sizes = (
+        "from fedtally.other import alone\n"
+        "from fedtally.draft import Draft\n"
+        "def pair(draft: Draft) -> tuple[Draft, int]: pass\n"
+        "def several(draft: Draft) -> tuple[Draft, ...]: pass\n"
+        f"def smallest(draft: Draft) -> Draft:\n{body}    return draft\n"
+    )
+    rooms = house.House(WALK | {"sizes.py": sizes}).walk(start).rooms
+    assert ("fedtally.other" in rooms) == enters
+
+
 def test_a_layer_is_a_floor(house: ModuleType) -> None:
     """What asks a question of an object from a layer below climbs nowhere, whatever it imports."""
     start = house.Parameter("fedtally.cli", "plan", "options", "Request")

@@ -25,6 +25,7 @@ MAY_USE_NUMPY_RANDOM = {
     "studies/audit.py",
     "studies/audit_clients.py",
     "studies/audit_evidence.py",
+    "studies/audit_silos.py",
     "simulation/cohorts.py",
     "simulation/pilot_clients.py",
     "studies/dependence_checks.py",

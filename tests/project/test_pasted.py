@@ -57,6 +57,7 @@ NOT_PASTED = {
     ("docs/benchmarks.md", "python tools/fuzz_secagg.py"): _MINUTES,
     ("docs/benchmarks.md", "pip install"): "needs an environment of its own",
     ("docs/calendar.md", "fedtally campaign"): "takes days: tests/system/test_calendar_days.py",
+    ("docs/constant-time.md", "python tools/constant_time.py"): "needs valgrind: .ci/run has it",
     ("docs/tables.md", "python -m experiments"): _MINUTES,
     ("docs/dap.md", "fedtally dap helper run"): _DAP,
     ("docs/dap.md", "fedtally dap leader run"): _DAP,
@@ -140,7 +141,8 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
-    pattern = re.compile(r"^( *)```([^`\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+    # a directive of the site, such as `{image} PATH`, has a name in braces and an argument
+    pattern = re.compile(r"^( *)```([\w{}-]*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
     for found in pattern.finditer(text):
         indent, language, body = found.groups()
         before = text[: found.start()].rstrip().rsplit("\n", 1)[-1]

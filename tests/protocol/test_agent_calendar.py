@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +106,53 @@ def test_a_round_is_open_in_its_period_alone() -> None:
     assert not why_closed(PLAN, 2, opens - SKEW, opens)
     assert not why_closed(PLAN, 2, opens - 2 * SKEW, opens - SKEW)  # a client's clock is behind
     assert why_closed(PLAN, 2, opens - 2 * SKEW, opens - SKEW - 1)
-    assert not why_closed(PLAN, 2, closes - 1, closes + 500)  # a session that opened in it
+    # a session that opened in it, and an Invite that is on its way, or a clock that is ahead
+    assert not why_closed(PLAN, 2, closes - 1, closes + SKEW - 1)
+    assert why_closed(PLAN, 2, closes - 1, closes + SKEW)
     assert why_closed(PLAN, 2, closes, closes)
     assert not why_closed(plan_of(), 0, 0, 0)
+
+
+def test_a_server_that_dates_its_sessions_back_gets_no_round_that_is_over(tmp_path: Path) -> None:
+    """The plan's rule alone would give it all hours of a day in one."""
+    base = plan_of_days()
+    assert base.calendar is not None and base.secure_sum is not None
+    terms = propose(
+        epsilon=0.5,
+        delta=1e-8,
+        rows=base.rows,
+        width=base.width,
+        trust="distributed",
+        honest_survivors=base.secure_sum.parameters.honest_survivors,
+        most_clients=CLIENTS,
+        per_rounds=1,
+        num_rounds=28,
+    )
+    hourly = replace(base.calendar, period=timedelta(hours=1))
+    plan = replace(base, privacy=terms, calendar=hourly)
+    agent = Guarded(tmp_path, plan, policy=policy(cap=WEEK), once=None)
+    now = MIDNIGHT + 20 * 3600 + 1800
+    answered = []
+    for round in range(28):
+        began = min(MIDNIGHT + (round + 1) * 3600 - 1, now)  # in its own hour
+        opened = session_of(plan, round, round, not_before=began, not_after=began + DAY)
+        if agent.said(opened.invite, now) is Kind.ADVERTISE:
+            answered.append(round)
+    assert answered == [20]
+
+
+def test_a_part_counts_from_when_it_left_and_not_from_its_invite(tmp_path: Path) -> None:
+    """A session may go on for a day: two parts would lie closer than the owner's days."""
+    agents = team(tmp_path, PLAN)
+    server = session_of(PLAN, "slow", 0, not_before=noon(0), not_after=noon(1))
+    step(server, agents, noon(0))
+    while server.outcome is None:
+        step(server, agents, noon(1) - 10)
+    [part] = agents[0].record.parts()
+    assert part.time == noon(1) - 10
+    assert agents[0].said(invite(PLAN, 7, noon(7)).invite, noon(7)) is not Kind.ADVERTISE
+    assert "would take any 7 days to" in agents[0].notes
+    assert agents[0].said(invite(PLAN, 8, noon(8)).invite, noon(8)) is Kind.ADVERTISE
 
 
 def test_a_week_holds_over_all_plans_and_renews(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_the_limits_of_a_pilot_leave_out_what_a_secure_sum_sends_beside_counters
     ("options", "message"),
     [
         ({"secure_sum": "trust me"}, "secure_sum must be ideal, secagg or two-server"),
-        ({"secure_sum": "secagg", "adversary": "evil"}, "adversary must be one of"),
+        ({"secure_sum": "secagg", "adversary": "evil"}, "adversary must be semi-honest or"),
         ({"secure_sum": "secagg", "dropout": 1.0}, "dropout must be at least 0 and below 1"),
         (
             {"secure_sum": "secagg", "max_corrupt": -0.1},

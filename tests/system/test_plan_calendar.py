@@ -41,7 +41,7 @@ def on_the_20th(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", NOW.timestamp)
 
 
-pytestmark = pytest.mark.usefixtures("on_the_20th")
+pytestmark = pytest.mark.usefixtures("on_the_20th", "errors_once")
 
 
 def test_epsilon_is_that_of_a_week_and_both_promises_are_printed(call: Call) -> None:

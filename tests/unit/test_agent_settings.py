@@ -186,7 +186,11 @@ def test_an_agent_is_made_whole_or_not_at_all(
         ),
         ("min_honest = 5\n", "", "policy.min_honest is missing: say how small a crowd"),
         ("min_honest = 5", "min_honest = 1", "policy.min_honest: min_honest must be at least 2"),
-        ("delta", 'adversary = "evil"\ndelta', "policy.adversary: adversary must be one of"),
+        (
+            "delta",
+            'adversary = "evil"\ndelta',
+            "policy.adversary: adversary must be semi-honest or",
+        ),
         ("delta", "corrupt = -1\ndelta", "policy.corrupt: corrupt must be at least 0"),
         ("delta", "max_length = 0\ndelta", "policy.max_length: max_length must be at least 1"),
         ("delta", "max_seconds = 1.5\ndelta", "policy.max_seconds: .* must be an integer"),

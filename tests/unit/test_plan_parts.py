@@ -139,6 +139,15 @@ def test_the_number_of_silos_is_public_whatever_the_relation() -> None:
     assert not any(Clients(people, 1).are_hidden(one) for people in (1, 2) for one in others)
 
 
+def test_a_sum_of_silos_holds_at_most_their_people_and_shows_none_without_silos() -> None:
+    persons, silos = Clients(1, 4), Clients(200, 4)
+    assert (persons.most_people(12, 0), silos.most_people(12, 3)) == (12, 600)
+    assert (persons.shown_people(-2, 0), silos.shown_people(9, 0)) == (-2, 0)
+    assert silos.shown_people(9, 1) == 9
+    assert persons.can_be_drawn and not silos.can_be_drawn
+    assert "not one of silos" in persons.why_no_silos and not silos.why_no_silos
+
+
 @pytest.mark.parametrize("people", [1, 50])
 def test_the_largest_entry_is_that_of_items_that_share_a_counter(people: int) -> None:
     """All items of a client may share a counter of a sketch, those of a person no other one."""
@@ -148,6 +157,31 @@ def test_the_largest_entry_is_that_of_items_that_share_a_counter(people: int) ->
 
 
 # ---- what may be counted ----
+
+
+def test_what_needs_a_list_is_refused_where_nobody_has_one() -> None:
+    listed, strings = (
+        Candidates(IntegerRange(1, 9).describe()),
+        Candidates(OpenStrings().describe()),
+    )
+    assert (listed.num_listed, strings.num_listed) == (9, 0)
+    listed.check_listed("trends look", "declare candidates")
+    with pytest.raises(InvalidInputError, match=r"trends look .* the list: declare candidates$"):
+        strings.check_listed("trends look", "declare candidates")
+    listed.check_recovery("median")
+    strings.check_recovery("joint")
+    with pytest.raises(InvalidInputError, match="recovery must be joint .* got median"):
+        strings.check_recovery("median")
+    assert "give the names" in strings.unspelled(None)
+    assert not strings.unspelled(object()) and not listed.unspelled(None)
+    with pytest.raises(InvalidInputError, match="the domain must be open, got range:1..9"):
+        OpenStrings.of(IntegerRange(1, 9))
+
+
+def test_counts_are_exact_without_noise_and_shared_counters_alone() -> None:
+    vectors = [Vector(encoding) for encoding in Encoding]
+    exact = {by: [part(by).leaves_exact(vector) for vector in vectors] for by in ADDERS}
+    assert exact == {by: [False, by == "nobody"] for by in ADDERS}
 
 
 OPEN = OpenStrings(32).describe()

@@ -512,7 +512,7 @@ def test_one_is_the_absent_entry() -> None:
 def test_what_is_printed_speaks_of_people() -> None:
     plan = plan_of(silos_per_person=2)
     assert plan.privacy is not None
-    said = " ".join(guarantee_text.sentences(plan.privacy, num_releases=1, is_of_silos=True))
+    said = " ".join(guarantee_text.sentences(plan.privacy, num_releases=1, clients="silos"))
     assert "if one person is there or is not (add-remove)" in said
     assert "the silos add shares of Skellam noise" in said
     assert "one person of the population, in at most 2 silos" in said

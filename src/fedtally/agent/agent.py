@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MOST_SESSIONS = 4  # at once
 MOST_ENDED = 64  # of which the last answer is kept
 LEAST_BYTES = 4096  # of the longest frame that is read
-SKEW = 300  # seconds that a clock may be behind the server's
+SKEW = 300  # seconds that a clock may be off the server's, and an Invite on its way
 
 
 class Note(NamedTuple):
@@ -311,6 +311,7 @@ class Agent:
             live.abandon()
             self._note(f"ended: {why}", message.session, live)
             return _abort(AbortCode.POLICY, message.session, live.sender)
+        live.journal.at(now)  # what leaves now is a part of now, whenever the Invite came
         try:
             reply = live.client.receive(frame, now)
         except Exception as error:  # of the record, the items or the randomness
@@ -632,7 +633,8 @@ def _round_left(plan: Plan, taken: list[int], now: float) -> int | None:
 def why_closed(plan: Plan, round: int, began: int, now: float) -> str:
     """Return in words why a round is not open, by the client's own clock, or "".
 
-    A server could else ask for the rounds of many days in one, each within the plan's rule.
+    A server could else ask for the rounds of many days in one, each within the plan's rule. When a
+    session began is the server's word, and may be any earlier time.
 
     Args:
         plan: the plan.
@@ -644,7 +646,8 @@ def why_closed(plan: Plan, round: int, began: int, now: float) -> str:
     if calendar is None:
         return ""
     opens, closes = calendar.opens(round), calendar.closes(round)
-    if opens.timestamp() - SKEW <= now and began < closes.timestamp():
+    is_its_time = opens.timestamp() - SKEW <= now < closes.timestamp() + SKEW
+    if is_its_time and began < closes.timestamp():
         return ""
     period = f"{opens:%Y-%m-%d %H:%M} to {closes:%Y-%m-%d %H:%M}"
     return f"round {round} is open from {period} (UTC), and by this client's clock it is not"

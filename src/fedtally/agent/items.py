@@ -22,7 +22,7 @@ from fedtally import domain, sources
 from fedtally.agent.reading import Reading, Start, at_once
 from fedtally.base import arrow
 from fedtally.campaign.client import FrequencyClient
-from fedtally.domain import Domain, IntegerSet, Names, OpenStrings
+from fedtally.domain import Domain, IntegerSet, names_of
 from fedtally.domain.columns import as_text
 from fedtally.errors import InvalidInputError, OutsideDomainError, UnreadableFileError
 from fedtally.plan import Plan
@@ -139,17 +139,17 @@ class Items:
 
     def refusal(self, plan: Plan) -> str:
         """Return why these are not the items that a plan counts, or ""."""
-        if plan.is_of_silos and not self._of_people:
-            return (
-                "the plan is for silos, and this agent holds the items of one person: name the"
-                " column of the people in items.people"
-            )
-        if self._of_people and not plan.is_of_silos:
+        if plan.is_of_silos == self._of_people:
+            return ""
+        if self._of_people:
             return (
                 "this agent holds the items of many people (items.people), and under the plan a"
                 " client is one person: take part in plans of silos (fedtally plan --people)"
             )
-        return ""
+        return (
+            "the plan is for silos, and this agent holds the items of one person: name the"
+            " column of the people in items.people"
+        )
 
 
 def _silo(plan: Plan, domain: Domain, held: Held) -> FrequencyClient:
@@ -159,17 +159,14 @@ def _silo(plan: Plan, domain: Domain, held: Held) -> FrequencyClient:
     """
     import pyarrow as pa
 
-    encode = domain.encode
-    if isinstance(domain, OpenStrings):
-        domain = domain.with_seed(plan.seed)
-        encode = domain.fingerprints
-    ids, owners, others, texts = [np.zeros(0, np.uint64)], [], [], []
+    domain = domain.with_seed(plan.seed)
+    ids, owners, others, columns = [np.zeros(0, np.uint64)], [], [], []
     for batch in held.batches:
         assert batch.clients is not None
         inside = domain.inside(batch.items)
         kept = batch.items.filter(pa.array(inside))
-        ids.append(encode(kept))
-        texts += [as_text(kept)] if plan.is_open else []
+        ids.append(domain.fingerprints(kept))
+        columns.append(kept)
         owners.append(batch.clients.filter(pa.array(inside)))
         others.append(batch.clients.filter(pa.array(~inside)))
         if plan.privacy is not None and batch.itemless is not None:
@@ -183,9 +180,7 @@ def _silo(plan: Plan, domain: Domain, held: Held) -> FrequencyClient:
     people = labels.indices.to_numpy()
     number = sum(map(len, owners))
     without = len(labels.dictionary) - len(np.unique(people[:number]))
-    names = None
-    if isinstance(domain, OpenStrings):
-        names = Names(domain, pa.chunked_array(texts, pa.large_string()))
+    names = names_of(domain, lambda: pa.chunked_array(map(as_text, columns), pa.large_string()))
     return FrequencyClient.of_people(plan, np.concatenate(ids), people[:number], without, names)
 
 

@@ -24,6 +24,11 @@ class Rows(ABC):
 
     size = ""  # the number of candidates, written; "": nobody has their list
 
+    @property
+    @abstractmethod
+    def what(self) -> str:
+        """What a table of all rows holds, in words."""
+
     @abstractmethod
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -79,6 +84,11 @@ class Candidates(Rows):
         self._parts, self._domain = parts, parts[0].domain
         self.size = f"{self._domain.size:,}"
 
+    @property
+    def what(self) -> str:
+        """All candidates."""
+        return f"all {self.size} estimates"
+
     def __len__(self) -> int:
         """Return the number of candidates.
 
@@ -133,6 +143,11 @@ class Strings(Rows):
     @abstractmethod
     def hashes(self) -> list[U64]:
         """Return the hashes in each part of all strings that may be rows."""
+
+    @property
+    def what(self) -> str:
+        """Those that were found."""
+        return f"the {len(self):,} strings that stand out"
 
     @cached_property
     def _all(self) -> tuple[I64, list[U64], list[F64]]:

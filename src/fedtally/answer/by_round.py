@@ -9,6 +9,7 @@ import numpy as np
 from fedtally.answer import window as windows
 from fedtally.answer.part import Part, fit
 from fedtally.errors import InvalidInputError, opt
+from fedtally.plan.chosen_decoder import decoder_of
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoders.kind import CampaignDecoder, FittedDecoder
 from fedtally.recovery.windows import LONGEST, Decoded, decode, longest, shortest_enough
@@ -84,18 +85,12 @@ class ByRound:
     def _recovery(self, batches: int) -> str:
         """Return the name of the decoder of a number of batches, as it was asked for."""
         part, plan = self.part, self.part.plan
-        return part.asked.resolved(
-            part.domain.size, plan.rows, plan.encoding, batches=batches
-        ).recovery
+        return str(decoder_of(plan, part.asked.recovery, batches))
 
     def _now(self) -> list[int]:
         """Return as many of the last sums as tell most of the frequencies now."""
         auto = opt.window("auto")
-        if self.part.plan.is_open:
-            raise InvalidInputError(
-                f"{auto} looks at every candidate, and of an open domain nobody has the list: take"
-                f" {opt.window('last:7')}"
-            )
+        self.part.plan.candidates.check_listed(f"{auto} looks", f"take {opt.window('last:7')}")
         decoder = self.history()
         if decoder is None:
             raise InvalidInputError(

@@ -83,7 +83,7 @@ def on_reports(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
     if refused := traffic.get("refused", 0):
         yield (
             f"{refused:,} of {refused + traffic['survivors']:,} reports were refused: their proofs"
-            f" do not show one {'+1' if plan.is_histogram else '+1 or -1 in each row'}. The"
+            f" do not show one {'+1 or -1 in each row' if plan.encoding.is_signed else '+1'}. The"
             " sums are of the others"
         )
     if traffic.get("validity") == "none":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -14,10 +15,10 @@ from fedtally.answer.exports import check_table_fits
 from fedtally.answer.window import Window
 from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings
-from fedtally.errors import IncompatibleError, InvalidInputError, arg
+from fedtally.errors import IncompatibleError, InvalidInputError
 from fedtally.plan import Plan
+from fedtally.plan.chosen_decoder import decoder_of
 from fedtally.privacy import NOT_PRIVATE
-from fedtally.recovery.decoders import OPEN
 from fedtally.recovery.decoders.kind import CampaignDecoder
 from fedtally.recovery.decoding import AUTO, Decoding, check_enumerable, kind_of
 from fedtally.recovery.found import FoundFit
@@ -138,19 +139,10 @@ class Part:
         self.words, self._known_fit = tuple(words), known_fit
         self._known_names = None if known_names is None else tuple(known_names)
         self.asked = decoding
-        self.decoding = decoding.resolved(
-            domain.size,
-            plan.rows,
-            plan.encoding,
-            batches=len(landed_batches(plan.spec, self.sketches)),
-            planned=plan.is_open,
-        )
+        batches = len(landed_batches(plan.spec, self.sketches))
+        decoder = decoder_of(plan, decoding.recovery, batches)
+        self.decoding = replace(decoding, recovery=str(decoder))
         self.objective = self.decoding.objective
-        if plan.is_open and self.recovery != OPEN:
-            raise InvalidInputError(
-                f"{arg.recovery} must be {OPEN} where the domain is open: it finds the hashes that"
-                f" stand out, got {self.recovery}"
-            )
         self.confidence, self.interval_kind = self.decoding.confidence, self.decoding.intervals
         self._made: dict[tuple[str, float], Intervals] = {}
         self._count(attendance, num_silos)

@@ -133,7 +133,7 @@ def _verdict(proposal: Proposal) -> str:
     """Return in one sentence what a plan takes of a client, and what it gives."""
     plan, one = proposal.plan, sections.counted.who(proposal.plan)
     sends = f"Each {one} sends {amounts.size(plan.bytes_per_client)}"
-    if plan.is_histogram and plan.privacy is None:
+    if plan.protection.leaves_exact(plan.vector):
         return f"{sends}, and the counts are exact."
     return f"{sends}, and the largest error is {sections.error.planned(proposal)}."
 
@@ -149,11 +149,11 @@ def _curves(proposal: Proposal, report: Callable[..., None]) -> tuple[list[Curve
             "There is no curve: the bytes follow from the names that are to be read, and nobody"
             f" lists them. To see what half the error takes, ask for --tau {half}."
         )
-    if plan.is_histogram and plan.privacy is None:
+    if plan.protection.leaves_exact(plan.vector):
         return [], (
             "There is no curve: each candidate has a counter of its own, so that counts are exact."
         )
-    if plan.is_histogram:
+    if not plan.vector.shares_counters:
         return [], (
             "There is no curve: each candidate has a counter of its own, and all of the error is"
             " noise. More bytes would change nothing."
@@ -255,7 +255,7 @@ def _halved(proposal: Proposal) -> tuple[Table | None, str]:
     plan, linf = proposal.plan, proposal.target.linf
     if plan.is_open:
         return None, ""
-    if plan.is_histogram and plan.privacy is None:
+    if plan.protection.leaves_exact(plan.vector):
         return None, "There is no error to halve."
     found = list(tradeoff.halvings(proposal))
     if not found:
@@ -276,7 +276,8 @@ def _changed(proposal: Proposal, found: Halved) -> tuple[str, str, str]:
     epsilon = way.value if way is not None and way.what == "epsilon" else own
     options += [] if epsilon is None else [f"--epsilon {epsilon:.12g}"]
     if way is None:
-        is_new = found.plan.is_histogram and not proposal.plan.is_histogram
+        shared, still = proposal.plan.vector.shares_counters, found.plan.vector.shares_counters
+        is_new = shared and not still
         name = "more bytes: a counter for each candidate" if is_new else "more bytes"
     else:
         name = _CHANGED[way.what]

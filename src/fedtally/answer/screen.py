@@ -69,7 +69,7 @@ def answer(
     from rich.text import Text
 
     every = estimates = doubted(result, estimates)
-    if result.plan.is_open and not details:  # the line on names counts the others
+    if not details:  # the line on names counts the others
         estimates = [e for e in estimates if not isinstance(e.item, Unread)]
     parts: list[RenderableType] = [heading(sections.counted.line(result))]
     if sections.counted.drawn_away(result.draw):

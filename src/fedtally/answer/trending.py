@@ -459,11 +459,7 @@ class _Rounds(ABC):
         part = sums.part
         if part.span is not None:
             raise InvalidInputError("trends are of the result of all rounds: ask that result")
-        if part.plan.is_open:
-            raise InvalidInputError(
-                "trends look at every candidate, and of an open domain nobody has the list:"
-                " declare candidates"
-            )
+        part.plan.candidates.check_listed("trends look", "declare candidates")
         if part.confidence == 0:
             raise InvalidInputError(
                 f"trends have limits, and this answer has none: set {opt.confidence(0.95)}"

@@ -8,10 +8,9 @@ counters is in `fedtally.sketch` (`RoundHash`, `Identity`), how counts are read 
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import NamedTuple
 
-from fedtally.errors import InvalidInputError, arg
+from fedtally.base.named import Named
 
 AUTO = "auto"
 
@@ -33,7 +32,7 @@ class Exposure(NamedTuple):
         return self.shift**2 * self.counters
 
 
-class Encoding(StrEnum):
+class Encoding(Named, option="encoding"):
     """How items become counters.
 
     `SKETCH`: an item adds +1 or -1 to one counter of each row, which a hash chooses, so that items
@@ -43,23 +42,6 @@ class Encoding(StrEnum):
 
     SKETCH = "sketch"
     HISTOGRAM = "histogram"
-
-    @classmethod
-    def parse(cls, name: str) -> Encoding:
-        """Return the encoding of that name.
-
-        Raises:
-            InvalidInputError: there is no such encoding.
-
-        >>> Encoding.parse("histogram")
-        <Encoding.HISTOGRAM: 'histogram'>
-        """
-        try:
-            return cls(name)
-        except ValueError:
-            raise InvalidInputError(
-                f"{arg.encoding} must be {' or '.join(cls)}, got {name!r}"
-            ) from None
 
     def exposure(self, rows: int, max_items: int, contributions: int = 1) -> Exposure:
         """Return what some contributions of distinct items move at worst.

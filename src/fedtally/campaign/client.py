@@ -27,7 +27,7 @@ import numpy.typing as npt
 from fedtally.base import validate
 from fedtally.campaign.items import ids_inside, is_of_arrow, texts_inside
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
-from fedtally.domain import Domain, Grid, Names, OpenStrings
+from fedtally.domain import Domain, Grid, Names, names_of
 from fedtally.errors import FedtallyError, InvalidInputError, OutsideDomainError
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.secagg import two_server
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 _NOTHING = np.zeros(0, np.uint64)
-_UNSPELLED = "the domain is open: give the names of the ids, to spell them"
 
 
 class FrequencyClient:
@@ -122,8 +121,8 @@ class FrequencyClient:
         del ids, names
         if not is_column:
             raise InvalidInputError(f"ids must be uint64 [n], got {form}")
-        if plan.is_open and client._names is None:
-            raise InvalidInputError(_UNSPELLED)
+        if problem := plan.candidates.unspelled(client._names):
+            raise InvalidInputError(problem)
         client._check_number()
         return client
 
@@ -161,17 +160,14 @@ class FrequencyClient:
         """
         form = validate.form_of(ids)
         is_column = isinstance(ids, np.ndarray) and ids.dtype == np.uint64 and ids.ndim == 1
-        client, problem = cls.__new__(cls), ""
+        client = cls.__new__(cls)
         client._plan, client._ids, client._starts = plan, _NOTHING, np.zeros(1, np.int64)
         client._names = names
         client._without_items = validate.integer(0, MAX_CLIENTS, without_items=without_items)
-        if not plan.is_of_silos:
-            problem = "the plan is not one of silos: set the most people of a client (Plan.people)"
-        elif plan.is_open and names is None:
-            problem = _UNSPELLED
-        elif not is_column:
+        problem = plan.clients.why_no_silos or plan.candidates.unspelled(names)
+        if not problem and not is_column:
             problem = f"ids must be uint64 [n], got {form}"
-        else:
+        elif not problem:
             labels = None
             try:
                 labels = np.asarray(people)
@@ -530,9 +526,9 @@ def _read(
     try:
         if not _is_column(domain, items):
             raise TypeError
-        if isinstance(domain, OpenStrings):
-            domain = domain.with_seed(plan.seed)
-            names = Names(domain, texts_inside(domain, items) if leave_out else items)
+        domain = domain.with_seed(plan.seed)
+        names = names_of(domain, lambda: texts_inside(domain, items) if leave_out else items)
+        if names is not None:
             return names.ids, names, None
         ids = ids_inside(domain, items) if leave_out else domain.encode(items)
         return np.unique(ids), None, None

@@ -334,11 +334,11 @@ def _key(path: str | os.PathLike[str], role: Role, kind: type[_Key]) -> _Key:
 def _load(
     path: str | os.PathLike[str],
     role: Role | None,
-    is_open: Callable[[int], None] | None = None,
+    opened: Callable[[int], None] | None = None,
 ) -> tuple[Role, SigningKey | PrivateKey | RecipientKey]:
     """Return the key in a private key file, and its role; it must be that role if one is given.
 
-    A file that others may read or write is refused, or `is_open` is called with its mode.
+    A file that others may read or write is refused, or `opened` is called with its mode.
     """
     name, (text, mode) = os.fspath(path), _read(path, "a private key file")
     raw = bytearray()
@@ -352,8 +352,8 @@ def _load(
         if not text.startswith(PRIVATE_SCHEMA.encode()):
             raise _no_private_key(name)
         # a key that others may read is no secret, and one that they may write is not the owner's
-        if os.name == "posix" and mode & 0o077 and is_open is not None:
-            is_open(mode)
+        if os.name == "posix" and mode & 0o077 and opened is not None:
+            opened(mode)
         elif os.name == "posix" and mode & 0o077:
             raise InvalidInputError(
                 f"{name} is open to others than its owner (mode {mode:04o}): chmod 600 {name}, and"

@@ -209,8 +209,7 @@ def _opened(
     hidden = privacy.event.relation.hides_number
     total.num_clients = clients + int(noise[size]) if hidden else clients
     total.num_silos = sum(sketch.num_silos for sketch in own)
-    if plan.is_of_silos and not total.num_silos:
-        total.num_clients = 0  # that no silo took part is public
+    total.num_clients = plan.clients.shown_people(total.num_clients, total.num_silos)
     return total
 
 

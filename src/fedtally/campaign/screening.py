@@ -16,13 +16,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.errors import FedtallyError, InvalidInputError, arg, opt
+from fedtally.base.named import Named
+from fedtally.errors import FedtallyError, InvalidInputError, opt
 from fedtally.plan import Plan, Sums
 from fedtally.sketch import CountSketch
 
@@ -45,26 +45,12 @@ class PoisonedError(FedtallyError):
     """Screening refused every round that landed: there is no sum to release."""
 
 
-class Screen(StrEnum):
+class Screen(Named, option="screen"):
     """What happens to cohorts whose sums cannot be those of honest clients."""
 
     REFUSE = "refuse"
     WARN = "warn"
     OFF = "off"
-
-    @classmethod
-    def parse(cls, name: str) -> Screen:
-        """Return the member of that name.
-
-        >>> Screen.parse("warn")
-        <Screen.WARN: 'warn'>
-        """
-        try:
-            return cls(name)
-        except ValueError:
-            raise InvalidInputError(
-                f"{arg.screen} must be refuse, warn or off, got {name!r}"
-            ) from None
 
 
 def why_unscreened(plan: Plan) -> str | None:

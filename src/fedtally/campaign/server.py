@@ -554,18 +554,16 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
     A sum that is still to be noised must not come here: a refusal is an answer without noise.
     """
     max_items, noise = plan.max_items, plan.noise_bound
-    people, clients = sketch.num_clients, f"{sketch.num_clients} clients"
-    if plan.is_of_silos:
-        clients = f"{sketch.num_silos} silos of at most {plan.people} people each"
-        most = sketch.num_silos * plan.people
-        if not -noise <= people <= most + noise:
-            raise RejectedSumError(
-                f"the number of people in the sum is {people}, and"
-                f" {clients} {'and their noise ' * (noise > 0)}have -{noise} to {most + noise}: a"
-                " silo sent something else than a sketch"
-            )
-        # as many as the sum says, or the noise of that number hides
-        people = max(0, min(most, people + noise))
+    people, senders = sketch.num_clients, (sketch.num_clients, sketch.num_silos)
+    clients, most = plan.clients.numbered(*senders), plan.clients.most_people(*senders)
+    if not -noise <= people <= most + noise:
+        raise RejectedSumError(
+            f"the number of people in the sum is {people}, and"
+            f" {clients} {'and their noise ' * (noise > 0)}have -{noise} to {most + noise}: a"
+            " silo sent something else than a sketch"
+        )
+    # as many as the sum says, or the noise of that number hides
+    people = max(0, min(most, people + noise))
     items, most_of_one = people * max_items, people * plan.encoding.most_of_counter(max_items)
     who = f"{clients} of at most {max_items} items {'and their noise ' * (noise > 0)}"
     for row in sketch.all_rows():

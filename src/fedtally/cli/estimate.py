@@ -269,7 +269,7 @@ def _hints(result: Result, options: dict[str, Any]) -> list[tuple[str, str]]:
     from fedtally.answer import amounts
 
     plan = result.plan
-    is_public = plan.is_open or plan.domain["public"]
+    is_public = plan.domain["public"]
     noised = "--epsilon 1" if is_public else "--epsilon 1 --domain FILE"  # else it is refused
     hints = [] if plan.privacy else [(noised, "the noise of differential privacy")]
     if not (plan.is_histogram or is_public):
@@ -349,10 +349,7 @@ def _write_files(result: Result, options: dict[str, Any], charged: str = "") -> 
     quiet = options["quiet"] or options["as_json"]
     if options["output"]:
         changed = result.export(options["output"], options.get("memory"))
-        rows = f"all {result.domain.size:,} estimates"
-        if result.plan.is_open:
-            rows = f"the {result.num_found:,} strings that stand out"
-        console.note(f"wrote {options['output']}: {rows}", quiet)
+        console.note(f"wrote {options['output']}: {result.rows.what}", quiet)
         console.note_of_cells(changed, quiet)
     if options["save"]:
         result.whole.command = console.command_line(names_items=False)

@@ -150,8 +150,7 @@ def lacking(plan: Plan) -> str:
         name: f"{name} (fedtally keys add --{owner.role}-key)" for name, owner in _OF_PLAN.items()
     } | {"allow_list": "allow_list, who may take part (fedtally keys add --allow-list)"}
     missing = " and ".join(ways[name] for name in plan.missing_keys)
-    # fedtally simulate refuses silos
-    can = "" if plan.is_of_silos else "it can be simulated, and "
+    can = "it can be simulated, and " * plan.clients.can_be_drawn
     return f"not published: {can}nobody may run it without {missing}"
 
 

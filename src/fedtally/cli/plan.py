@@ -251,7 +251,7 @@ def _hints(proposal: Proposal, options: dict[str, Any]) -> list[tuple[str, str]]
     hints = [("--details", "privacy, sums, each stage, and other sizes")]
     if path is None:
         hints.append(("-o plan.toml", "write the plan"))
-    elif not plan.is_of_silos:  # which fedtally simulate refuses
+    elif plan.clients.can_be_drawn:
         tried = shlex.join(["fedtally", "simulate", "--plan", path])
         hints.append((f"{tried} SOURCE", "does it keep its error?"))
     if options["report"] is None:
@@ -504,9 +504,8 @@ def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]
             " --not-private"
         )
     about = f"a result of {result.num_clients:,} clients"
-    if (
-        result.plan.is_histogram
-    ):  # its counts are the frequencies, once shrinkage took the noise off
+    # counts of their own counters are the frequencies, once shrinkage took the noise off
+    if not result.plan.vector.shares_counters:
         shown = np.maximum(result.decoded(objective="l2").frequencies(), 0.0)
         shown /= max(1.0, float(shown.sum()) / result.plan.max_items)
         most, size = result.plan.max_items, result.domain.size

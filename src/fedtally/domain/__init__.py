@@ -24,7 +24,7 @@ import numpy.typing as npt
 from fedtally.domain.contract import Domain
 from fedtally.domain.grid import Grid
 from fedtally.domain.integers import IntegerRange, IntegerSet
-from fedtally.domain.open_strings import Names, OpenStrings, Unread
+from fedtally.domain.open_strings import Names, OpenStrings, Unread, names_of
 from fedtally.domain.text import Dictionary, Strings, fingerprint_key, fingerprints
 from fedtally.errors import InvalidInputError, UnreadableFileError, reason
 
@@ -41,6 +41,7 @@ __all__ = [
     "fingerprint_key",
     "fingerprints",
     "load",
+    "names_of",
     "parse",
 ]
 

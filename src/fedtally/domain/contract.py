@@ -156,6 +156,13 @@ class Domain(ABC):
         form: npt.NDArray[np.bool_] = matched.to_numpy(zero_copy_only=False)
         return form
 
+    def fingerprints(self, items: Any) -> npt.NDArray[np.uint64]:
+        """Return the number by which a client tells each item from its others, uint64[n].
+
+        It is the id of the item, but in an open domain, whose ids several strings may share.
+        """
+        return self.encode(items)
+
     def contains(self, items: Any) -> npt.NDArray[np.bool_]:
         """Return whether each item is a candidate, bool[n]."""
         return self._find(items)[1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -120,6 +120,20 @@ class OpenStrings(Domain):
     def with_seed(self, seed: bytes) -> OpenStrings:
         """Return this domain with the seed of a campaign."""
         return OpenStrings(self.max_length, self.bits, seed, self.normalise)
+
+    @classmethod
+    def of(cls, domain: Domain | str | None) -> OpenStrings:
+        """Return a domain that is open, for those who work with open domains alone.
+
+        Raises:
+            InvalidInputError: it is another one.
+
+        >>> OpenStrings.of(OpenStrings(20)).max_length
+        20
+        """
+        if isinstance(domain, cls):
+            return domain
+        raise InvalidInputError(f"the domain must be open, got {domain}")
 
     @property
     def key(self) -> tuple[int, int]:
@@ -310,6 +324,22 @@ class Names:
             found = symbols.encode(self._bytes[within], offsets, self._domain.max_length, positions)
             rows[some, 1:] |= found
         return rows
+
+
+def names_of(domain: Domain, items: Callable[[], Any]) -> Names | None:
+    """Return the strings that a client spells; None: the domain is not open, and it spells none.
+
+    Args:
+        domain: the domain, with its seed.
+        items: returns the items as a column; it is not called where none are spelled.
+
+    >>> from fedtally.domain import IntegerRange
+    >>> names_of(IntegerRange(1, 9), lambda: [7]) is None
+    True
+    >>> len(names_of(OpenStrings(seed=bytes(32)), lambda: ["tea", "cola"]).ids)
+    2
+    """
+    return Names(domain, items()) if isinstance(domain, OpenStrings) else None
 
 
 def hashes_of(words: npt.NDArray[np.uint8], domain: OpenStrings) -> U64:

@@ -122,8 +122,7 @@ def with_rounds(design: Design, num_rounds: int) -> Design:
 
 def with_length(design: Design, max_length: int) -> Design:
     """Return the design of an open domain with another limit of the bytes of a string."""
-    domain = design.domain
-    assert isinstance(domain, OpenStrings)
+    domain = OpenStrings.of(design.domain)
     shorter = OpenStrings(max_length, domain.bits, None, domain.normalise)
     return replace(design, domain=shorter)
 

@@ -93,8 +93,7 @@ class Guesses:
     @property
     def domain(self) -> OpenStrings:
         """The open domain."""
-        assert isinstance(self.design.domain, OpenStrings)
-        return self.design.domain
+        return OpenStrings.of(self.design.domain)
 
     @property
     def length(self) -> int:

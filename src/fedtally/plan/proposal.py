@@ -14,6 +14,7 @@ from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Target, open_domain
+from fedtally.plan.chosen_decoder import decoder_of
 from fedtally.plan.design import DEFAULT_MAX_BYTES, Design
 from fedtally.plan.fleet import check_even_rounds, for_fleet
 from fedtally.plan.frequencies import hardest
@@ -38,7 +39,7 @@ from fedtally.plan.search import (
 from fedtally.plan.seeds import with_even_seed
 from fedtally.plan.ways import smallest_or_ways, unreachable
 from fedtally.recovery.decoders import SIMPLEST, USUAL, Recovery
-from fedtally.recovery.decoding import AUTO, kind_of, recovery_of
+from fedtally.recovery.decoding import AUTO, kind_of
 from fedtally.sketch import Schedule
 
 if TYPE_CHECKING:
@@ -113,14 +114,8 @@ class Proposal:
 
     def _decoder(self, plan: Plan) -> Recovery:
         """Return the decoder that answers; the plan may rest on another one."""
-        return recovery_of(
-            self.design.spec.decoding.recovery,
-            plan.domain_size,
-            plan.rows,
-            plan.encoding,
-            batches=plan.schedule.num_batches(plan.num_rounds),
-            planned=plan.is_open,
-        )
+        asked, batches = self.design.spec.decoding, plan.schedule.num_batches(plan.num_rounds)
+        return decoder_of(plan, asked.recovery, batches)
 
     @property
     def is_for_any(self) -> bool:

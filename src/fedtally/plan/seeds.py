@@ -46,7 +46,7 @@ def with_even_seed(design: Design) -> Design:
     domain, plan = design.domain, design.plan()
     batches = plan.schedule.num_batches(plan.num_rounds)
     is_small = plan.rows * plan.width * batches <= MOST_COUNTERS
-    is_listed = domain.public and not plan.is_open and domain.size <= MOST_CANDIDATES
+    is_listed = domain.public and 0 < plan.candidates.num_listed <= MOST_CANDIDATES
     if not is_small or not is_listed:
         return design
     specs = [replace(plan.spec, seed=seed) for seed in draws(design.seed)]

@@ -152,8 +152,8 @@ def size_shown(plan: Plan, sums: int = 1, confidence: float = 0.95) -> float:
     Raises:
         InvalidInputError: the plan is not one of silos.
     """
-    if not plan.is_of_silos:
-        raise InvalidInputError("the plan is not one of silos: set the most people of a client")
+    if why := plan.clients.why_no_silos:
+        raise InvalidInputError(why)
     if plan.privacy is None:
         return 0.0
     share = validate.inside(confidence=confidence)

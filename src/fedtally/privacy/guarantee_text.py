@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedtally.base.text import in_number
@@ -34,6 +34,51 @@ CHANGED_OF_PEOPLE = {
     Relation.REPLACE_ONE: "if one person's items are replaced by any others",
     Relation.ADD_REMOVE: "if one person is there or is not",
 }
+
+
+class Unit(NamedTuple):
+    """The words on those whom a guarantee protects.
+
+    Attributes:
+        sender: the noun for who sends a vector.
+        changed: the change between two data sets that shall look alike, by relation.
+        who: one of them; `{silos}` stands for the silos of a person.
+        held: what it holds.
+        there: the clause that it takes part.
+        bound: the bounds on what it contributes, with `{rounds}`, `{silos}`, `{items}`, `{clip}`
+            and `{worst}`.
+        is_in_silos: whether it may be in several silos.
+    """
+
+    sender: str
+    changed: Mapping[Relation, str]
+    who: str
+    held: str
+    there: str
+    bound: str
+    is_in_silos: bool
+
+
+UNITS = {  # by the kind of clients of a plan (`Clients.kind`)
+    "persons": Unit(
+        "client",
+        CHANGED,
+        "one client of the population",
+        "its items",
+        "it takes part",
+        "a client takes part in {rounds} with {items}{clip}{worst}",
+        is_in_silos=False,
+    ),
+    "silos": Unit(
+        "silo",
+        CHANGED_OF_PEOPLE,
+        "one person of the population, in {silos}",
+        "that person's items",
+        "that person is there",
+        "a silo takes part in {rounds}, a person in {silos}, with {items} in each{clip}",
+        is_in_silos=True,
+    ),
+}
 PROVEN = {
     Method.ANALYTIC_GAUSSIAN: "exact for Gaussian noise (analytic Gaussian mechanism)",
     Method.LOSS_DISTRIBUTION: (
@@ -57,7 +102,7 @@ def fields(
     fewest_survivors: int | None = None,
     corrupt: int = 0,
     *,
-    is_of_silos: bool = False,
+    clients: str = "persons",
 ) -> dict[str, Any]:
     """Return the privacy statement as the fields of JSON documents.
 
@@ -66,7 +111,7 @@ def fields(
         fewest_survivors: the fewest clients in a sum, once that is known, where clients add the
             noise.
         corrupt: the number of these that may be corrupt.
-        is_of_silos: whether clients are silos, so that a person is the unit.
+        clients: the kind of clients, "persons" or "silos", whose people are the unit.
 
     >>> from fedtally.privacy.config import propose
     >>> found = fields(propose(epsilon=1.0, delta=1e-6, rows=5, width=1000))
@@ -78,8 +123,8 @@ def fields(
     event, found = terms.event, terms.guarantee
     rho, rho_delta = concentrated(event)
     return {
-        "unit": unit(event, is_of_silos),
-        "period": period(event, is_of_silos),
+        "unit": unit(event, clients),
+        "period": period(event, clients),
         "epsilon": found.epsilon,
         "delta": found.delta,
         "epsilon_replace_one": _finite(terms.replace_one.epsilon),
@@ -96,7 +141,7 @@ def fields(
         "max_items": event.max_items,
         "clip_norm": event.clip_norm,
         "honest_survivors": event.honest_survivors,
-        "silos_per_person": event.silos_per_person if is_of_silos else None,
+        "silos_per_person": event.silos_per_person if UNITS[clients].is_in_silos else None,
         "method": str(found.method),
         "population": terms.population,
         "not_private": terms.not_private,
@@ -187,7 +232,7 @@ def sentences(
     *,
     num_releases: int,
     is_two_server: bool = False,
-    is_of_silos: bool = False,
+    clients: str = "persons",
     rounds: str = "rounds",
 ) -> list[str]:
     """Return the statement in words, the guarantee first, in the terms of NIST SP 800-226.
@@ -196,7 +241,7 @@ def sentences(
         terms: the privacy terms of the plan.
         num_releases: the number of sums that are opened, each with noise of its own.
         is_two_server: whether two servers sum.
-        is_of_silos: whether clients are silos, so that a person is the unit.
+        clients: the kind of clients, as for `fields`.
         rounds: what the rounds are called, in the plural.
 
     >>> from fedtally.privacy.config import propose
@@ -206,40 +251,40 @@ def sentences(
     """
     found, event = terms.guarantee, terms.event
     said = numbers(found.epsilon, found.delta)
-    guarantee = f"{said} {changed(event.relation, is_of_silos)} ({event.relation})"
+    guarantee = f"{said} {changed(event.relation, clients)} ({event.relation})"
     # many readers mean replace-one by differential privacy; the other epsilons are smaller
     other = terms.replace_one
     if event.relation is not Relation.REPLACE_ONE:
         bound = (
             f"epsilon {rounded_up(other.epsilon):g}" if math.isfinite(other.epsilon) else "no bound"
         )
-        guarantee += f"; {bound} {changed(Relation.REPLACE_ONE, is_of_silos)} (replace-one)"
+        guarantee += f"; {bound} {changed(Relation.REPLACE_ONE, clients)} (replace-one)"
     if event.per_rounds is not None:
         guarantee = f"{promises(terms, rounds)[0]}; all {event.num_rounds:,} {rounds}: {guarantee}"
     return [
         f"{NOT_PRIVATE}: {guarantee}" if terms.not_private else guarantee,
-        _noise(terms, num_releases, is_two_server, "silos" if is_of_silos else "clients"),
-        f"{_bound(event, is_of_silos)}; proven {PROVEN[found.method]}",
+        _noise(terms, num_releases, is_two_server, f"{UNITS[clients].sender}s"),
+        f"{_bound(event, clients)}; proven {PROVEN[found.method]}",
         "; ".join(
             [
-                f"unit of privacy: {unit(event, is_of_silos)}",
-                f"period: {period(event, is_of_silos)}",
+                f"unit of privacy: {unit(event, clients)}",
+                f"period: {period(event, clients)}",
                 _concentrated(event),
             ]
         ),
     ]
 
 
-def changed(relation: Relation, is_of_silos: bool = False) -> str:
+def changed(relation: Relation, clients: str = "persons") -> str:
     """Return the change between two data sets that shall look alike, in words.
 
-    >>> changed(Relation.ADD_REMOVE, is_of_silos=True)
+    >>> changed(Relation.ADD_REMOVE, "silos")
     'if one person is there or is not'
     """
-    return (CHANGED_OF_PEOPLE if is_of_silos else CHANGED)[relation]
+    return UNITS[clients].changed[relation]
 
 
-def unit(event: Event, is_of_silos: bool = False) -> str:
+def unit(event: Event, clients: str = "persons") -> str:
     """Return the unit of privacy: one client, or one person behind the silos.
 
     A plan does not know where its clients come from: if they are rows, a note of the run says so.
@@ -247,14 +292,11 @@ def unit(event: Event, is_of_silos: bool = False) -> str:
     >>> unit(Event("rounded-gaussian", 5, "zero-out"))
     'one client of the population, all its items'
     """
-    who, held = "one client of the population", "its items"
-    there = "it takes part"
-    if is_of_silos:
-        who, held = f"one person of the population, in {_silos(event)}", "that person's items"
-        there = "that person is there"
+    own = UNITS[clients]
+    who = own.who.format(silos=_silos(event))
     if event.relation.hides_number:
-        return f"{who}: whether {there}, and all {held}"
-    return f"{who}, all {held}"
+        return f"{who}: whether {own.there}, and all {own.held}"
+    return f"{who}, all {own.held}"
 
 
 def _silos(event: Event) -> str:
@@ -268,15 +310,13 @@ def _rounds(event: Event) -> str:
     return f"{most}, {event.participations:,} of any {event.per_rounds:,} in a row,"
 
 
-def period(event: Event, is_of_silos: bool = False) -> str:
+def period(event: Event, clients: str = "persons") -> str:
     """Return the period that the guarantee covers: all that the campaign opens of a client.
 
     >>> period(Event("rounded-gaussian", 5, "zero-out", participations=4))
     'the whole campaign, with at most 4 rounds for each client'
     """
-    return (
-        f"the whole campaign, with {_rounds(event)} for each {'silo' if is_of_silos else 'client'}"
-    )
+    return f"the whole campaign, with {_rounds(event)} for each {UNITS[clients].sender}"
 
 
 def right_guesses(found: Guarantee) -> str:
@@ -399,13 +439,11 @@ def _noise(terms: PrivacyConfig, num_releases: int, is_two_server: bool, clients
     )
 
 
-def _bound(event: Event, is_of_silos: bool) -> str:
+def _bound(event: Event, clients: str) -> str:
     rounds, items = _rounds(event), in_number(event.max_items, "one item", "at most {} items")
     clip = "" if event.clip_norm is None else f", a sketch of norm {event.clip_norm:.4g} at most"
     worst = (
         ", the worst pair of candidates under these hashes" if event.collisions is not None else ""
     )
-    if is_of_silos:
-        silos = f"a silo takes part in {rounds}, a person in {_silos(event)}"
-        return f"{silos}, with {items} in each{clip}"
-    return f"a client takes part in {rounds} with {items}{clip}{worst}"
+    said = {"rounds": rounds, "silos": _silos(event), "items": items, "clip": clip, "worst": worst}
+    return UNITS[clients].bound.format(**said)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
@@ -168,28 +168,6 @@ class Decoding:
                 f" {self.confidence!r}{validate.as_share(confidence)}"
             )
         object.__setattr__(self, "confidence", confidence)
-
-    def resolved(
-        self,
-        domain_size: int,
-        rows: int,
-        encoding: Encoding = Encoding.SKETCH,
-        *,
-        batches: int = 1,
-        planned: bool = False,
-    ) -> Decoding:
-        """Return the same settings, with "auto" replaced by the decoder that is used.
-
-        Arguments are those of `recovery_of`.
-
-        Raises:
-            InvalidInputError: the decoder that was asked for needs more rows, or is for another
-                encoding.
-        """
-        found = recovery_of(
-            self.recovery, domain_size, rows, encoding, batches=batches, planned=planned
-        )
-        return replace(self, recovery=str(found))
 
     def check_rows(self, rows: int) -> None:
         """Raise InvalidInputError if the decoder that was asked for needs more rows."""

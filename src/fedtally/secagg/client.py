@@ -48,7 +48,7 @@ from fedtally.secagg.messages import (
     Unmask,
 )
 from fedtally.secagg.packing import pack
-from fedtally.secagg.params import Adversary, ClientPolicy, Parameters
+from fedtally.secagg.params import ClientPolicy, Parameters
 
 # The two secrets of a client lie side by side in one array, so that one sharing serves both: b, the
 # seed of the self mask, and the seed of the mask key. A neighbour holds shares of both, and must
@@ -207,8 +207,8 @@ class Client:
         random: Callable[[int], bytes],
         identity: SigningKey | None = None,
     ) -> None:
-        active = policy.adversary is Adversary.ACTIVE
-        if active != (identity is not None) or active != (pinned.allow_list is not None):
+        signs = policy.adversary.has_identities
+        if signs != (identity is not None) or signs != (pinned.allow_list is not None):
             raise InvalidInputError(
                 "identity and allow_list both go with the adversary active, and the policy says"
                 f" {policy.adversary}"
@@ -381,7 +381,7 @@ class Client:
 
     @property
     def _is_active(self) -> bool:
-        return self._policy.adversary is Adversary.ACTIVE
+        return self._policy.adversary.has_identities
 
     # ---- Invite -> Advertise ----
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Self
 
 from fedtally.base import validate
+from fedtally.base.named import Named
 from fedtally.crypto.keys import KEY_BYTES, RejectedError, check_identity, check_point
 from fedtally.errors import InvalidInputError, arg
 from fedtally.flp.one_hot import field_for_sums
@@ -29,7 +29,7 @@ KEYS = ("server_key", "leader_key", "helper_key", "allow_list")
 _STAND_IN, _OTHER_STAND_IN = (point.to_bytes(KEY_BYTES, "little") for point in (9, 10))
 
 
-class SecureSum(StrEnum):
+class SecureSum(Named, option="secure_sum"):
     """The closed list of ways to sum a round.
 
     `IDEAL` trusts one server with the vectors; the others are protocols.
@@ -38,21 +38,6 @@ class SecureSum(StrEnum):
     IDEAL = "ideal"
     SECAGG = "secagg"
     TWO_SERVER = "two-server"
-
-    @classmethod
-    def parse(cls, name: str) -> SecureSum:
-        """Return the member of that name.
-
-        >>> SecureSum.parse("secagg") is SecureSum.SECAGG
-        True
-        """
-        try:
-            return cls(name)
-        except ValueError:
-            *others, last = cls
-            raise InvalidInputError(
-                f"{arg.secure_sum} must be {', '.join(others)} or {last}, got {name!r}"
-            ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +66,7 @@ class SecAggConfig:
         # both ends: a client refuses the roster of an unsafe size, after the campaign has begun
         for n in (self.parameters.n_min, self.parameters.n_max):
             self.parameters.check_roster(n)
-        if self.allow_list is not None and self.parameters.adversary is not Adversary.ACTIVE:
+        if self.allow_list is not None and not self.parameters.adversary.has_identities:
             raise InvalidInputError(
                 f"an allow_list goes with the adversary active, got {self.parameters.adversary}"
             )
@@ -421,7 +406,7 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
     >>> needed_keys("secagg"), needed_keys("two-server"), needed_keys("ideal")
     (('server_key',), ('leader_key', 'helper_key', 'allow_list'), ())
     """
-    listed = ("allow_list",) if method == "two-server" or adversary is Adversary.ACTIVE else ()
+    listed = ("allow_list",) if method == "two-server" or adversary.has_identities else ()
     own = {"ideal": (), "secagg": ("server_key",), "two-server": ("leader_key", "helper_key")}
     return own[method] + listed
 

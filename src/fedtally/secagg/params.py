@@ -38,13 +38,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from fedtally.base import validate
 from fedtally.base.encoding import values_of_sum
+from fedtally.base.named import Named
 from fedtally.crypto.prg import MAX_BITS, MAX_STREAM_BYTES, lane
-from fedtally.errors import InvalidInputError, arg
+from fedtally.errors import InvalidInputError
 
 # sigma: the ring fails to protect with a probability of at most 2^-40 (Bell et al. 2020 take the
 # same). It is statistical: nobody can repeat the draw of a ring, so 40 bits are enough.
@@ -64,7 +64,7 @@ class UnsafeParametersError(InvalidInputError):
     """Refuse what a server proposes: it would not protect this client as its policy demands."""
 
 
-class Adversary(StrEnum):
+class Adversary(Named, option="adversary"):
     """The server that a profile protects against.
 
     `SEMI_HONEST`: a server that follows the protocol. `ACTIVE`: a server that lies.
@@ -73,19 +73,14 @@ class Adversary(StrEnum):
     SEMI_HONEST = "semi-honest"
     ACTIVE = "active"
 
-    @classmethod
-    def parse(cls, name: str) -> Adversary:
-        """Return the adversary of that name.
+    @property
+    def has_identities(self) -> bool:
+        """Whether clients sign by identities that are registered, so that no server makes some up.
 
-        >>> Adversary.parse("active") is Adversary.ACTIVE
-        True
+        >>> [str(adversary) for adversary in Adversary if adversary.has_identities]
+        ['active']
         """
-        try:
-            return cls(name)
-        except ValueError:
-            raise InvalidInputError(
-                f"{arg.adversary} must be one of {', '.join(cls)}, got {name!r}"
-            ) from None
+        return {Adversary.SEMI_HONEST: False, Adversary.ACTIVE: True}[self]
 
 
 class Graph(NamedTuple):

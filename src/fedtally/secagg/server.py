@@ -48,7 +48,7 @@ from fedtally.secagg.messages import (
     phase,
 )
 from fedtally.secagg.packing import unpack
-from fedtally.secagg.params import Adversary, Parameters
+from fedtally.secagg.params import Parameters
 from fedtally.secagg.unmasking import Unmasking
 
 ClientId = int | str  # the types that JSON gives back as they were, for the checkpoint
@@ -159,7 +159,7 @@ class Server:
         journal: Callable[[bytes], None] | None = None,
         reserve: Callable[[Server], None] | None = None,
     ) -> None:
-        if (parameters.adversary is Adversary.ACTIVE) != (allow_list is not None):
+        if parameters.adversary.has_identities != (allow_list is not None):
             raise InvalidInputError(
                 "an allow_list goes with the adversary active, and with no other: got"
                 f" {'no' if allow_list is None else 'an'} allow_list for {parameters.adversary}"
@@ -221,7 +221,7 @@ class Server:
         self._session, self._terms = message.session, wire.decode_terms(terms)
         self._ctx = wire.context(self._session, terms)
         self._parameters = self._terms.parameters
-        self._is_active = self._parameters.adversary is Adversary.ACTIVE
+        self._is_active = self._parameters.adversary.has_identities
         self._salt, self._random, self._allow_list, self._journal = (
             salt,
             random,

@@ -218,7 +218,7 @@ def advert_bytes(adversary: Adversary) -> int:
     >>> advert_bytes(Adversary.SEMI_HONEST), advert_bytes(Adversary.ACTIVE)
     (112, 176)
     """
-    return ADVERT_BYTES + (SIGNATURE_BYTES if adversary is Adversary.ACTIVE else 0)
+    return ADVERT_BYTES + (SIGNATURE_BYTES if adversary.has_identities else 0)
 
 
 def decode_advert(body: bytes, adversary: Adversary) -> Advert:
@@ -378,7 +378,7 @@ def upload_bytes(parameters: Parameters, n: int) -> int:
         packed_length(parameters.length + parameters.checksum_entries, parameters.bits),
         shamir.SECRET_BYTES * (k + 1) + bitmap_bytes(k),
     ]
-    if parameters.adversary is Adversary.ACTIVE:
+    if parameters.adversary.has_identities:
         bodies.append(SIGNATURE_BYTES)
     return sum(HEADER.size + body for body in bodies)
 
@@ -406,7 +406,7 @@ def message_bytes(
     >>> sizes[Kind.MASKED_INPUT], sizes[Kind.SURVIVORS]
     (40056, 173)
     """
-    active, k = parameters.adversary is Adversary.ACTIVE, parameters.graph(n).neighbours
+    active, k = parameters.adversary.has_identities, parameters.graph(n).neighbours
     dealers, signers = k if dealers is None else dealers, n if signers is None else signers
     advert = advert_bytes(parameters.adversary)
     bodies = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields, replace
-from enum import StrEnum
 from typing import Any, Self
 
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
+from fedtally.base.named import Named
 from fedtally.campaign.screening import Screen
 from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError, arg
@@ -25,7 +25,7 @@ _LEAST_MEMORY = 1 << 20  # whoever names less forgot the unit
 _READING = 1 << 29  # bytes that batches take while they are read and prepared, about
 
 
-class Sizing(StrEnum):
+class Sizing(Named, option="sizing"):
     """The ways to find the sketch for a target: `MODEL` is this package's, the rest the paper's."""
 
     MODEL = "model"
@@ -33,21 +33,6 @@ class Sizing(StrEnum):
     MINIMAX = "minimax"
     LINEAR = "linear"
     ORACLE = "oracle"
-
-    @classmethod
-    def parse(cls, name: str) -> Sizing:
-        """Return the member of that name.
-
-        >>> Sizing.parse("oracle").has_pilot
-        False
-        """
-        try:
-            return cls(name)
-        except ValueError:
-            *others, last = cls
-            raise InvalidInputError(
-                f"{arg.sizing} must be {', '.join(others)} or {last}, got {name!r}"
-            ) from None
 
     @property
     def has_pilot(self) -> bool:

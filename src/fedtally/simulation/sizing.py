@@ -165,8 +165,7 @@ class SizeChoice:
                 named.
         """
         design = _open_design(self._simulation, census, self._seed)
-        domain, asked = census.domain, self._simulation
-        assert isinstance(domain, OpenStrings)
+        domain, asked = OpenStrings.of(census.domain), self._simulation
         law = open_names.assumed(domain, census.spec.max_items)
         length = min(asked.name_length or open_names.NAME_LENGTH, domain.max_length)
         wanted = Wanted(length, asked.allow_rare_names)

@@ -653,7 +653,7 @@ class Journal:
         record: the record of the client identity.
         plan: the plan of the campaign.
         round: the number of the round.
-        time: now, Unix seconds.
+        time: now, Unix seconds; `at` sets it while a session goes on.
         item: a label of what is contributed, as in `ClientRecord.take_part`.
 
     Attributes:
@@ -672,6 +672,17 @@ class Journal:
     def fingerprint(self) -> str:
         """The fingerprint of the plan."""
         return self.plan.fingerprint
+
+    def at(self, now: int) -> None:
+        """Set the time at which `spend` books the part.
+
+        A session may go on for a day. Booked at the time of its Invite, a part would renew a day
+        too early.
+
+        Args:
+            now: the time, Unix seconds.
+        """
+        object.__setattr__(self, "time", now)  # past the freeze, which guards the round
 
     def begin(self, session: bytes, not_after: int) -> bool:
         """Record a session before it begins; return False if it was recorded before."""

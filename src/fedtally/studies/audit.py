@@ -28,7 +28,7 @@ from fedtally.plan.privacy import worst_pair
 from fedtally.recovery.decoders import SIMPLEST
 from fedtally.simulation.run import run as run_campaign
 from fedtally.simulation.simulation import Simulation
-from fedtally.studies.audit_clients import Design, law_of, terms_of
+from fedtally.studies.audit_clients import law_of, terms_of
 from fedtally.studies.audit_evidence import (
     FALSE_ALARM,
     Detection,
@@ -36,6 +36,7 @@ from fedtally.studies.audit_evidence import (
     Release,
     failing_level,
 )
+from fedtally.studies.audit_silos import design_of
 from fedtally.studies.noise_checks import Check, campaigns_to_see_unchanging
 
 __all__ = ["FALSE_ALARM", "Audit", "AuditResult", "Check", "Detection", "Release", "run"]
@@ -183,7 +184,7 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
         dropout=audit.dropout,
         of_silos=plan.is_of_silos,
     )
-    design = Design(plan, rng, clients=audit.clients, dropout=audit.dropout)
+    design = design_of(plan, rng, clients=audit.clients, dropout=audit.dropout)
     evidence = Evidence(plan, design, rng)
     crowds = design.crowds(rng)
     total = audit.runs + sum(crowd.campaigns for crowd in crowds)
@@ -209,7 +210,7 @@ def _stand_in(plan: Plan) -> tuple[Plan, IntegerRange]:
     counters.
     """
     said = None if plan.privacy is None else plan.privacy.event.collisions
-    size = plan.width if plan.is_histogram else _CANDIDATES
+    size = _CANDIDATES if plan.vector.shares_counters else plan.width
     while size > 2 and said is not None:
         found = worst_pair(plan.spec, IntegerRange(1, size), lambda *_: None)
         if found.opposite <= said.opposite and found.excess <= said.excess:

@@ -4,8 +4,7 @@ Most clients hold any item. Some hold their items or not by the toss of a coin: 
 of the coin bounds epsilon from below. Crowds hold more than a client may contribute: they show
 whether the bounds on a client are enforced.
 
-Under a plan of silos a client here is a person. It is in as many silos as the plan counts on, and
-its coin says whether it is there.
+Under a plan of silos a client here is a person (`studies.audit_silos`).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _STARTS = 16  # items with which the greedy choice of a crowd's items begins
 _CHOICES = 1024  # of an item, about, for all releases: bounds the time of that choice
 _MOST_OF_CROWDS = 16  # campaigns of each kind of crowd: where more are needed, there is no crowd
 _SEEN = 10.0  # standard deviations by which a crowd without its bound moves a release
-_CLIENTS = 64  # of a round, where the plan leaves it open
+USUAL_CLIENTS = 64  # of a round, where the plan leaves it open
 _COINS = 512  # clients with a coin in a campaign, at most: more tell little and take longer
 I64 = npt.NDArray[np.int64]
 
@@ -144,15 +143,7 @@ class Design:
         # same, the number of survivors gives it.
         self.alike = dropout > 0
         self.is_hidden = self.terms.event.relation.hides_number
-        self._names_rounds = not self.is_hidden
-        if plan.is_of_silos:
-            self._names_rounds = self.terms.event.participations > 1
-            if self._names_rounds and self.terms.event.participations < plan.num_rounds:
-                raise InvalidInputError(
-                    f"the plan protects the people of a silo in {self.terms.event.participations:,}"
-                    f" of {plan.num_rounds:,} rounds, and simulated silos are in one or in all of"
-                    " them: audit a plan with as many rounds as a silo takes part in"
-                )
+        self._names_rounds = self._are_rounds_named()
         self._releases_of_plan = plan.releases
         self._release_of = {
             round: k for k, rounds in enumerate(self._releases_of_plan) for round in rounds
@@ -160,9 +151,8 @@ class Design:
         self._ids = np.arange(1, plan.domain_size + 1, dtype=np.uint64)
         self._hashes: dict[int, tuple[I64, I64]] = {}
         places = self._places()
-        self.num_clients = len(places) if self.is_hidden else sum(0 in rounds for rounds in places)
-        if plan.is_of_silos:
-            self.num_clients = self._num_silos
+        number = len(places) if self.is_hidden else sum(0 in rounds for rounds in places)
+        self.num_clients = self._vectors_of(number)
         self.clients = self._clients(places, rng)
 
     @property
@@ -212,8 +202,7 @@ class Design:
         numbers = [more] if event.is_clipped else [more << i for i in range(9)]
         found = next(filter(None, (self._crowd("items", number, rng) for number in numbers)), None)
         clip = self._crowd("clip", event.max_items, rng) if event.is_clipped else None
-        silos = self._crowd("silos", 1, rng) if self.plan.is_of_silos else None
-        return [crowd for crowd in (found, clip, silos) if crowd is not None]
+        return [crowd for crowd in (found, clip) if crowd is not None]
 
     def _crowd(self, bound: str, number: int, rng: np.random.Generator) -> Crowd | None:
         """Return clients of `number` items each, or None if too few or too short to be seen."""
@@ -227,18 +216,13 @@ class Design:
             self.sketch(rounds.start, own)
             for rounds, own in zip(self._releases_of_plan, held, strict=True)
         ]
-        places = self._places(_CROWD)
-        if bound == "silos":
-            # Of a person in too many silos each counts: the rest of its rows must be left out.
-            each = self.terms.event.silos_per_person
-            if self._num_silos <= each:
-                return None
-            places = places[: len(places) * each // self._num_silos]
-        releases = [self._release_of[rounds[0]] for rounds in places]
-        clients = [
-            Client(rounds, held[release], held[release], silos=self._silos_of_crowd(bound, i))
-            for i, (rounds, release) in enumerate(zip(places, releases, strict=True))
-        ]
+        places = self._crowd_places(bound)
+        if not places:
+            return None
+        clients = []
+        for rounds, silos in places:
+            own = held[self._release_of[rounds[0]]]
+            clients.append(Client(rounds, own, own, silos=silos))
         sets: list[set[tuple[int, ...]]] = [set() for _ in towards]
         for client in clients:
             for round in client.rounds:
@@ -263,9 +247,41 @@ class Design:
         )
         return Crowd(bound, population, towards, most, max(seen))
 
-    def _silos_of_crowd(self, bound: str, number: int) -> tuple[int, ...]:
-        """Return the silos of a person of a crowd, by its number."""
-        return tuple(range(self._num_silos)) if bound == "silos" else self._silos_of(number)
+    # What persons and the people of silos differ in: `studies.audit_silos` has the other answers.
+
+    def _are_rounds_named(self) -> bool:
+        """Return whether rows name their rounds."""
+        return not self.is_hidden
+
+    def _vectors_of(self, number: int) -> int:
+        """Return the vectors that hold a number of contributions."""
+        return number
+
+    def _crowd_places(self, bound: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Return rounds and silos of each of a crowd; none, if nobody can exceed that bound."""
+        return [(rounds, self._silos_of(i)) for i, rounds in enumerate(self._places(_CROWD))]
+
+    def _silos_of(self, number: int) -> tuple[int, ...]:
+        """Return the silos of a client, by its number: none."""
+        return ()
+
+    @property
+    def _num_sure(self) -> int:
+        """The number of clients that must take part whatever the coins say."""
+        return 0
+
+    def _gap(self, bound: str, length: float, most: float) -> float:
+        """Return how much farther one of a crowd moves a release if its bound is missing.
+
+        Args:
+            bound: the bound that the crowd exceeds.
+            length: the length of the sketch of all that one client holds.
+            most: the largest product of one contribution within the bound with that direction.
+        """
+        # A client without this bound, but with the other one, contributes all that it holds, if its
+        # sketch is within the clip.
+        is_whole = not self.terms.event.is_clipped or length <= math.sqrt(self._square())
+        return length**2 - most if bound == "clip" or is_whole else 0.0
 
     def _campaigns(self, bound: str, vector: I64, most: float, number: int) -> int | None:
         """Return after how many campaigns a missing bound shows in a release, or None if never.
@@ -277,14 +293,8 @@ class Design:
             number: the most contributions of the crowd to the release.
         """
         length = math.sqrt(float(vector @ vector))
-        # A client without this bound, but with the other one, contributes all that it holds, if its
-        # sketch is within the clip.
-        is_whole = not self.terms.event.is_clipped or length <= math.sqrt(self._square())
-        gap = length**2 - most if bound == "clip" or is_whole else 0.0
-        if bound == "silos":  # a person adds this in each of them
-            gap = length**2 * (self._num_silos / self.terms.event.silos_per_person) - most
-        vectors = self._num_silos if self.plan.is_of_silos else number
-        noise = length * math.sqrt(law_of(self.terms, vectors).variance)
+        gap = self._gap(bound, length, most)
+        noise = length * math.sqrt(law_of(self.terms, self._vectors_of(number)).variance)
         # Equal, too: items whose sketches cancel are no direction, and both sides are 0.
         if gap * number * math.sqrt(_MOST_OF_CROWDS) <= _SEEN * noise:
             return None
@@ -303,23 +313,6 @@ class Design:
             return 0
         parts = range(len(self._releases_of_plan)) if self.are_rounds_known else range(1)
         return sum(self.number_in([client], k) ** 2 for k in parts)
-
-    def _silos_of(self, number: int) -> tuple[int, ...]:
-        """Return the silos of the person of a number: as many as the plan counts on."""
-        if not self.plan.is_of_silos:
-            return ()
-        each = self.terms.event.silos_per_person
-        return tuple(sorted((number + i) % self._num_silos for i in range(each)))
-
-    @property
-    def _num_silos(self) -> int:
-        """The number of silos: of a round where it is known, else of all rounds together."""
-        if not self._names_rounds and self.plan.num_rounds > 1:
-            return self.plan.num_clients
-        least = max(self._fewest(), 1)
-        usual = least if self.plan.secure_sum is not None else self.plan.max_round_clients
-        number = math.ceil(max(self._asked or min(usual, _CLIENTS), least) / (1 - self._dropout))
-        return max(min(number, self.plan.max_round_clients), self.terms.event.silos_per_person)
 
     def _square(self) -> int:
         """Return the largest squared norm that the plan allows one contribution to a round."""
@@ -370,7 +363,7 @@ class Design:
                 best, best_square = tuple(found), square
         return best
 
-    def _places(self, most_usual: int = _CLIENTS) -> list[tuple[int, ...]]:
+    def _places(self, most_usual: int = USUAL_CLIENTS) -> list[tuple[int, ...]]:
         """Return the rounds of each client.
 
         A round has `most_usual` clients where the plan leaves their number open.
@@ -378,11 +371,9 @@ class Design:
         plan, together = self.plan, self.terms.event.participations
         # The engine draws the rounds of these clients itself, so that 0 stands for any. There are
         # so many that noise does not take their number to 0, where it would be cut off.
-        if self.plan.is_of_silos:
-            return self._places_of_people()
         if self.is_hidden:
             most = 24 * self.terms.stddev * math.sqrt(len(self._releases_of_plan))
-            return [(0,)] * (_CLIENTS + math.ceil(most))
+            return [(0,)] * (USUAL_CLIENTS + math.ceil(most))
         least = min(plan.max_round_clients, math.ceil(self._fewest() / (1 - self._dropout)))
         usual = min(most_usual, plan.max_round_clients) if plan.secure_sum is None else least
         starting = min(
@@ -399,25 +390,6 @@ class Design:
             for first in range(number)
             for _ in range(starting)
         ]
-
-    def _places_of_people(self) -> list[tuple[int, ...]]:
-        """Return the rounds of each person: as many in each silo, and all that silos may have."""
-        releases, silos = len(self._releases_of_plan), self._num_silos
-        each = self.terms.event.silos_per_person
-        # In each release so many that its noise does not take their number to 0.
-        drawn = 1 if self._names_rounds else releases
-        noise = math.sqrt(law_of(self.terms, silos).variance)
-        wanted = _CLIENTS + math.ceil(24 * noise) * drawn
-        most = self.plan.people // each * silos
-        if most < 12 * noise * drawn:
-            raise InvalidInputError(
-                f"silos of {self.plan.people:,} people are too small for an audit, whose people"
-                f" must be more than the noise on their number takes away: allow at least"
-                f" {math.ceil(12 * noise * drawn * each / silos):,}"
-            )
-        number = min(-(-wanted // silos) * silos, most)
-        rounds = tuple(range(self.plan.num_rounds)) if self._names_rounds else (0,)
-        return [rounds] * number
 
     def _fewest(self) -> int:
         """Return the fewest clients of a round that the plan takes."""
@@ -442,10 +414,8 @@ class Design:
                 Client(rounds, common, common, silos=silos(i)) for i, rounds in enumerate(places)
             ]
         found, left = [], dict.fromkeys(places, -(-_COINS // len(set(places))))
-        # Every silo keeps somebody whatever the coins say: which silos there are is public.
-        sure = self._num_silos if self.plan.is_of_silos else 0
         for i, rounds in enumerate(places):
-            may = left[rounds] > 0 and i < len(places) - sure
+            may = left[rounds] > 0 and i < len(places) - self._num_sure
             told = self._told_apart(rounds, used, rng) if may else None
             left[rounds] = 0 if told is None else left[rounds] - 1
             usual = (int(rng.integers(1, pool + 1)),)

@@ -44,6 +44,7 @@ from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Sums
 from fedtally.plan import names as names_of
+from fedtally.plan.chosen_decoder import decoder_of
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.names import NAME_LENGTH, NAMED_SHARE
 from fedtally.plan.open_guesses import Wanted
@@ -127,16 +128,7 @@ class Trial:
         plan = self.plan
         # Rounds without clients do not land: of a plan of more rounds than clients, most of them.
         landed = min(plan.schedule.num_batches(plan.num_rounds), plan.num_clients)
-        return str(
-            recovery_of(
-                "auto",
-                plan.domain_size,
-                plan.rows,
-                plan.encoding,
-                batches=landed,
-                planned=plan.is_open,
-            )
-        )
+        return str(decoder_of(plan, "auto", landed))
 
     @cached_property
     def study_plan(self) -> Plan:
@@ -391,7 +383,7 @@ def run(
     ([0.0, 0.0, 0.0], False, None)
     """
     report, plan = progress or (lambda *_: None), trial.study_plan
-    if plan.is_of_silos:
+    if not plan.clients.can_be_drawn:
         raise InvalidInputError(
             "a simulation draws its clients anew each time, and the plan is for silos, which are"
             " few and differ: run it on your silos (fedtally estimate --plan FILE --silo COL"
@@ -435,8 +427,7 @@ def run_open(
     validate.integer(1, MOST_REPEATS, repeats=repeats)
     report, seed = progress or (lambda *_: None), campaign_seed(asked.seed)
     tally, encoder = read(source, asked, seed, report)
-    domain = encoder.domain()
-    assert isinstance(domain, OpenStrings)
+    domain = OpenStrings.of(encoder.domain())
     number = sum(part.num_clients for part in tally.finish(individuals=False))
     if not number:
         raise InvalidInputError(_NO_CLIENT)

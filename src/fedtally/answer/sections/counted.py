@@ -69,9 +69,8 @@ def line(result: Result) -> str:
     named = result.columns.get("item", [])
     item = escaped(named[0]) if len(named) == 1 else "item"
     most, drawn = result.plan.max_items, "drawn " * may_be_drawn(result)
-    number = amounts.counted(result.domain.size, "candidate")
-    if result.plan.is_open:
-        number = "no list of candidates"
+    listed = result.plan.candidates.num_listed
+    number = amounts.counted(listed, "candidate") if listed else "no list of candidates"
     if most == 1:
         return f"Share of each {drawn}{item} among {contributions(result)}; {number}"
     held = f"hold each {item} among at most {most:,} {drawn}items"
@@ -90,7 +89,7 @@ def left_out(result: Result, listed: Sequence[Estimate]) -> str:
     >>> left_out(result, result.top(20)), left_out(result, [])
     ('2 more candidates have an estimate below half a client', '')
     """
-    rest = 0 if result.plan.is_open else result.domain.size - len(listed)
+    rest = result.plan.candidates.num_listed - len(listed)
     if not listed or not 0 < rest < _MOST_LOOKED:
         return ""
     if len(result.top(len(listed) + 1)) > len(listed):  # it lacks others, too
@@ -141,7 +140,8 @@ def plan_title(plan: Plan) -> str:
 
 def num_candidates(plan: Plan) -> str:
     """Return how many candidates there are, in words."""
-    return "all strings" if plan.is_open else amounts.counted(plan.domain_size, "candidate")
+    listed = plan.candidates.num_listed
+    return amounts.counted(listed, "candidate") if listed else "all strings"
 
 
 def candidates(domain: Domain) -> str:

@@ -377,7 +377,7 @@ def campaigns(failure_probability: float) -> str:
 def planned(proposal: Proposal) -> str:
     """Return the largest error that a plan keeps, how often, and for which frequencies."""
     target, plan = proposal.target, proposal.plan
-    if plan.is_histogram and plan.privacy is None:
+    if plan.protection.leaves_exact(plan.vector):
         return "none: each candidate has a counter of its own, and counts are exact"
     often = campaigns(target.failure_probability)
     most = "next to none" if target.linf <= _NO_ERROR else f"at most {amounts.points(target.linf)}"

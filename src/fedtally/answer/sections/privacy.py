@@ -107,7 +107,7 @@ def rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str
         plan.privacy,
         num_releases=split or len(plan.releases),
         is_two_server=plan.is_two_server,
-        is_of_silos=plan.is_of_silos,
+        clients=plan.clients.kind,
         rounds=plan.rounds_noun,
     )
     said = [dap.of_reports(each, traffic) for each in of_clients]
@@ -147,17 +147,17 @@ def protects(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[str]:
         return [dap.of_reports(nothing, traffic)]
     from fedtally.privacy.guarantee_text import changed, period, right_guesses, unit
 
-    terms, of_silos = plan.privacy, plan.is_of_silos
+    terms, clients = plan.privacy, plan.clients.kind
     if terms.not_private:
         return ["This run is marked not private: nobody may rely on any protection."]
     said = [
-        f"What is published changes little {changed(terms.event.relation, of_silos)}.",
+        f"What is published changes little {changed(terms.event.relation, clients)}.",
         (
             "Somebody who holds the two cases equally likely, and guesses from all that was"
             f" published, is right in at most {right_guesses(terms.guarantee)} % of cases, whatever"
             " else that person knows; 50 % is chance."
         ),
-        f"This protects {unit(terms.event, of_silos)}, over {period(terms.event, of_silos)}.",
+        f"This protects {unit(terms.event, clients)}, over {period(terms.event, clients)}.",
     ]
     if (in_a_row := terms.event.per_rounds) is not None:
         week = (
@@ -184,7 +184,7 @@ def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, An
         plan.privacy,
         seen.get("fewest_survivors"),
         seen.get("corrupt", 0),
-        is_of_silos=plan.is_of_silos,
+        clients=plan.clients.kind,
     )
     return found | {name: dap.of_reports(found[name], traffic) for name in ("unit", "period")}
 

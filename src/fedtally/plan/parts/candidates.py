@@ -18,8 +18,9 @@ from typing import Any, Literal
 import numpy as np
 
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError, opt
+from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.kernels import MAX_WIDTH
+from fedtally.recovery.decoders import OPEN
 from fedtally.sketch import Spelling
 
 _OPEN = "open"  # the kind of domain whose names are spelled
@@ -57,12 +58,61 @@ class Candidates:
         return int(self.description.get("first", 0)) % 2**64
 
     @property
+    def num_listed(self) -> int:
+        """The number of candidates that somebody has listed: 0 of an open domain.
+
+        >>> Candidates({"kind": "range", "size": 9, "public": True}).num_listed
+        9
+        """
+        return int(self.description["size"]) if self.kind == "listed" else 0
+
+    @property
     def can_be_tried(self) -> bool:
         """Whether campaigns may be simulated to predict errors.
 
         Of an open domain each of them would look at all hashes.
         """
         return self.kind == "listed"
+
+    def check_listed(self, looks: str, way: str) -> None:
+        """Refuse what looks at every candidate, where nobody has listed them.
+
+        Args:
+            looks: who looks, and a verb, such as "trends look".
+            way: what to do instead.
+
+        Raises:
+            InvalidInputError: the domain is open.
+        """
+        if self.kind == "open":
+            raise InvalidInputError(
+                f"{looks} at every candidate, and of an open domain nobody has the list: {way}"
+            )
+
+    def check_recovery(self, recovery: str) -> None:
+        """Refuse a decoder that finds no hashes, where the domain is open.
+
+        Args:
+            recovery: the name of the decoder.
+
+        Raises:
+            InvalidInputError: it is another one than the decoder of open domains.
+        """
+        if self.kind == "open" and recovery != OPEN:
+            raise InvalidInputError(
+                f"{arg.recovery} must be {OPEN} where the domain is open: it finds the hashes that"
+                f" stand out, got {recovery}"
+            )
+
+    def unspelled(self, names: object | None) -> str:
+        """Return why a client cannot send its ids without their names, or "".
+
+        Args:
+            names: the names of the ids; None: there are none.
+        """
+        if self.kind == "open" and names is None:
+            return "the domain is open: give the names of the ids, to spell them"
+        return ""
 
     def check_spelling(self, spelling: Spelling | None) -> None:
         """Refuse an open domain without a spelling, and the other way round.

@@ -62,6 +62,41 @@ class Clients:
         """The most items that one client contributes, those of all its people."""
         return self.people * self.max_items
 
+    @property
+    def why_no_silos(self) -> str:
+        """Why nothing of silos goes with these clients, or ""."""
+        if self.kind == "silos":
+            return ""
+        return "the plan is not one of silos: set the most people of a client (Plan.people)"
+
+    @property
+    def can_be_drawn(self) -> bool:
+        """Whether a simulation may draw clients anew; silos are few, and differ."""
+        return self.kind == "persons"
+
+    def numbered(self, persons: int, silos: int) -> str:
+        """Return how many clients there are, in words.
+
+        >>> Clients(5000, 3).numbered(900, 2), Clients(1, 3).numbered(900, 0)
+        ('2 silos of at most 5000 people each', '900 clients')
+        """
+        if self.kind == "persons":
+            return f"{persons} clients"
+        return f"{silos} silos of at most {self.people} people each"
+
+    def most_people(self, persons: int, silos: int) -> int:
+        """Return the most people in a sum: all persons, or those that its silos may have."""
+        return persons if self.kind == "persons" else silos * self.people
+
+    def shown_people(self, people: int, silos: int) -> int:
+        """Return the number of people that a release shows; that no silo took part is public.
+
+        Args:
+            people: the people in the release, with the noise on their number.
+            silos: the silos in it.
+        """
+        return people if self.kind == "persons" or silos else 0
+
     def largest_entry(self, encoding: Encoding) -> int:
         """Return the most that one client adds to an entry of its vector, without noise."""
         return self.people * encoding.most_of_counter(self.max_items)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from fedtally.sketch import NoiseMark
 
 if TYPE_CHECKING:
+    from fedtally.plan.parts.vector import Vector
     from fedtally.privacy.config import PrivacyConfig
     from fedtally.privacy.geometric import Geometric
     from fedtally.privacy.mechanism import Noise
@@ -125,6 +126,14 @@ class Protection:
     def is_secret(self) -> bool:
         """Whether sums are exact, and must not be seen before an aggregator has noised them."""
         return self.sums is Sums.SECRET
+
+    def leaves_exact(self, vector: Vector) -> bool:
+        """Return whether an answer is the counts: no items share a counter, and nobody adds noise.
+
+        Args:
+            vector: what a client sends.
+        """
+        return not vector.shares_counters and self.by == "nobody"
 
     @property
     def releases(self) -> list[range]:

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum, StrEnum
+from enum import Enum, IntEnum
 from io import BytesIO
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import validate
+from fedtally.base.named import Named
 from fedtally.crypto import hpke
 from fedtally.crypto.keys import (
     KEY_BYTES,
@@ -28,7 +29,7 @@ from fedtally.crypto.keys import (
     hkdf,
 )
 from fedtally.crypto.prg import MAX_BITS, MAX_STREAM_BYTES, Lanes, Masking, lane
-from fedtally.errors import FedtallyError, InvalidInputError, arg, opt
+from fedtally.errors import FedtallyError, InvalidInputError, opt
 from fedtally.secagg.packing import lifted, pack, packed_length
 from fedtally.secagg.params import (
     MAX_CLIENTS,
@@ -55,7 +56,7 @@ class BatchRefusedError(FedtallyError):
     """Refuse to open a batch, or the sum that came out of it; the message says why."""
 
 
-class Validity(StrEnum):
+class Validity(Named, option="validity"):
     """What shows two servers that a client's vector has the form of one item's.
 
     `PROOFS`: each report has a proof (docs/protocol.md). `NONE`: nothing does.
@@ -63,20 +64,6 @@ class Validity(StrEnum):
 
     NONE = "none"
     PROOFS = "proofs"
-
-    @classmethod
-    def parse(cls, name: str) -> Validity:
-        """Return the member of that name.
-
-        >>> Validity.parse("proofs") is Validity.PROOFS
-        True
-        """
-        try:
-            return cls(name)
-        except ValueError:
-            raise InvalidInputError(
-                f"{arg.validity} must be none or proofs, got {name!r}"
-            ) from None
 
 
 class Verdict(Enum):

@@ -1,0 +1,39 @@
+"""The decoder of a plan's sums: the one that was asked for, or the one that does best."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedtally.recovery.decoding import recovery_of
+
+if TYPE_CHECKING:
+    from fedtally.plan import Plan
+    from fedtally.recovery.decoders import Recovery
+
+
+def decoder_of(plan: Plan, asked: str, batches: int) -> Recovery:
+    """Return the decoder of the sums of a plan.
+
+    Args:
+        plan: the plan.
+        asked: the name of a decoder, or "auto".
+        batches: the batches of rounds that landed, or that can land.
+
+    Raises:
+        InvalidInputError: there is no such decoder, or it does not fit the sums or the candidates.
+
+    >>> from fedtally.plan import Plan
+    >>> domain = {"kind": "range", "size": 9, "public": True, "first": 1, "last": 9}
+    >>> str(decoder_of(Plan(7, 20, "hybrid", 4, 50, 50, domain, 1, bytes(32)), "auto", 4))
+    'belief'
+    """
+    recovery = recovery_of(
+        asked,
+        plan.domain_size,
+        plan.rows,
+        plan.encoding,
+        batches=batches,
+        planned=plan.is_open,
+    )
+    plan.candidates.check_recovery(recovery)
+    return recovery

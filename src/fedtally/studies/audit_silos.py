@@ -1,0 +1,110 @@
+"""The clients of an audit of silos: here a client is a person.
+
+It is in as many silos as the plan counts on, and its coin says whether it is there.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.studies.audit_clients import USUAL_CLIENTS, Crowd, Design, law_of
+
+
+def design_of(
+    plan: Plan, rng: np.random.Generator, *, clients: int | None, dropout: float
+) -> Design:
+    """Return clients for the campaigns of a plan, or people of its silos.
+
+    Args:
+        plan: a plan with privacy.
+        rng: draws the clients, and the items that they hold.
+        clients: the clients of a round; None: as the plan leaves it open.
+        dropout: the share of them that drops out.
+
+    Raises:
+        InvalidInputError: no such clients can be made up; the message says why.
+    """
+    made = People if plan.is_of_silos else Design
+    return made(plan, rng, clients=clients, dropout=dropout)
+
+
+class People(Design):
+    """People of the silos of a plan: as many in each silo, and in all rounds that it may have."""
+
+    def crowds(self, rng: np.random.Generator) -> list[Crowd]:
+        """Return those of any clients, and one of people in too many silos."""
+        found = super().crowds(rng)
+        silos = self._crowd("silos", 1, rng) if self.are_rounds_known else None
+        return found if silos is None else [*found, silos]
+
+    def _are_rounds_named(self) -> bool:
+        together, rounds = self.terms.event.participations, self.plan.num_rounds
+        if 1 < together < rounds:
+            raise InvalidInputError(
+                f"the plan protects the people of a silo in {together:,}"
+                f" of {rounds:,} rounds, and simulated silos are in one or in all of"
+                " them: audit a plan with as many rounds as a silo takes part in"
+            )
+        return together > 1
+
+    def _vectors_of(self, number: int) -> int:
+        return self._num_silos
+
+    def _crowd_places(self, bound: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        places, each = self._places(), self.terms.event.silos_per_person
+        if bound != "silos":
+            return [(rounds, self._silos_of(i)) for i, rounds in enumerate(places)]
+        if self._num_silos <= each:
+            return []
+        # of a person in too many silos each counts: the rest of its rows must be left out
+        every = tuple(range(self._num_silos))
+        return [(rounds, every) for rounds in places[: len(places) * each // self._num_silos]]
+
+    def _silos_of(self, number: int) -> tuple[int, ...]:
+        each = self.terms.event.silos_per_person
+        return tuple(sorted((number + i) % self._num_silos for i in range(each)))
+
+    @property
+    def _num_sure(self) -> int:
+        # every silo keeps somebody whatever the coins say: which silos there are is public
+        return self._num_silos
+
+    def _gap(self, bound: str, length: float, most: float) -> float:
+        if bound != "silos":
+            return super()._gap(bound, length, most)
+        # a person adds this in each silo
+        return length**2 * (self._num_silos / self.terms.event.silos_per_person) - most
+
+    @property
+    def _num_silos(self) -> int:
+        """The number of silos: of a round where it is known, else of all rounds together."""
+        if not self._names_rounds and self.plan.num_rounds > 1:
+            return self.plan.num_clients
+        least = max(self._fewest(), 1)
+        usual = least if self.plan.secure_sum is not None else self.plan.max_round_clients
+        asked = max(self._asked or min(usual, USUAL_CLIENTS), least)
+        number = math.ceil(asked / (1 - self._dropout))
+        return max(min(number, self.plan.max_round_clients), self.terms.event.silos_per_person)
+
+    def _places(self, most_usual: int = USUAL_CLIENTS) -> list[tuple[int, ...]]:
+        """Return the rounds of each person: as many in each silo, and all that silos may have."""
+        releases, silos = len(self._releases_of_plan), self._num_silos
+        each = self.terms.event.silos_per_person
+        # In each release so many that its noise does not take their number to 0.
+        drawn = 1 if self._names_rounds else releases
+        noise = math.sqrt(law_of(self.terms, silos).variance)
+        wanted = USUAL_CLIENTS + math.ceil(24 * noise) * drawn
+        most = self.plan.people // each * silos
+        if most < 12 * noise * drawn:
+            raise InvalidInputError(
+                f"silos of {self.plan.people:,} people are too small for an audit, whose people"
+                f" must be more than the noise on their number takes away: allow at least"
+                f" {math.ceil(12 * noise * drawn * each / silos):,}"
+            )
+        number = min(-(-wanted // silos) * silos, most)
+        rounds = tuple(range(self.plan.num_rounds)) if self._names_rounds else (0,)
+        return [rounds] * number

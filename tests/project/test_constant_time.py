@@ -1,0 +1,60 @@
+"""The page on constant time says what tools/constant_time.py measures, and its test sees times."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "constant-time.md"
+DRIVER = ROOT / "tools" / "constant_time.cpp"
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("constant_time", ROOT / "tools/constant_time.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_has_the_steps_of_the_tool(tool: ModuleType) -> None:
+    rows = re.findall(
+        r"^\| ([^|]+) \| (no|\*\*yes\*\*) \| (memory|time) \| (.+) \|$", PAGE.read_text(), re.M
+    )
+    said = {name: (depends != "no", how, tells) for name, depends, how, tells in rows}
+    assert {name: row[:2] for name, row in said.items()} == {
+        step.name: (step.depends, "time" if step.make else "memory") for step in tool.STEPS
+    }
+    for depends, _, tells in said.values():  # what is not constant is said with what it tells
+        assert (tells != "-") == depends
+
+
+def test_the_driver_has_the_steps_by_memory(tool: ModuleType) -> None:
+    named = re.findall(r'^\s*\{"([^"]+)", \w+\}|\{"([^"]+)", \w+\}', DRIVER.read_text(), re.M)
+    assert [one or other for one, other in named] == [
+        step.name for step in tool.STEPS if step.make is None
+    ]
+
+
+def test_a_difference_of_times_is_found_and_noise_is_none(tool: ModuleType) -> None:
+    rng = np.random.default_rng(5)  # any seed: the bound is 10 standard deviations
+    times, fixed = rng.exponential(1000, 20_000), rng.integers(2, size=20_000).astype(bool)
+    assert tool.welch(times, fixed) < tool.FOUND
+    assert tool.welch(times + 300 * fixed, fixed) > tool.FOUND
+    assert tool.welch(np.where(fixed, 1.0, 2.0), fixed) == np.inf
+    assert tool.welch(np.ones(20_000), fixed) == 0
+
+
+def test_a_planted_early_exit_is_found(tool: ModuleType) -> None:
+    (step,) = (step for step in tool.STEPS if step.name == "planted: an early exit")
+    t, _ = tool.timed(step, 2000)
+    assert t > tool.FOUND

@@ -1,0 +1,69 @@
+"""docs/messages.md has what the source refuses, with the way out."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("messages", ROOT / "tools" / "gen_messages.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_has_the_messages_of_the_source(tool: ModuleType) -> None:
+    assert tool.generate(PAGE) == PAGE, "run python tools/gen_messages.py"
+
+
+def test_a_page_that_was_changed_is_found(tool: ModuleType) -> None:
+    changed = PAGE.replace("**name another file**", "**name this file**", 1)
+    assert tool.generate(changed) == PAGE != changed
+    with pytest.raises(ValueError, match="one pair of markers"):
+        tool.generate("no markers")
+
+
+def test_every_folder_that_raises_is_read(tool: ModuleType) -> None:
+    """But for those whose messages name arguments of arrays, and no way out for a user."""
+    read = {name for folders in tool.AREAS.values() for name in folders}
+    assert all((tool.PACKAGE / name).exists() for name in read)
+    inner = {"base", "errors.py", "flp", "kernels", "__init__.py", "__main__.py", "py.typed"}
+    found = {path.name for path in tool.PACKAGE.iterdir() if path.name != "__pycache__"}
+    assert found - inner == read
+
+
+@pytest.mark.parametrize(
+    ("raised", "text"),
+    [
+        ('"a: name one"', "a: name one"),
+        (
+            'f"{opt.num_rounds} of {self._path!r}: " f"take {opt.max_items(3)}"',
+            "`--rounds` of `PATH`: take `--max-items 3`",
+        ),
+        (
+            'f"{arg.rows} {len(x)}; {opt.evaluate(True)} {opt.like(y)}"',
+            "`rows` ...; `--evaluate` `--like ...`",
+        ),
+        ('"a  " + f"{x} <b> *c*"', r"a `X` \\<b> \\*c\\*"),
+        ("other", "..."),
+    ],
+)
+def test_values_stand_in_capitals(tool: ModuleType, raised: str, text: str) -> None:
+    assert list(tool.messages(f"raise Error({raised})\nraise Error\nraise error()")) == [
+        text.replace("\\\\", "\\")
+    ]
+
+
+def test_a_way_out_begins_with_a_verb(tool: ModuleType) -> None:
+    assert tool.with_way("x: take y: leave z out") == "x: **take y: leave z out**"
+    assert tool.with_way("x: it is odd") is None
+    assert tool.with_way("x; or mark it") == "x; **or mark it**"

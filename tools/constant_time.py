@@ -1,0 +1,316 @@
+"""Measure which steps that touch secrets take a time that depends on them.
+
+    python tools/constant_time.py                  # all rows of the table; minutes
+    python tools/constant_time.py --memory         # the compiled kernels alone, under valgrind
+    python tools/constant_time.py --memory --objects build   # the objects of a build, as CI does
+    python tools/constant_time.py --time           # the others, by the clock
+
+`STEPS` is the table, and docs/constant-time.md says it in words. A step is measured in one of two
+ways. *Memory*: its secrets are marked as undefined, and valgrind reports each branch and address
+that depends on them. That is exact for the inputs that it ran with, at the levels `baseline` and
+`v3`, which valgrind knows. It does not see instructions whose time depends on their operands.
+*Time*: calls with one fixed secret and with fresh ones, in random order, are compared by Welch's t
+(Reparaz, Balasch and Verbauwhede 2017: "Dude, is my code constant time?"). |t| above 10 shows a
+difference; a small |t| shows only that none was found in so many calls.
+
+The exit status is 1 where a step is not as the table says, also where one that depends on its
+secret, or a planted one, was not found: then the check sees nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from campaign_world import DOMAIN, plan_of  # noqa: E402
+
+from fedtally.campaign.client import FrequencyClient  # noqa: E402
+from fedtally.crypto import shamir  # noqa: E402
+from fedtally.crypto.keys import Secret  # noqa: E402
+from fedtally.crypto.prg import Masking  # noqa: E402
+from fedtally.flp.prio3 import Prio3  # noqa: E402
+from fedtally.kernels.inversion import Inversion  # noqa: E402
+from fedtally.secagg.packing import pack  # noqa: E402
+
+FOUND = 10.0  # |t| above it is a difference: the bound of the paper
+CROPS = (50, 80, 95, 100)  # percentiles: what a busy machine adds is cut off
+LEVELS = ("baseline", "v3")
+
+# Makes the secret of a call, fixed or fresh, and returns the call.
+Make = Callable[[bool, np.random.Generator], Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A row of the table.
+
+    Attributes:
+        name: what it is called, here and in tools/constant_time.cpp.
+        depends: whether its time depends on the secret.
+        make: for a measurement by time; None: by memory.
+        calls: how many calls are timed.
+    """
+
+    name: str
+    depends: bool = False
+    make: Make | None = None
+    calls: int = 20_000
+
+
+# ---- by time: each returns a call that is ready, so that only the call is timed ----
+
+
+def _bytes(fixed: bool, rng: np.random.Generator, size: int) -> bytes:
+    fresh = rng.bytes(size)  # in both cases: what comes before a call must not tell them apart
+    return bytes(size) if fixed else fresh
+
+
+def _compare(fixed: bool, rng: np.random.Generator) -> Callable[[], object]:
+    given, held = Secret(_bytes(fixed, rng, 32)), Secret(bytes(32))
+    return lambda: given == held
+
+
+def _early_exit(fixed: bool, rng: np.random.Generator) -> Callable[[], object]:
+    given, held = _bytes(fixed, rng, 32), bytes(32)
+
+    def equal() -> bool:
+        return all(a == b for a, b in zip(given, held, strict=True))
+
+    return equal
+
+
+def _elements(fixed: bool, rng: np.random.Generator, *shape: int) -> shamir.U32:
+    fresh = rng.integers(shamir.PRIME, size=shape, dtype=np.uint32)
+    return fresh * np.uint32(not fixed)
+
+
+def _split(fixed: bool, rng: np.random.Generator) -> Callable[[], object]:
+    secret, coefficients = _elements(fixed, rng, 5), _elements(False, rng, 20, 5)
+    return lambda: shamir.split(secret, coefficients, 40)
+
+
+def _combine(fixed: bool, rng: np.random.Generator) -> Callable[[], object]:
+    shares, points = _elements(fixed, rng, 21, 5), np.arange(1, 22)
+    return lambda: shamir.combine(points, shares)
+
+
+def _mask(fixed: bool, rng: np.random.Generator) -> Callable[[], object]:
+    vector, key = _elements(fixed, rng, 2000), Secret(rng.bytes(32))
+    masking = Masking(vector)
+    return lambda: masking.add(key)
+
+
+def _pack(fixed: bool, rng: np.random.Generator) -> Callable[[], object]:
+    vector = _elements(fixed, rng, 2000) >> np.uint32(11)
+    return lambda: pack(vector, 20)
+
+
+_TABLE = Inversion([(i + 1) * 2**122 for i in range(63)], -31)  # as large as a scanned one may be
+
+
+def _noise(fixed: bool, rng: np.random.Generator, scan: bool) -> Callable[[], object]:
+    fresh = rng.integers(2**64 - 1, size=2000, dtype=np.uint64)
+    # all words written in both cases, as the cache would tell them apart; fixed: one draw each time
+    words = np.where(fixed, np.uint64(2**63 + 2**50), fresh)
+    return lambda: _TABLE.draw(words, scan=scan)
+
+
+_PLAN = plan_of(trust="distributed")
+
+
+def _contribution(fixed: bool, rng: np.random.Generator, empty: bool) -> Callable[[], object]:
+    item = int(rng.integers(1, 51))
+    items = ([] if empty else [1]) if fixed else [item]
+    client = FrequencyClient(_PLAN, DOMAIN, items)
+    return lambda: client.contribution(0, rng.bytes)
+
+
+_COUNT = Prio3.histogram(100, 10, context=b"timed")
+
+
+def _prio3(fixed: bool, rng: np.random.Generator) -> Callable[[], object]:
+    place = int(rng.integers(100))
+    nonce, random = rng.bytes(16), rng.bytes(_COUNT.random_bytes)
+    return lambda: _COUNT.shard(0 if fixed else place, nonce, random)
+
+
+STEPS = (
+    Step("noise, scanned"),
+    Step("noise, by a guide", depends=True),
+    Step("cells of an item", depends=True),
+    Step("words of a mask", depends=True),
+    Step("shares mod p", depends=True),
+    Step("proof: inputs"),
+    Step("proof: made"),
+    Step("proof: checked"),
+    Step("planted: a branch", depends=True),
+    Step("planted: a lookup", depends=True),
+    Step("secrets compared", make=_compare),
+    Step("Shamir: shares made", make=_split, calls=5_000),
+    Step("Shamir: a secret back", make=_combine, calls=5_000),
+    Step("a mask added", make=_mask),
+    Step("a vector packed", make=_pack),
+    Step("noise, scanned, all levels", make=partial(_noise, scan=True)),
+    Step("noise, by a guide, all levels", depends=True, make=partial(_noise, scan=False)),
+    Step("a contribution: which item", make=partial(_contribution, empty=False), calls=5_000),
+    Step("a contribution: an item or none", True, partial(_contribution, empty=True), 5_000),
+    Step("Prio3: which item", make=_prio3, calls=1_000),
+    Step("planted: an early exit", depends=True, make=_early_exit, calls=5_000),
+)
+
+
+def welch(times: np.ndarray[Any, Any], fixed: np.ndarray[Any, Any]) -> float:
+    """Return the largest |t| of Welch's test over the crops.
+
+    Args:
+        times: nanoseconds [n] of calls.
+        fixed: bool [n], whether the call had the fixed secret.
+    """
+    largest = 0.0
+    for percentile in CROPS:
+        kept = times <= np.percentile(times, percentile)
+        one, other = times[kept & fixed], times[kept & ~fixed]
+        if one.var() == 0 == other.var():  # nothing but two constants: equal, or never
+            largest = max(largest, 0.0 if one.mean() == other.mean() else float("inf"))
+            continue
+        largest = max(largest, abs(float(stats.ttest_ind(one, other, equal_var=False).statistic)))
+    return largest
+
+
+def timed(step: Step, calls: int) -> tuple[float, float]:
+    """Return the |t| of a step (see `welch`), and how much longer fresh secrets take.
+
+    The second is the difference of the medians over the median of the fixed secret.
+    """
+    assert step.make is not None
+    rng = np.random.default_rng()
+    fixed = rng.integers(2, size=calls).astype(bool)
+    times = np.empty(calls)
+    gc.disable()
+    for i, is_fixed in enumerate(fixed.tolist()):
+        call = step.make(is_fixed, rng)
+        begin = time.perf_counter_ns()
+        call()
+        times[i] = time.perf_counter_ns() - begin
+    gc.enable()
+    times, fixed = times[calls // 20 :], fixed[calls // 20 :]  # the first ones warm up
+    usual = float(np.median(times[fixed]))
+    return welch(times, fixed), float(np.median(times[~fixed])) / usual - 1
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _kernels(level: str, objects: Path | None, place: Path) -> Path:
+    """Return the object file of a level: of a build, or compiled in `place` as CMake does."""
+    if objects is not None:
+        found = list(objects.rglob(f"kernels_{level}.cpp.o"))
+        if not found:
+            raise SystemExit(f"no kernels of level {level} below {objects}: was the build pure?")
+        return max(found, key=lambda path: path.stat().st_mtime)  # of the last build
+    networks = place / "median_networks.h"
+    _run(sys.executable, str(ROOT / "tools/gen_median_networks.py"), str(networks))
+    flags = ["-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", f"-I{place}"]
+    flags += [] if level == "baseline" else [f"-march=x86-64-{level}"]
+    made = place / f"kernels_{level}.o"
+    _run("g++", *flags, "-c", str(ROOT / f"native/kernels_{level}.cpp"), "-o", str(made))
+    return made
+
+
+def remembered(level: str, objects: Path | None) -> dict[str, int]:
+    """Return how often each step took a branch or an address that depends on its secrets.
+
+    Args:
+        level: of the kernels.
+        objects: the folder of a build; None: compile them.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        driver = f"{folder}/constant_time"
+        kernels = _kernels(level, objects, Path(folder))
+        source = str(ROOT / "tools/constant_time.cpp")
+        flags = ["-std=c++17", "-O3", f"-DFEDTALLY_HAVE_{level}"]
+        flags += [f"-DFEDTALLY_KERNELS=kernels_{level}"]
+        _run("g++", *flags, source, str(kernels), "-o", driver)
+        said = _run("valgrind", "-q", "--error-limit=no", driver)
+    rows = (line.split("\t") for line in said.splitlines())
+    return {name: int(count) for name, count in rows}
+
+
+def _levels() -> list[str]:
+    """Return the levels that valgrind and this processor run."""
+    flags = Path("/proc/cpuinfo").read_text()
+    return [level for level in LEVELS if level == "baseline" or " avx2 " in flags]
+
+
+def by_memory(objects: Path | None) -> Iterator[tuple[Step, str, bool]]:
+    """Yield each step that is measured by memory, what was found, and whether it depends."""
+    if shutil.which("valgrind") is None or platform.machine() != "x86_64":
+        raise SystemExit("--memory needs valgrind on x86-64: apt-get install valgrind")
+    steps = {step.name: step for step in STEPS if step.make is None}
+    for level in _levels():
+        for name, found in remembered(level, objects).items():
+            yield steps[name], f"{level}: {found} branches or addresses", found > 0
+
+
+def by_time(factor: float) -> Iterator[tuple[Step, str, bool]]:
+    """Yield each step that is measured by time, its |t|, and whether it depends.
+
+    Args:
+        factor: on the number of calls.
+    """
+    for step in STEPS:
+        if step.make is None:
+            continue
+        calls = max(1000, int(factor * step.calls))
+        t, longer = timed(step, calls)
+        yield step, f"|t| {t:.1f} in {calls:,} calls, {longer:+.1%}", t > FOUND
+
+
+def main() -> int:
+    """Measure; return the status of the process."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--memory", action="store_true", help="the kernels alone, under valgrind")
+    parser.add_argument("--time", action="store_true", help="the other steps alone")
+    parser.add_argument("--objects", type=Path, help="a build, whose kernels are measured")
+    parser.add_argument("--calls", type=float, default=1.0, metavar="FACTOR", help="more calls")
+    asked = parser.parse_args()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    both = asked.memory == asked.time
+    wrong = 0
+    for wanted, found in (
+        (both or asked.memory, by_memory(asked.objects)),
+        (both or asked.time, by_time(asked.calls)),
+    ):
+        for step, said, depends in found if wanted else ():
+            is_wrong = depends != step.depends
+            wrong += is_wrong
+            verdict = "depends" if depends else "constant"
+            print(f"{step.name:32} {verdict:9} {said}{'   NOT AS THE TABLE SAYS' * is_wrong}")
+    print(f"{wrong} steps are not as the table says")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
