@@ -80,7 +80,7 @@ def test_no_page_is_longer_than_a_reader_bears():
         if len(page.read_text("utf-8").splitlines()) > 250
         for path in [page.relative_to(ROOT).as_posix()]
     }
-    assert long <= {*look_up, "docs/library.md", "docs/constant-time.md"}
+    assert long <= {*look_up, "docs/library.md"}
 
 
 def test_the_front_page_leads_to_the_page_of_uploads(tmp_path, monkeypatch):
