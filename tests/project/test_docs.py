@@ -4,6 +4,7 @@ import doctest
 import json
 import re
 import runpy
+import tomllib
 from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
@@ -68,6 +69,18 @@ def test_every_page_is_on_the_site():
     for page in ROOT.glob("docs/*.md"):
         entry = rf"^({page.stem}|.* <{page.stem}>)$"
         assert page.stem == "index" or re.search(entry, index, re.MULTILINE), page
+
+
+def test_no_page_is_longer_than_a_reader_bears():
+    """Pages to look something up in may be: those of tools/style.toml, and what has no others."""
+    look_up = tomllib.loads((ROOT / "tools" / "style.toml").read_text("utf-8"))["look_up"]
+    long = {
+        path
+        for page in ROOT.glob("docs/*.md")
+        if len(page.read_text("utf-8").splitlines()) > 250
+        for path in [page.relative_to(ROOT).as_posix()]
+    }
+    assert long <= {*look_up, "docs/library.md"}
 
 
 def test_the_front_page_leads_to_the_page_of_uploads(tmp_path, monkeypatch):

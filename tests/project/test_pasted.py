@@ -144,6 +144,7 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
+    # a directive of the site, such as `{image} PATH`, has a name in braces and an argument
     pattern = re.compile(r"^( *)```([^`\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
     for found in pattern.finditer(text):
         indent, language, body = found.groups()
