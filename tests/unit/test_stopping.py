@@ -173,3 +173,12 @@ def test_a_study_of_a_plan_ends_its_campaigns_too() -> None:
     found = validation.run(source, trials[0])
     assert found.predicted(0.5) is None and found.predicted_failure is None
     assert any("nothing is predicted: campaigns end early" in text for text in found.warnings)
+
+
+@pytest.mark.parametrize("options", [{}, {"secure_sum": "ideal"}])
+def test_noise_of_an_aggregator_is_refused_before_anything_is_planned(options):
+    """Both ways out are named. A plan would say that it `needs` such noise."""
+    asked = {"domain": "range:1..9", "tau": 0.1, "epsilon": 1, "num_rounds": 20, "population": "p"}
+    refused = r"goes with noise that clients add: .*give secure_sum='secagg', or leave until_known"
+    with pytest.raises(InvalidInputError, match=refused):
+        fedtally.estimate([1, 2, 3] * 100, until_known=True, **asked, **options)

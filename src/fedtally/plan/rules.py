@@ -46,6 +46,7 @@ class Need(Enum):
     SILO_PLAN = "{} goes with a plan of silos"
     SILO_COLUMN = f"silos in {{}} go with {opt.silo}"
     ONE_ROUND_OF_SILOS = "{} is not for several rounds of silos"
+    NOISE_OF_CLIENTS = "{} goes with noise that clients add"
     TAU = f"{{}} goes with {opt.tau}, the error that is asked for"
     NO_WIDTH = f"{{}} does not go with {opt.width}"
     NO_MAX_COHORT = f"{{}} does not go with {opt.max_cohort}"
@@ -292,6 +293,12 @@ RULES = (
     ),
     Rule((*_PILOT, "until_known"), Need.TAU, way=_EITHER),
     Rule(("min_clients",), Need.UNTIL_KNOWN, way=_EITHER),
+    Rule(
+        ("until_known",),
+        Need.NOISE_OF_CLIENTS,
+        "a trusted aggregator draws it once, at the end",
+        f"give {opt.secure_sum('secagg')}, or leave {{}} out",
+    ),
     Rule(
         ("dictionary",),
         Need.OPEN,
