@@ -33,7 +33,7 @@ from typing import NamedTuple
 CORPUS = Path(__file__).resolve().parent.parent / "tests" / "corpus"
 MOST_BYTES = 4096  # of an input
 SECONDS, MEMORY = 10, 2048  # of one input; megabytes of the process
-RUNS = 2000  # of each target, without --seconds
+RUNS = 1000  # of each target, without --seconds
 
 
 class Plant(NamedTuple):
