@@ -51,6 +51,7 @@ def plan_of(
     validity: str = "proofs",
     rounds: int = 1,
     domain: Domain = DOMAIN,
+    allowed: AllowList = ALLOWED,
     **private: Any,
 ) -> Plan:
     """Write the keys of both servers, the list and the plan; return the plan."""
@@ -63,7 +64,7 @@ def plan_of(
         sized = fedtally.estimate(
             [1] * n_max, domain=domain, confidence=0, recovery="median", **asked | private
         ).plan
-        return _published(folder, sized.without_keys(), keys)
+        return _published(folder, sized.without_keys(), keys, allowed)
     terms = TwoServerConfig(
         length=2 * 16, bits=16, n_max=n_max, min_batch=3, corrupt=0, validity=validity
     )
@@ -72,13 +73,13 @@ def plan_of(
         max_round_clients=n_max, max_items=1, domain=domain.describe(), seed=bytes(32),
         secure_sum=terms,
     )  # fmt: skip
-    return _published(folder, made, keys)
+    return _published(folder, made, keys, allowed)
 
 
-def _published(folder: Path, sized: Plan, keys: dict[str, bytes]) -> Plan:
-    plan = sized.with_keys(**keys, allow_list=ALLOWED.digest)
+def _published(folder: Path, sized: Plan, keys: dict[str, bytes], allowed: AllowList) -> Plan:
+    plan = sized.with_keys(**keys, allow_list=allowed.digest)
     plan.save(folder / "plan.toml")
-    save_allow_list(folder / "clients.allow", ALLOWED)
+    save_allow_list(folder / "clients.allow", allowed)
     return plan
 
 

@@ -15,7 +15,8 @@ from typing import Any
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-background-networking --no-first-run"
-    " --disable-component-update --disable-sync --disable-extensions --hide-scrollbars"
+    " --disable-component-update --disable-sync --hide-scrollbars --ignore-certificate-errors"
+    " --enable-unsafe-extension-debugging"  # lets a test load one; there is no other
 )
 _PATIENCE = 120  # seconds, on a busy machine
 
@@ -33,7 +34,11 @@ class Page:
         width: columns of pixels.
         height: rows of pixels.
 
+    The browser believes each certificate. To leave the context kills it, as it is; another page
+    of the same folder finds what it had on disk.
+
     Attributes:
+        first: the name of the first tab.
         complaints: errors and messages of the console, and broken rules of the page's policy.
         requests: the addresses that the page asked for.
     """
@@ -61,12 +66,29 @@ class Page:
             self.__exit__()
             raise
 
-    def _attach(self, width: int, height: int) -> None:
+    def tab(self) -> str:
+        """Open a tab and turn to it; return its name for `turn`."""
+        self._session = None  # what opens tabs is the browser
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
-        self._session = attached["sessionId"]
+        self.turn(attached["sessionId"])
         for room in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{room}.enable")
+        return str(attached["sessionId"])
+
+    def turn(self, tab: str) -> None:
+        """Let later calls go to a tab."""
+        self._session = tab
+
+    def extend(self, folder: Path) -> str:
+        """Load an extension, and return its id."""
+        here, self._session = self._session, None
+        loaded = self.call("Extensions.loadUnpacked", path=str(folder))
+        self._session = here
+        return str(loaded["id"])
+
+    def _attach(self, width: int, height: int) -> None:
+        self.first = self.tab()
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -99,13 +121,19 @@ class Page:
 
     def open(self, path: Path) -> None:
         """Open a file, and wait until it is loaded."""
-        self.call("Page.navigate", url=path.as_uri())
+        self.go(path.as_uri())
+
+    def go(self, url: str) -> None:
+        """Open an address, and wait until it is loaded."""
+        said = self.call("Page.navigate", url=url)
+        assert "errorText" not in said, said
         while self.value("document.readyState") != "complete":
             time.sleep(0.05)
 
     def value(self, expression: str) -> Any:
-        """Return the value of an expression of JavaScript in the page."""
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        """Return the value of an expression of JavaScript in the page, or what it promises."""
+        given = {"returnByValue": True, "awaitPromise": True}
+        found = self.call("Runtime.evaluate", expression=expression, **given)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 

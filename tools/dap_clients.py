@@ -14,9 +14,6 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import os
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +27,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from dap_live import CASES, PACKAGE, Live, report_by_npm  # noqa: E402
 from dap_world import HELPER_KEYS, HOUR, LEADER_KEYS  # noqa: E402
+from firefox import Marionette  # noqa: E402
 
 from fedtally.dap.sealing import Keyring  # noqa: E402
 from fedtally.dap.task import to_text  # noqa: E402
@@ -53,76 +51,6 @@ def live_task(vdaf: str, sizes: dict[str, int]) -> Live:
     return live
 
 
-class Marionette:
-    """A real Firefox without a window; its protocol is JSON behind its length.
-
-    Args:
-        program: the path or name of Firefox.
-        prefs: the preferences.
-        folder: an empty folder for its profile.
-    """
-
-    def __init__(self, program: str, prefs: dict[str, Any], folder: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        prefs = {
-            "marionette.port": port,
-            "app.update.enabled": False,
-            "browser.shell.checkDefaultBrowser": False,
-            "datareporting.healthreport.uploadEnabled": False,
-            "network.captive-portal-service.enabled": False,
-            "network.connectivity-service.enabled": False,
-            "network.proxy.type": 0,
-            "services.settings.server": "data:,",
-            "toolkit.telemetry.server": "",
-        } | prefs
-        lines = (f"user_pref({json.dumps(k)}, {json.dumps(v)});\n" for k, v in prefs.items())
-        Path(folder, "user.js").write_text("".join(lines))
-        self.process = subprocess.Popen(
-            [program, "--headless", "--marionette", "--remote-allow-system-access",
-             "--no-remote", "--profile", folder],
-            env=os.environ | {"MOZ_HEADLESS": "1", "HOME": folder},
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        self._stream = self._connected(port).makefile("rwb")
-        self._asked = 0
-        self._read()
-        self.ask("WebDriver:NewSession", {})
-        self.ask("Marionette:SetContext", {"value": "chrome"})
-
-    def _connected(self, port: int) -> socket.socket:
-        end = time.monotonic() + 60
-        while True:
-            try:
-                return socket.create_connection(("127.0.0.1", port))
-            except OSError:
-                if self.process.poll() is not None or time.monotonic() > end:
-                    raise SystemExit("Firefox does not start: run it by hand") from None
-                time.sleep(0.1)
-
-    def _read(self) -> Any:
-        size = b""
-        while not size.endswith(b":"):
-            size += self._stream.read(1)
-        return json.loads(self._stream.read(int(size[:-1])))
-
-    def ask(self, name: str, values: dict[str, Any]) -> Any:
-        """Return the answer to a command."""
-        self._asked += 1
-        text = json.dumps([0, self._asked, name, values]).encode()
-        self._stream.write(b"%d:" % len(text) + text)
-        self._stream.flush()
-        _, _, error, result = self._read()
-        if error:
-            raise SystemExit(f"Firefox: {error}")
-        return result
-
-    def run(self, script: str, *values: Any) -> Any:
-        """Return what a script of Firefox's own calls back with."""
-        asked = {"script": script, "args": list(values), "scriptTimeout": 60_000}
-        return self.ask("WebDriver:ExecuteAsyncScript", asked)["value"]
-
-
 @contextmanager
 def firefox(program: str, live: Live) -> Iterator[Marionette]:
     """Run a Firefox whose DAP goes to the servers of a task."""
@@ -137,13 +65,12 @@ def firefox(program: str, live: Live) -> Iterator[Marionette]:
         "toolkit.telemetry.dap.leader.hpke": shown(LEADER_KEYS),
         "toolkit.telemetry.dap.helper.hpke": shown(HELPER_KEYS),
     }
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        fox = Marionette(program, prefs, folder)
-        try:
-            yield fox
-        finally:
-            fox.process.terminate()
-            fox.process.wait(30)
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        Marionette(program, prefs, folder) as fox,
+    ):
+        fox.ask("Marionette:SetContext", {"value": "chrome"})
+        yield fox
 
 
 def report_by_firefox(program: str, live: Live, measurements: list[Any]) -> str:

@@ -72,10 +72,8 @@ _KNOWN = {
 }
 _IF = re.compile(r"\bif\b", re.IGNORECASE)
 _GENERATED = re.compile(r"<!-- generated.*?<!-- end -->", re.DOTALL)
-# The end of a sentence: not after an abbreviation or an initial, and not within "...".
-_END = re.compile(
-    r"(?<!\be\.g)(?<!\bi\.e)(?<!\bet al)(?<!\bcf)(?<!\b[A-Z])(?<!\.)[.!?][)\"']*\s+(?=\S)"
-)
+# The end of a sentence: not after an abbreviation, and not within "...".
+_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\bet al)(?<!\bcf)(?<!\.)[.!?][)\"']*\s+(?=\S)")
 
 
 class Break(NamedTuple):

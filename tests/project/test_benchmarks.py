@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 pytest.importorskip("benchmarks", reason="run from the root of the repository: python -m pytest")
 
-from benchmarks import measure, peers, prio3_peer, proofs, secagg, secagg_peer, tables
+from benchmarks import measure, open_domain, peers, prio3_peer, proofs, secagg, secagg_peer, tables
 from benchmarks.__main__ import main
 
 from fedtally import kernels
@@ -55,10 +55,24 @@ def test_campaign_states_time_and_memory() -> None:
 
 
 def test_names_of_an_open_domain_state_time_and_memory() -> None:
-    measured = document("open", "--quick")
+    measured = document("open-domain", "--quick")
     assert [goal["unit"] for goal in measured["goals"]] == [" s", " GB"]
     assert all(goal["value"] > 0 for goal in measured["goals"])
     assert "are named" in measured["notes"][0]
+
+
+def test_an_open_domain_is_estimated_beside_a_checkout(tmp_path: Path) -> None:
+    """Here beside itself: the answers are the same, and the words those of an earlier sample."""
+    goals = document("open-domain", "--quick", "--beside", ".")["goals"]
+    assert [goal["bound"] for goal in goals] == [1 / 4, 1, 1 / 2, 1]
+    assert [goal["value"] for goal in goals[1::2]] == [1, 1]
+    words = open_domain.words_of(3000)
+    assert len(words) == 3000
+    assert words[:4] == ["babi", "bahi", "baba", "bade"]
+    (tmp_path / "src").mkdir()
+    failed = CliRunner().invoke(main, ["open-domain", "--quick", "--beside", str(tmp_path)])
+    assert failed.exit_code == 1
+    assert "ran, and not the code in" in failed.output
 
 
 def test_footprint_measures_the_chosen_parts() -> None:

@@ -54,6 +54,7 @@ def test_every_folder_that_raises_is_read(tool: ModuleType) -> None:
             "`rows` ...; `--evaluate` `--like ...`",
         ),
         ('"a  " + f"{x} <b> *c*"', r"a `X` \\<b> \\*c\\*"),
+        ('f"{self} is odd"', "... is odd"),
         ("other", "..."),
     ],
 )

@@ -57,6 +57,9 @@ NOT_PASTED = {
     ("docs/benchmarks.md", "python tools/fuzz_secagg.py"): _MINUTES,
     ("docs/benchmarks.md", "pip install"): "needs an environment of its own",
     ("docs/calendar.md", "fedtally campaign"): "takes days: tests/system/test_calendar_days.py",
+    ("docs/claims.md", "python -m pytest"): "tests of this repository: .ci/run has them",
+    ("docs/conformance.md", "python tools/conformance.py"): "asks a program of yours",
+    ("docs/conformance.md", "cd clients/web"): _NODE,
     ("docs/constant-time.md", "python tools/constant_time.py"): "needs valgrind: .ci/run has it",
     ("docs/tables.md", "python -m experiments"): _MINUTES,
     ("docs/dap.md", "fedtally dap helper run"): _DAP,
@@ -88,7 +91,6 @@ NOT_PASTED = {
     ("docs/library.md", "import dask"): "needs a Dask cluster: tests/system/test_dask.py has one",
     ("docs/library.md", "from pyspark"): "needs Spark: tests/system/test_spark.py has it",
     ("docs/open-domain.md", "python -m"): _MINUTES,
-    ("docs/recovery.md", "python -m"): _MINUTES,
     ("docs/web.md", "cd clients/web"): _NODE,
     ("docs/web.md", "npm"): _NODE,
     ("docs/web.md", "node"): _NODE,
@@ -141,8 +143,7 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
-    # a directive of the site, such as `{image} PATH`, has a name in braces and an argument
-    pattern = re.compile(r"^( *)```([\w{}-]*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+    pattern = re.compile(r"^( *)```([^`\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
     for found in pattern.finditer(text):
         indent, language, body = found.groups()
         before = text[: found.start()].rstrip().rsplit("\n", 1)[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import sys
@@ -40,6 +41,23 @@ def root(tmp_path: Path) -> Path:
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes((ROOT / name).read_bytes())
     return tmp_path
+
+
+def test_a_stranger_refuses_a_file_that_is_another_or_has_no_hash(tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT / "tools"))
+    stranger = _tool("stranger")
+    wheel = tmp_path / "fedtally-0.1.0-cp311-cp311-manylinux_2_34_x86_64.whl"
+    wheel.write_bytes(b"a wheel")
+    digest = hashlib.sha256(b"a wheel").hexdigest()
+    (tmp_path / "SHA256SUMS").write_text(f"{digest}  {wheel.name}\n")
+    assert stranger.hashes(tmp_path) == "1 files"
+    wheel.write_bytes(b"another")
+    with pytest.raises(stranger.release.Refused, match="has another hash"):
+        stranger.hashes(tmp_path)
+    wheel.write_bytes(b"a wheel")
+    (tmp_path / "more.whl").write_bytes(b"")
+    with pytest.raises(stranger.release.Refused, match=r"more\.whl is in SHA256SUMS or in"):
+        stranger.hashes(tmp_path)
 
 
 def test_every_lock_fits_pyproject(locks: ModuleType) -> None:

@@ -279,17 +279,12 @@ def test_people_enrol_and_report_in_a_browser(tmp_path, site):
         pytest.skip("there is no Chromium")
     registrar = SigningKey(Secret(secret("registrar"))).public
     with Page(tmp_path) as page:
-        page.call("Page.navigate", url=site)
+        page.go(site)
 
         def run(script: str) -> Any:
             wrapped = f"(async () => {{ const web = await import('/fedtally.js'); {script} }})()"
-            given = {"returnByValue": True, "awaitPromise": True}
-            found = page.call("Runtime.evaluate", expression=wrapped, **given)
-            assert "exceptionDetails" not in found, found
-            return found["result"].get("value")
+            return page.value(wrapped)
 
-        while page.value("location.protocol + document.readyState") != "http:complete":
-            pass
         lines = run(
             "globalThis.people = await Promise.all([1, 2, 3].map(() => web.makeIdentity()));"
             f" return Promise.all(people.map(p => web.register(p, '{registrar.hex()}', 'fruit')))"

@@ -18,6 +18,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,14 @@ from fedtally.crypto.keys import Secret
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
+from fedtally.plan.calendar import DAY, Calendar
+from fedtally.privacy.config import propose
 from fedtally.privacy.mechanism import Noise
 from fedtally.simulation import round_sums, row_counts
 from fedtally.sketch import CountSketch
 from fedtally.studies import noise_checks
 from fedtally.studies.audit import FALSE_ALARM, Audit, AuditResult, run
+from fedtally.studies.audit_clients import Design
 from fedtally.studies.dependence_checks import dependence_checks
 from fedtally.studies.noise_checks import (
     Distribution,
@@ -134,6 +138,42 @@ def audited(name: str, **changed: Any) -> AuditResult:
 
 
 # ---- what users run ----
+
+
+@pytest.mark.parametrize(("participations", "in_a_row"), [(1, 3), (2, 3), (2, None)])
+def test_clients_take_part_as_often_as_their_whole_life_allows(
+    participations: int, in_a_row: int | None
+) -> None:
+    """A plan by the calendar is charged for a life, and one week would show less than that."""
+    terms = propose(
+        epsilon=1.0,
+        delta=1e-6,
+        rows=3,
+        width=40,
+        participations=participations,
+        per_rounds=in_a_row,
+        num_rounds=None if in_a_row is None else 8,
+    )
+    plan = Plan(
+        rows=3,
+        width=40,
+        schedule="fresh",
+        num_rounds=8,
+        num_clients=800,
+        max_round_clients=100,
+        domain=DOMAIN.describe(),
+        max_items=1,
+        seed=bytes(32),
+        privacy=terms,
+        calendar=Calendar(datetime(2100, 1, 1, tzinfo=UTC), DAY, 8),
+    )
+    design = Design(plan, np.random.default_rng(), clients=None, dropout=0.0)
+    lives = [client.rounds for client in design.clients]
+    assert max(map(len, lives)) == terms.event.lifetime
+    for rounds in lives:
+        assert all(terms.event.allows(set(rounds) - {one}, one) for one in rounds)
+    in_each = [sum(round in rounds for rounds in lives) for round in range(8)]
+    assert len(set(in_each)) == 1
 
 
 @pytest.mark.parametrize("name", CASES)

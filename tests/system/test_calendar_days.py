@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agents import AgentWorld
 from campaign_world import DEADLINES, START, World, plan_of
 
 from fedtally.campaign.driver import LAST_SECONDS
@@ -180,6 +181,42 @@ def test_four_weeks_of_days_with_kills_are_those_of_a_run_without(tmp_path: Path
     assert short.end() == middle
     assert [round for round, _, _ in end] == list(range(DAYS))
     assert end[:14] == middle
+
+
+class AgentDays(Days, AgentWorld):
+    """The same with agents, each with its record on disk, whose items are new each week."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for seat in self.persons:
+            seat.guarded.once = None  # type: ignore[attr-defined]
+            seat.guarded.restart()  # type: ignore[attr-defined]
+
+
+def test_agents_with_their_records_outlive_servers_that_are_killed(tmp_path: Path) -> None:
+    """Agents are started anew meanwhile; what their records say is what their servers got."""
+    tmp_path.joinpath("days").mkdir()
+    world = AgentDays(tmp_path / "days", daily("distributed", 15), people=SIZE * WEEK)
+    seats: list[Any] = world.persons
+    for number in range(15):
+        world.day(number, kill=number in (1, 5, 9, 13))
+        for seat in seats[number % 3 :: 3]:
+            seat.guarded.restart()
+    assert world.kills == 4
+    rounds_of: dict[int, set[int]] = {seat.number: set() for seat in seats}
+    for round in range(15):
+        for _, number in world.in_round(round):
+            rounds_of[number].add(round)
+    for seat in seats:
+        booked = seat.guarded.record.participations(world.plan.fingerprint)
+        assert set(booked) == rounds_of[seat.number]
+        assert len(booked) >= 2
+        assert all(later - earlier >= WEEK for earlier, later in pairwise(booked))
+        parts = seat.guarded.record.parts()
+        assert [(one.time - START) // SECONDS for one in parts] == booked  # each in its own day
+    [population] = world.ledger.export()["populations"]
+    assert [one["plan"] for one in population["campaigns"]] == [world.plan.fingerprint]
+    assert [round for round, _, _ in world.end()] == list(range(15))
 
 
 def test_a_trusted_aggregator_draws_the_noise_of_a_day_once_when_it_is_closed(

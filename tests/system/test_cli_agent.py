@@ -28,6 +28,7 @@ from fedtally.agent.serve import MOST_CONNECTIONS
 from fedtally.agent.settings import FILE
 from fedtally.campaign.enrolment import Authority, save_allow_list, save_signature, sign_plan
 from fedtally.campaign.key_files import load_client_key
+from fedtally.cli.agent import _state
 from fedtally.cli.app import run
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.plan import Plan
@@ -206,7 +207,7 @@ def test_an_epsilon_in_days_renews_and_both_promises_are_shown(owner: Owner) -> 
     assert owner.accept("days") == 0, owner.err
     assert owner.run("check") == 0
     assert re.search(
-        r"epsilon 8 in any 7 rounds in a row, and epsilon \d+\.?\d* in all 28", owner.err
+        r"epsilon 8 in any 7 days in a row, and epsilon \d+\.?\d* in all 28", owner.err
     )
     with running(owner) as process:
         process.wait()
@@ -221,7 +222,7 @@ def test_an_epsilon_in_days_renews_and_both_promises_are_shown(owner: Owner) -> 
     for words in (
         "epsilon 9 at delta 1e-06, in any 7 days; no bound on all of them together",
         f"epsilon 8 in the last 7 days; some renews at {renews:%Y-%m-%d %H:%M} (UTC)",
-        f"round 9 is open {today:%Y-%m-%d %H:%M} to",
+        f"round 9 is open {today:%Y-%m-%dT%H:%MZ} to",
     ):
         assert words in " ".join(owner.out.split())
     assert owner.run("show", "--json") == 0
@@ -231,6 +232,12 @@ def test_an_epsilon_in_days_renews_and_both_promises_are_shown(owner: Owner) -> 
     opens = int(today.timestamp())
     period = {"round": 9, "opens": opens, "closes": opens + 86_400, "has_room": False}
     assert shown["plans"][0]["period"] == period  # round 8 is within seven rounds of it
+
+
+def test_a_period_of_seconds_is_shown_to_the_second() -> None:
+    period = {"round": 3, "opens": 30, "closes": 40, "has_room": True}
+    shown = _state({"plan": "ab" * 32, "over": None, "last_day": "2030-01-01", "period": period})
+    assert "round 3 is open 1970-01-01T00:00:30Z to 1970-01-01T00:00:40Z (UTC)" in shown
 
 
 def test_a_calendar_that_is_over_is_shown_so(owner: Owner) -> None:

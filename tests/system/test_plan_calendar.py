@@ -66,6 +66,20 @@ def test_epsilon_is_that_of_a_week_and_both_promises_are_printed(call: Call) -> 
     assert found["privacy"]["participations"] == 4
 
 
+def test_a_plan_calls_its_rounds_the_same_wherever_it_is_shown(call: Call) -> None:
+    call(*WEEKS, "--output", "weekly.toml")
+    code, out, _ = call("inspect", "weekly.toml")
+    assert code == 0 and "epsilon 1 in any 7 days in a row; in all 28" in " ".join(out.split())
+
+
+def test_no_histogram_is_offered_that_a_calendar_refuses(call: Call) -> None:
+    few = ("plan", "--clients", "20000", "--domain-size", "20", "--tau", "0.02", "--rounds", "28")
+    offer = "a one-hot vector is no larger than this sketch"
+    assert offer in " ".join(call(*few, "--encoding", "sketch", "--details")[1].split())
+    code, out, _ = call(*few, "--start", "2026-12-01", "--details")
+    assert code == 0 and "sketch" in out and offer not in " ".join(out.split())
+
+
 def test_without_rounds_in_a_row_epsilon_is_that_of_all(call: Call) -> None:
     assert call(*DAYS, "--epsilon", "1", "--participations", "4", "--output", "all.toml")[0] == 0
     terms = Plan.load("all.toml").privacy

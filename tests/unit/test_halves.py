@@ -56,14 +56,24 @@ def test_halves_find_more_than_they_have_room_for(backend, monkeypatch):
 
 
 def test_the_ids_that_halves_look_at_are_counted():
-    """Of 2^20 ids a heavy cell of 64 holds 2^14, half of them with its sign."""
+    """Of 2^20 ids a heavy cell of 64 holds 2^14, half of them with its sign.
+
+    A key of a row has 2^9 of the 2^16 ids of a half. Half a tile more counts for each, and no less
+    than a tile of 16.
+    """
     tables = np.random.default_rng(0).integers(0, 2**32, (4, 8, 256), dtype=np.uint32)
     halves = kernels.Halves(tables, 64, 1, 0, 1 << 20)
     values = np.full((4, 64, 2), -1.0, np.float32)
     values[1, 5, 0] = values[3, 7, 1] = values[3, 8, 1] = 1.0
-    assert halves.looked_at(values) in (3 << 13, 4 << 20)
+    each = (512 + 8) / 512
+    assert halves.looked_at(values) in (each * (3 << 13), 4 << 20)
     # Two of four rows are heavy: one of them is among the first three.
-    assert halves.looked_at(values, 2) in (1 << 13, 4 << 20)
+    assert halves.looked_at(values, 2) in (each * (1 << 13), 4 << 20)
+    # A key of a cell of 1024, with three signs, has 8 ids of a half: they count as a tile.
+    fine = kernels.Halves(tables, 1024, 3, 0, 1 << 20)
+    values = np.full((4, 1024, 8), -1.0, np.float32)
+    values[0, 5, 0] = 1.0
+    assert fine.looked_at(values) in (2 * (1 << 7), 4 << 20)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +170,7 @@ def test_a_search_that_costs_more_than_a_look_is_given_up(monkeypatch):
 
     def never(positions, at):
         asked.append((len(positions), at))
-        return False
+        return 0.0
 
     assert search.largest(lambda at: cells - at, 3, low, never) is None
     floors = [at for _, at in asked]
@@ -169,6 +179,8 @@ def test_a_search_that_costs_more_than_a_look_is_given_up(monkeypatch):
     # Nothing exceeds so high a floor: no id is looked at, and there is nothing to ask.
     high = 2 * float(np.abs(cells).max())
     assert search.largest(lambda at: cells - at, 3, high, never).tolist() == []
+    # Where all are needed, a search that costs too much does not begin.
+    assert search.largest(lambda at: cells - at, 3, low, None) is None
     # Every cell is heavy, however high the floor.
     assert search.largest(lambda at: np.abs(cells) + 1, 3, low, never) is None
 

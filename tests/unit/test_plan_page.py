@@ -182,6 +182,15 @@ def test_where_a_curve_makes_no_sense_a_sentence_says_so(
 
 
 @pytest.mark.usefixtures("few")
+def test_a_calendar_stands_at_the_top(page: Call) -> None:
+    asked = ("--clients", "20000", "--domain-size", "500", "--tau", "0.02", "--rounds", "28")
+    text, _ = page(*asked, "--start", "2100-01-01")
+    top = html.unescape(text.partition("<main>")[0])
+    assert "28 days, from 2100-01-01T00:00Z to 2100-01-29T00:00Z, UTC" in top
+    assert "20,000 clients, each in one of them" in top
+
+
+@pytest.mark.usefixtures("few")
 def test_silos_have_a_curve_and_their_own_words(page: Call) -> None:
     silos = ("--clients", "10", "--people", "5000", "--domain-size", "20000", "--tau", "0.005")
     silos += ("--like", "zipf:a=1.1,d=20000", "--rows", "8")

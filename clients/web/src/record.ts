@@ -49,7 +49,10 @@ export class Record {
     return new Record(await done(asked));
   }
 
-  /** Asks the browser to keep the record; false: it may clear it, and the key with it. */
+  /**
+   * Asks the browser to keep the record; false: it may clear it, and the key with it.
+   * Firefox asks its user, and answers once the user has: let nothing else wait for it.
+   */
   static async persist(): Promise<boolean> {
     return (await globalThis.navigator?.storage?.persist?.()) ?? false;
   }

@@ -5,73 +5,18 @@ import { createCipheriv, createHash } from "node:crypto";
 import { test } from "node:test";
 
 import { type Bytes, stream, toHex } from "../src/bytes.js";
-import { makeFrames, oneHot, type Server, type Vector } from "../src/frames.js";
+import { oneHot } from "../src/frames.js";
 import { sealFrom } from "../src/hpke.js";
-import { sign } from "../src/identity.js";
 import { canonical, Float, floatText, parse, quote } from "../src/json.js";
-import { circuitOf, contextOf, type Parameters } from "../src/parameters.js";
+import { circuitOf } from "../src/parameters.js";
 import { readEntries } from "../src/plan.js";
 import { batchOf, cellsOf, fingerprint, type Schedule } from "../src/sketch.js";
 import { anyVector } from "./cheats.js";
-import { exchangeKey, hex, identityOf, open, publicOf, vectors } from "./given.js";
+import { exchangeKey, hex, publicOf, vectors } from "./given.js";
+import { cellsIn, parametersOf, replay } from "./replay.js";
 
 const VALIDITY = vectors("validity");
 const REPORTS = [...VALIDITY.proofs, ...VALIDITY.batches.flatMap((batch: any) => batch.reports)];
-
-function parametersOf(given: any): Parameters {
-  const { bits, n_max, min_batch, corrupt, noise } = given.parameters;
-  const { leader_key, helper_key, allow_list, fingerprint } = given.parameters;
-  return {
-    widths: given.widths,
-    bits,
-    n_max,
-    min_batch,
-    corrupt,
-    noise,
-    leader_key: hex(leader_key),
-    helper_key: hex(helper_key),
-    allow_list: hex(allow_list),
-    fingerprint: hex(fingerprint),
-    abstain: given.abstain,
-    signed: given.signed,
-    central: false,
-  };
-}
-
-/** The cells of an honest vector, null of an empty one. */
-function cellsIn(given: any): [number, number][] | null {
-  let start = 0;
-  const cells = given.widths.map((width: number) => {
-    const row: number[] = given.vector.slice(start, (start += width));
-    const cell = row.findIndex((each) => each !== 0);
-    return [cell, row[cell]];
-  });
-  return cells.some(([cell]: number[]) => cell === -1) ? null : cells;
-}
-
-/** Frames of the vector's secrets, with its seals, of which each must hold what is sealed now. */
-async function replay(given: any, vector: Vector) {
-  const parameters = parametersOf(given);
-  const circuit = circuitOf(parameters);
-  const context = await contextOf(parameters, circuit);
-  assert.equal(toHex(context), given.context);
-  const identity = await identityOf(hex(given.identity));
-  const sealFor = async (server: Server, info: Bytes, plaintext: Bytes) => {
-    const sealed = hex(server === "leader" ? given.sealed_leader_part : given.sealed);
-    const opened = await open(hex(given[`${server}_secret`]), info, sealed);
-    assert.deepEqual(plaintext, opened, `what is sealed to the ${server}`);
-    return sealed;
-  };
-  const { round, time } = given;
-  const making = { circuit, context, round, time, identity: identity.publicKey, sealFor };
-  const secrets = {
-    nonce: hex(given.nonce),
-    seed: hex(given.seed),
-    salt: hex(given.salt),
-    proveSeed: hex(given.prove_seed),
-  };
-  return makeFrames({ ...making, sign: (text) => sign(identity, text) }, vector, secrets);
-}
 
 function same(frame: Bytes, given: any, what: string): void {
   assert.equal(toHex(frame.slice(0, 48)), given.header, what);

@@ -25,6 +25,7 @@ from fedtally.campaign.client import FrequencyClient
 from fedtally.crypto.keys import SigningKey
 from fedtally.errors import FedtallyError, InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
+from fedtally.plan.calendar import time_text
 from fedtally.privacy.budget import DAY, Cap
 from fedtally.secagg import wire
 from fedtally.secagg.client import Client, Invitation, read_invite
@@ -649,7 +650,7 @@ def why_closed(plan: Plan, round: int, began: int, now: float) -> str:
     is_its_time = opens.timestamp() - SKEW <= now < closes.timestamp() + SKEW
     if is_its_time and began < closes.timestamp():
         return ""
-    period = f"{opens:%Y-%m-%d %H:%M} to {closes:%Y-%m-%d %H:%M}"
+    period = f"{time_text(opens)} to {time_text(closes)}"
     return f"round {round} is open from {period} (UTC), and by this client's clock it is not"
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,7 +32,7 @@ from fedtally.agent.items import (
 from fedtally.agent.permissions import Permissions
 from fedtally.agent.policy import KINDS, AgentPolicy
 from fedtally.agent.reading import Aside
-from fedtally.base import validate
+from fedtally.base import toml, validate
 from fedtally.base.links import real_path
 from fedtally.campaign.key_files import Role, load_client_key, read_public_key
 from fedtally.crypto.keys import KEY_BYTES, SigningKey
@@ -173,13 +172,13 @@ class Settings:
         path = place / FILE
         try:
             text = path.read_text(encoding="utf-8")
-            values = tomllib.loads(text)
+            values = toml.loads(text)
         except OSError as error:
             raise UnreadableFileError(
                 f"there is no agent in {place} ({path}: {error.strerror}): name its folder"
                 f" ({opt.agent}), or make one (fedtally agent init)"
             ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise UnreadableFileError(f"{path} cannot be read: {error}") from None
         problems: list[str] = []
         main = _Table("", values, problems)
@@ -577,6 +576,8 @@ def _no_delta(value: Any) -> float:
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidInputError(f"must be a text in quotes, got {value!r}")
+    if "\0" in value:  # no path or name has one, and the system's calls raise
+        raise InvalidInputError(f"must not hold a zero byte, got {value!r}")
     return value
 
 
@@ -616,7 +617,7 @@ def _user(value: Any) -> int:
 
     if isinstance(value, str):
         try:
-            return pwd.getpwnam(value).pw_uid
+            return pwd.getpwnam(_text(value)).pw_uid
         except KeyError:
             raise InvalidInputError(
                 f"there is no user {value!r} on this machine: name one, or give a number"

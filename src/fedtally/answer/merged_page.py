@@ -319,7 +319,9 @@ def _each(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
     for name, part in _parts(merged, names):
         private = sections.privacy.fields(part.plan, part.secure_sum)
         guaranteed = (
-            sections.privacy.NO_PRIVACY if private is None else sections.privacy.guarantee(private)
+            sections.privacy.NO_PRIVACY
+            if private is None
+            else sections.privacy.guarantee(private, part.plan.rounds_noun)
         )
         size = (
             f"{sections.counted.contributions(part)}, {sections.cost.dimensions(part.plan)}, plan"

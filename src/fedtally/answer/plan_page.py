@@ -113,6 +113,7 @@ def _content(
         "title": sections.counted.plan_title(plan),
         "banner": sections.privacy.banner(plan),
         "verdict": _verdict(proposal),
+        "calendar": "" if plan.calendar is None else sections.counted.by_calendar(plan),
         "privacy": sections.privacy.planned(plan),
         "figure": _figure(proposal, drawn) if drawn else None,
         "why_none": why_none,

@@ -1,11 +1,30 @@
-"""Documents in TOML: what the standard library reads and cannot write."""
+"""Documents in TOML, which the standard library reads, and cannot write."""
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Mapping
 from typing import Any
+
+
+def loads(text: str) -> dict[str, Any]:
+    """Return the entries of a document.
+
+    Raises:
+        ValueError: the text is no TOML, or holds a number of thousands of digits, or tables within
+            hundreds of others.
+
+    >>> loads("a = " + 1000 * "[")
+    Traceback (most recent call last):
+    ...
+    ValueError: its lists and tables lie too deep in each other
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("its lists and tables lie too deep in each other") from None
 
 
 def document(values: Mapping[str, Any]) -> str:

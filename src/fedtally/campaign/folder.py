@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
@@ -544,7 +543,7 @@ def _checked_plan(path: str | os.PathLike[str]) -> Plan:
 def _read_settings(path: Path) -> dict[str, Any]:
     """Return the entries of a campaign.toml, of which none is unknown."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = toml.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         what = "is a file, and no folder of a" if path.parent.is_file() else "holds no"
         raise UnreadableFileError(

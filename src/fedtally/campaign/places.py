@@ -5,13 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedtally.base import validate
+from fedtally.base import toml, validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
@@ -106,7 +105,7 @@ def read_settings(
         InvalidInputError: an entry lacks, or is unknown.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = toml.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise UnreadableFileError(
             f"{path.parent} is no folder of a server: fedtally {command} leader init makes one"

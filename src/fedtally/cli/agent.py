@@ -600,7 +600,7 @@ def _note_of_rounds(plan: Plan) -> None:
         return
     console.note(
         f"plan {plan.fingerprint[:_DIGITS]}: epsilon {rounded_up(terms.promised.epsilon):g} in any"
-        f" {terms.event.per_rounds:,} rounds in a row, and epsilon"
+        f" {terms.event.per_rounds:,} {plan.rounds_noun} in a row, and epsilon"
         f" {rounded_up(terms.guarantee.epsilon):g} in all {plan.num_rounds:,}"
     )
 
@@ -909,6 +909,15 @@ def _day(time: int) -> str:
     return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M}"
 
 
+def _edge(time: int) -> str:
+    """Return when a period opens or closes, as the plan says it: one may last seconds."""
+    from datetime import UTC, datetime
+
+    from fedtally.plan.calendar import time_text
+
+    return time_text(datetime.fromtimestamp(time, UTC))
+
+
 def _state(plan: dict[str, Any]) -> str:
     """Return how an accepted plan of a document stands, in words."""
     until = f"until {plan['last_day']}" if plan["over"] is None else f"over: {plan['over']}"
@@ -918,8 +927,8 @@ def _state(plan: dict[str, Any]) -> str:
         period = (
             "; its calendar is over"
             if found is None
-            else f"; round {found['round']} is open {_day(found['opens'])} to"
-            f" {_day(found['closes'])} (UTC), and"
+            else f"; round {found['round']} is open {_edge(found['opens'])} to"
+            f" {_edge(found['closes'])} (UTC), and"
             f" {'a part of yours is left' if found['has_room'] else 'no part of yours is left now'}"
         )
     taken = f"; by consent on {plan['by_consent']}" if "by_consent" in plan else ""

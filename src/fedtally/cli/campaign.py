@@ -578,13 +578,17 @@ def _check_begun(folder: CampaignFolder) -> None:
 
 
 def _missing(folder: CampaignFolder) -> str:
-    """Return which rounds are missing by the calendar, to be appended; empty: none."""
+    """Return which rounds of a campaign that is over are missing by its calendar, to be appended.
+
+    Empty: none is missing.
+    """
     import time
 
     from fedtally.campaign.periods import missing_text
     from fedtally.campaign.so_far import missing_rounds
 
-    missing = missing_rounds(folder, time.time())
+    # no session runs on after a period: what a round lacks when its period is over it will lack
+    missing = missing_rounds(folder, time.time() + folder.deadlines.session + 1)
     return f"; {missing_text(missing)}" if missing else ""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedtally.base.text import in_number
 from fedtally.cli import console, plan_names, plan_silos, plan_tables
 from fedtally.cli.keys import lacking
 
@@ -295,12 +294,9 @@ def _clients(proposal: Proposal) -> list[tuple[str, str]]:
 
 def _calendar(plan: Plan) -> list[tuple[str, str]]:
     """Return the rows on when rounds are open, and on how often a client takes part."""
-    if plan.calendar is None:
-        return []
-    most = plan.protection.lifetime
-    each = in_number(most, "one of them", "at most {} of them")
-    shares = f"; {plan.num_clients // most:,} clients, each in {each}"
-    return [("Calendar", f"{plan.calendar}{shares}")]
+    from fedtally.answer import sections
+
+    return [] if plan.calendar is None else [("Calendar", sections.counted.by_calendar(plan))]
 
 
 def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
@@ -376,7 +372,9 @@ def _facts(proposal: Proposal) -> list[str]:
         notes.append(text)
     # nobody should send a sketch where the exact answer costs no more
     plan = proposal.plan
-    if plan.vector.shares_counters and plan.bytes_per_client >= plan.one_hot_bytes_per_client:
+    # (with a calendar there is no other than a sketch)
+    is_large = plan.bytes_per_client >= plan.one_hot_bytes_per_client
+    if plan.vector.shares_counters and is_large and plan.calendar is None:
         notes.append("a one-hot vector is no larger than this sketch, and has no collisions")
     least = min(kind_of(proposal.target.recovery).planned_rows)
     if plan.rows < least:

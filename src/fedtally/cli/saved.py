@@ -219,6 +219,7 @@ def show_plan(plan: Plan, name: str, as_json: bool) -> None:
 def _show(kind: str, name: str, facts: dict[str, Any], as_json: bool) -> None:
     """Print the fields of a file, for people or as one JSON document."""
     from fedtally.answer import field_names, sections, tables
+    from fedtally.plan.calendar import noun_of
 
     if as_json:
         console.show_json({"schema": "fedtally-inspect/1", "kind": kind, **facts})
@@ -226,9 +227,10 @@ def _show(kind: str, name: str, facts: dict[str, Any], as_json: bool) -> None:
     fingerprint, warnings = facts.pop("fingerprint"), facts.pop("warnings", [])
     private = facts.get("privacy")
     if private is not None:
-        facts["privacy"] = (
-            f"{sections.privacy.guarantee(private)}; population {private['population']}"
-        )
+        calendar = facts.get("calendar")
+        rounds = "rounds" if calendar is None else noun_of(calendar["period"])
+        said = sections.privacy.guarantee(private, rounds)
+        facts["privacy"] = f"{said}; population {private['population']}"
     of_silos = facts.get("people", 1) > 1
     rows = [
         (field_names.field_name(name, of_silos), tables.printable(_readable(name, value)))

@@ -15,7 +15,6 @@ import base64
 import binascii
 import hashlib
 import re
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -412,8 +411,8 @@ def from_text(text: str, length: int) -> bytes:
 
 def _read(text: str, schema: str, entries: tuple[str, ...]) -> dict[str, Any]:
     try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        values = toml.loads(text)
+    except ValueError as error:
         raise InvalidInputError(f"the file is no TOML{reason(error)}") from None
     if values.get("schema") != schema:
         raise InvalidInputError(

@@ -88,9 +88,7 @@ class Calendar:
         >>> Calendar(start, DAY, 3).noun, Calendar(start, timedelta(hours=6), 3).noun
         ('days', 'periods of 6h')
         """
-        names = {"1h": "hours", "1d": "days", "7d": "weeks"}
-        period = period_text(self.period)
-        return names.get(period, f"periods of {period}")
+        return noun_of(period_text(self.period))
 
     @property
     def end(self) -> datetime:
@@ -293,3 +291,13 @@ def period_text(period: timedelta) -> str:
     """
     unit = next(unit for unit, length in _UNITS.items() if not period % length)
     return f"{period // _UNITS[unit]}{unit}"
+
+
+def noun_of(period: str) -> str:
+    """Return what periods are called, in the plural.
+
+    Args:
+        period: the text of one, as `period_text` writes it.
+    """
+    names = {"1h": "hours", "1d": "days", "7d": "weeks"}
+    return names.get(period, f"periods of {period}")

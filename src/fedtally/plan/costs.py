@@ -7,7 +7,6 @@ depends on the machine: a `Host` says so, and `python -m benchmarks host` measur
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -140,7 +139,7 @@ class Host:
                 data = file.read(_MAX_BYTES + 1)  # bounded: it may be a device without an end
             if len(data) > _MAX_BYTES:
                 raise InvalidInputError(f"a host has at most {_MAX_BYTES:,} bytes; {_AGAIN}")
-            host = cls.from_dict(tomllib.loads(data.decode()))
+            host = cls.from_dict(toml.loads(data.decode()))
             for name, here in (("kernels", kernels.backend()), ("version", version)):
                 if getattr(host, name) != here:
                     raise InvalidInputError(
@@ -153,7 +152,7 @@ class Host:
             raise UnreadableFileError(
                 f"cannot read {opt.host(os.fspath(path))}: {error.strerror}{hint or f'; {_AGAIN}'}"
             ) from error
-        except (ValueError, RecursionError) as error:  # all that the TOML reader raises
+        except ValueError as error:
             raise UnreadableFileError(
                 f"{opt.host(os.fspath(path))} is not valid TOML: {error}; {_AGAIN}"
             ) from error

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -711,10 +710,10 @@ class Plan:
             InvalidInputError: it is not a plan, or a text in it holds a line end CR LF.
         """
         try:
-            values = tomllib.loads(text)
+            values = toml.loads(text)
             # The reader turns CR LF into LF, other readers do not: the fingerprints would differ.
             # With LF LF instead, line ends between entries change nothing, and those in a text do.
-            if "\r\n" in text and tomllib.loads(text.replace("\r\n", "\n\n")) != values:
+            if "\r\n" in text and toml.loads(text.replace("\r\n", "\n\n")) != values:
                 raise InvalidInputError(
                     "a text of the plan holds the line end CR LF, which TOML readers may turn into"
                     " LF: "
@@ -723,7 +722,7 @@ class Plan:
             return cls.from_dict(values)
         except InvalidInputError:
             raise
-        except (ValueError, RecursionError) as error:  # all that the TOML reader raises
+        except ValueError as error:
             raise UnreadableFileError(f"the plan is not valid TOML: {error}") from error
 
     def save(self, path: str | os.PathLike[str]) -> None:

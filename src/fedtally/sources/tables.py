@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -432,6 +433,7 @@ def _read_parquet(
             )
 
         file = opened()
+        _check_chunks(file, name)
         if not private:  # an index may hold what the bytes of several files look like
             _check_single_parquet(place, file.metadata, name)
         resolved = columns.resolve(file.schema_arrow.names, name)
@@ -456,7 +458,25 @@ def _read_parquet(
         at_once = rows if grouped else max(1, rows // 4)
         for batch in _row_groups(readers, rows, at_once, resolved.names()):
             done += batch.num_rows
-            yield batch, resolved, size * done // file.metadata.num_rows
+            yield batch, resolved, size * done // max(1, file.metadata.num_rows)
+
+
+def _check_chunks(file: Any, name: str) -> None:
+    """Refuse damaged descriptions of columns, whose fields are looked at later.
+
+    PyArrow lets a C++ exception pass where `column` of a row group reads them, which would end the
+    process. A reader of rows reads them, too, and raises its OSError; but not if columns lack.
+    """
+    import pyarrow as pa
+
+    metadata = file.metadata
+    groups = range(metadata.num_row_groups)
+    if any(metadata.row_group(n).num_columns != metadata.num_columns for n in groups):
+        raise UnreadableFileError(f"{name} is damaged: some of its rows lack a column")
+    filled = (number for number in groups if metadata.row_group(number).num_rows)
+    for number in {*groups[-1:], *islice(filled, 1)}:
+        with suppress(pa.ArrowNotImplementedError):  # of a column that nobody may ask for
+            next(file.iter_batches(batch_size=1, row_groups=[number]), None)
 
 
 _SEVERAL = (
@@ -563,10 +583,10 @@ def _parquet_batches(file: Any, columns: Columns, block_size: int) -> tuple[int,
     metadata, schema = file.metadata, file.schema_arrow
     names = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
     most, fewest = max(1, block_size // 4), max(1, block_size // 32)
-    if names != schema.names or not metadata.num_rows:  # some columns are nested, or all are empty
-        return fewest, []
     groups = map(metadata.row_group, range(metadata.num_row_groups))
-    group = next(group for group in groups if group.num_rows)  # the first ones may be empty
+    group = next((group for group in groups if group.num_rows), None)  # the first ones may be empty
+    if names != schema.names or group is None:  # some columns are nested, or all are empty
+        return fewest, []
     # Without clients only distinct items become ids, which a dictionary already has; with clients
     # each row needs an id, and a dictionary makes that slower.
     is_counted = columns.client is None and group.num_rows <= most

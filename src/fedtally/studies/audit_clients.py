@@ -384,10 +384,12 @@ class Design:
                 f"the plan takes rounds of {least:,} to {plan.max_round_clients:,} clients, each of"
                 f" them in {together:,}: no even rounds can be made up; raise max_round_clients"
             )
+        # each client in as many rounds as its whole life may hold, and as many clients in each
         number = plan.num_rounds
+        in_a_row = self.terms.event.per_rounds or number
         return [
-            tuple(sorted((first + i) % number for i in range(together)))
-            for first in range(number)
+            tuple(round for round in range(number) if (round - first) % in_a_row < together)
+            for first in range(in_a_row)
             for _ in range(starting)
         ]
 

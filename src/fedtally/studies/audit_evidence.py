@@ -63,7 +63,7 @@ class Detection(NamedTuple):
 
     Attributes:
         bound: a lower bound on epsilon; 0 where the releases told nothing.
-        guaranteed: the epsilon that the plan guarantees.
+        guaranteed: the epsilon that the plan guarantees for all of its rounds together.
         clients: the number of clients with a coin, in all campaigns.
         distance: the largest l2 distance that one of these clients made, in all releases together.
         sensitivity: the l2 distance that the plan allows for.
@@ -310,8 +310,10 @@ class Evidence:
             if client.direction
         )
         number = sum(k is None for k, _, _ in self._told)
+        # a client here lives through all rounds, and a plan may state the epsilon of a few in a row
+        guaranteed = max(self._terms.epsilon, self._terms.guarantee.epsilon)
         return Detection(
-            best, self._terms.epsilon, number, math.sqrt(longest), self._terms.event.l2_sensitivity
+            best, guaranteed, number, math.sqrt(longest), self._terms.event.l2_sensitivity
         )
 
 

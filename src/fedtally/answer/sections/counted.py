@@ -138,6 +138,13 @@ def plan_title(plan: Plan) -> str:
     return f"Plan for {amounts.counted(clients, who(plan))} and {num_candidates(plan)}"
 
 
+def by_calendar(plan: Plan) -> str:
+    """Return when the rounds of a plan with a calendar are open, and how often a client is in."""
+    most = plan.protection.lifetime
+    each = in_number(most, "one of them", "at most {} of them")
+    return f"{plan.calendar}; {plan.num_clients // most:,} clients, each in {each}"
+
+
 def num_candidates(plan: Plan) -> str:
     """Return how many candidates there are, in words."""
     listed = plan.candidates.num_listed

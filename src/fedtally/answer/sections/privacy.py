@@ -12,8 +12,12 @@ from fedtally.privacy.config import PrivacyConfig
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
 
 
-def guarantee(fields: Mapping[str, Any]) -> str:
+def guarantee(fields: Mapping[str, Any], rounds: str = "rounds") -> str:
     """Return the guarantee that `privacy_fields` hold, in one line.
+
+    Args:
+        fields: the fields.
+        rounds: what the rounds are called, as `Plan.rounds_noun`.
 
     >>> guarantee({"epsilon": 1.00491, "delta": 1e-6, "neighbours": "zero-out", "trust": "central",
     ...            "not_private": True, "mechanism": "rounded-gaussian"})
@@ -25,7 +29,7 @@ def guarantee(fields: Mapping[str, Any]) -> str:
     how = f"{fields['neighbours']}, {fields['trust']} trust, {fields['mechanism']} noise"
     said = numbers(fields["epsilon"], fields["delta"])
     if (row := fields.get("in_a_row")) is not None:
-        week = f"epsilon {rounded_up(row['epsilon']):g} in any {row['rounds']:,} rounds in a row"
+        week = f"epsilon {rounded_up(row['epsilon']):g} in any {row['rounds']:,} {rounds} in a row"
         said = f"{week}; in all {row['num_rounds']:,} {said}"
     return f"{f'{NOT_PRIVATE}: ' if fields['not_private'] else ''}{said} ({how})"
 

@@ -24,11 +24,13 @@ _MOST_ROWS = 16  # the prepared words take rows^2 times 256 kB
 _LEAST = 1 << 20  # candidates; of fewer a look takes milliseconds
 _MOST = 1 << 32  # candidates, for the memory of what is prepared
 # A look takes about as long for this many candidates as `Halves.find` for one that it looks at, in
-# one row each.
-_PER_LOOK = 16
-# The first try for the largest items looks at so many ids at most, and the next ones at three times
-# as many as the one before.
-_FIRST_TRY, _NEXT_TRY = 1 << 20, 3
+# one row each: where `need` rows are to be heavy, and where a sum is.
+_PER_LOOK = (12, 8)
+# The first try for the largest items looks at so many ids at most. The next ones look at more, by
+# what the one before has found: as many as should be enough, and a share _SPARE more.
+_FIRST_TRY, _SPARE = 1 << 20, 1.15
+_GROWTH = (1.25, 3.0)  # the least and the most from try to try
+_LEAST_TRY = 1 << 18
 _HIGHEST = 1e6  # times the lowest floor: cells that are heavy there are heavy anyway
 _STEPS = 6  # of the bisection for the least floor that a try can afford
 _ROUNDING = float(np.finfo(np.float32).eps)
@@ -47,7 +49,7 @@ class Finder:
     def __init__(self, landed: Landed, candidates: Candidates) -> None:
         self._landed, self._candidates = landed, candidates
         self._rows = landed.spec.rows
-        self._budget = candidates.listed_range[1] * self._rows / _PER_LOOK
+        self._tries: dict[int, float] = {}  # what the next first try looks at, by `need`
         batches = len(landed.weights)
         bits = (np.arange(1 << batches) >> np.arange(batches)[:, None]) & 1
         self._signs = 1.0 - 2.0 * bits  # [batches, patterns]
@@ -90,11 +92,11 @@ class Finder:
         """
         cells = (residual * landed.weights) @ self._signs
 
-        def enough(positions: I64, at: float) -> bool:
+        def share(positions: I64, at: float) -> float:
             found = self._candidates.above(positions, medians, at)
-            return int(np.count_nonzero(~np.isin(found, without))) >= most
+            return float(np.count_nonzero(~np.isin(found, without))) / most
 
-        found = self.largest(lambda at: cells - at, (self._rows + 1) // 2, floor, enough)
+        found = self.largest(lambda at: cells - at, (self._rows + 1) // 2, floor, share)
         return None if found is None else self._candidates.above(found, medians, floor)
 
     def standing(
@@ -105,7 +107,7 @@ class Finder:
         root: F64,
         floor: float,
         lowest: float,
-        enough: Callable[[I64, float], bool],
+        share: Callable[[I64, float], float] | None,
     ) -> I64 | None:
         """Return the positions of candidates that stand out, with mean residuals above a floor.
 
@@ -120,8 +122,8 @@ class Finder:
             root: scale * sqrt(share) of each cell, float64 [rows, width], or a little less.
             floor: a mean residual.
             lowest: the lowest z that is asked for.
-            enough: whether candidates at these positions, with all whose z is above its second
-                argument, are enough.
+            share: how much candidates at these positions, with all whose z is above its second
+                argument, are of those that are needed; None: all are needed.
 
         Returns:
             int64 [n], with all whose z is above `lowest` unless fewer were enough; None where a
@@ -134,10 +136,11 @@ class Finder:
             lacking: F64 = cells - (at * each if at * usual > floor else floor)
             return lacking
 
-        def are_enough(positions: I64, at: float) -> bool:
-            return enough(self._candidates.above(positions, means, floor), at)
+        def of_needed(positions: I64, at: float) -> float:
+            assert share is not None
+            return share(self._candidates.above(positions, means, floor), at)
 
-        found = self.largest(values, 0, lowest, are_enough)
+        found = self.largest(values, 0, lowest, None if share is None else of_needed)
         return None if found is None else self._candidates.above(found, means, floor)
 
     def largest(
@@ -145,7 +148,7 @@ class Finder:
         values: Callable[[float], F64],
         need: int,
         floor: float,
-        enough: Callable[[I64, float], bool],
+        share: Callable[[I64, float], float] | None,
     ) -> I64 | None:
         """Return the positions of all candidates above a floor, or of the largest ones.
 
@@ -154,25 +157,34 @@ class Finder:
                 of them; float64 [rows, width, patterns], falling in the floor.
             need: number of rows as for `kernels.Halves.find`.
             floor: the lowest floor.
-            enough: whether candidates at these positions, which are all above the floor that it is
-                given and a few more, are all that are needed.
+            share: how much candidates at these positions, which are all above the floor that it is
+                given and a few more, are of those that are needed; None: all are needed.
 
         Returns:
             Positions, rising, with a few that do not reach the floor; None where a look at all
             candidates costs less.
         """
-        budget = float(_FIRST_TRY)
+        size, rows = self._candidates.listed_range[1], self._rows
+        most = size * rows / _PER_LOOK[need == 0]
+        budget = most if share is None else min(most, self._tries.get(need, _FIRST_TRY))
+        # About half of the rows must be heavy. So as many times more candidates are found, where
+        # `times` as many ids are looked at, as `times` to this power.
+        power = 2.0 / rows
         while True:
-            budget = min(budget, self._budget)
             at = self._affordable(values, need, floor, budget)
-            if at is None:
+            if at is None or (share is None and at > floor):
                 return None
             found = self._find(values(at), need)
-            if at <= floor or enough(found, at):
+            if share is None or at <= floor:
                 return found
-            if budget >= self._budget:
+            part = share(found, at)
+            times = _SPARE * max(part, 1e-9) ** -power
+            self._tries[need] = max(_LEAST_TRY, budget * min(times, _GROWTH[1]))
+            if part >= 1.0:
+                return found
+            if budget >= most:
                 return None
-            budget *= _NEXT_TRY
+            budget = min(most, budget * min(max(times, _GROWTH[0]), _GROWTH[1]))
 
     def _affordable(
         self, values: Callable[[float], F64], need: int, floor: float, budget: float

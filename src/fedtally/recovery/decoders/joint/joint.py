@@ -568,7 +568,7 @@ class Fit:
         self,
         least: float,
         lowest: float | None = None,
-        enough: Callable[[LeaveOneOut, F64, float], bool] | None = None,
+        share: Callable[[LeaveOneOut, F64, float], float] | None = None,
     ) -> tuple[I64, LeaveOneOut, F64]:
         """Return positions, values and z = e sqrt(b) / scale of the candidates that stand out.
 
@@ -579,8 +579,8 @@ class Fit:
         Args:
             least: a number of standard deviations.
             lowest: the lowest z of the few more that the caller needs; None: none of them.
-            enough: whether values and z are enough, which have all candidates whose z is above its
-                last argument, and a few more; None: all are needed.
+            share: how much of what is needed values and z hold, which have all candidates whose z
+                is above its last argument, and a few more; None: all are needed.
         """
 
         def told(found: I64) -> tuple[I64, LeaveOneOut, F64]:
@@ -588,15 +588,17 @@ class Fit:
             items = self.leave_one_out(self.candidates.ids(positions))
             return positions, items, items.values * np.sqrt(items.share) / self.scale
 
-        def are_enough(found: I64, at: float) -> bool:
-            return enough is not None and enough(*told(found)[1:], at)
+        def of_needed(found: I64, at: float) -> float:
+            assert share is not None
+            return share(*told(found)[1:], at)
 
         floor, found = self._least_mean(least), None
         if self._finder is not None:
             root = (1.0 - _SINGLE) * self.scale * np.sqrt(self._cell_shares)
             asked = floor, least if lowest is None else lowest
             found = self._finder.standing(
-                self.landed, self.residual, self._means, root, *asked, are_enough
+                *(self.landed, self.residual, self._means, root, *asked),
+                None if share is None else of_needed,
             )
         if found is None:
             found = self._above(self._means, "mean", floor)
@@ -630,11 +632,11 @@ class Fit:
     def _polish(self) -> None:
         """Choose the support anew by z, and fit the items with the largest values first."""
 
-        def enough(items: LeaveOneOut, z: F64, at: float) -> bool:
+        def share(items: LeaveOneOut, z: F64, at: float) -> float:
             chosen = (z > at) & (items.values > self.landed.half_a_client)
-            return int(np.count_nonzero(chosen)) >= self.most
+            return float(np.count_nonzero(chosen)) / self.most
 
-        positions, items, z = self.standing_out(self.threshold, enough=enough)
+        positions, items, z = self.standing_out(self.threshold, share=share)
         ids = self.candidates.ids(positions)
         chosen = np.flatnonzero((z > self.threshold) & (items.values > self.landed.half_a_client))
         if len(chosen) > self.most:
@@ -663,12 +665,12 @@ class Fit:
         if len(self.support.positions) < 0.98 * self.most:
             return
 
-        def enough(items: LeaveOneOut, z: F64, at: float) -> bool:
-            return bool((z[~items.fitted] > at).any())
+        def share(items: LeaveOneOut, z: F64, at: float) -> float:
+            return float((z[~items.fitted] > at).any())
 
         # Those just below the threshold count, too, where no others were kept out.
         lowest = self.threshold * self._least_share**0.5
-        _, items, z = self.standing_out(self.threshold, lowest, enough)
+        _, items, z = self.standing_out(self.threshold, lowest, share)
         on, off = z[items.fitted], z[~items.fitted]
         if len(off):
             self.threshold = max(self.threshold, float(on.min() + off.max()) / 2)

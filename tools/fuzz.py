@@ -1,0 +1,181 @@
+"""Fuzz the parsers of what strangers send, and the kernels, with inputs that coverage chooses.
+
+    python tools/fuzz.py                           # all targets, a minute: as CI does
+    python tools/fuzz.py plan dap --seconds 3600   # an hour of each
+    python tools/fuzz.py --keep --seconds 600      # then keep what found new code in tests/corpus/
+    python tools/fuzz.py --plant                   # errors in parsers, each of which must be found
+
+A target may raise the errors of its row alone, take 10 seconds and 2 GB at most, and encodes what
+it took as it was given. `fuzz_targets.py` has the rows, and `tests/corpus/` their inputs. It needs
+Atheris (`pip install atheris`). The exit status is 1 on a failure, which is printed with its input
+in hexadecimal digits: mend the parser, and put the input into the corpus, which tests replay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Iterable, Sequence
+from contextlib import redirect_stderr
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+CORPUS = Path(__file__).resolve().parent.parent / "tests" / "corpus"
+MOST_BYTES = 4096  # of an input
+SECONDS, MEMORY = 10, 2048  # of one input; megabytes of the process
+RUNS = 2000  # of each target, without --seconds
+
+
+class Plant(NamedTuple):
+    """An error in a parser: a text of a file of the package, which is there once, and a new one."""
+
+    target: str
+    file: str
+    old: str
+    new: str
+
+
+PLANTS = (  # lengths that are not checked
+    Plant("dap", "dap/presentation.py", "if not self.is_empty:", "if False:"),
+    Plant("frames", "secagg/wire.py", "if len(body) != length:", "if False:"),
+)
+
+
+def finds(plant: Plant, work: Path) -> bool:
+    """Return whether the target fails with a copy of the package that has the error."""
+    spec = find_spec("fedtally")
+    assert spec is not None and spec.origin is not None
+    shutil.copytree(Path(spec.origin).parent, work / "fedtally")
+    place = work / "fedtally" / plant.file
+    text = place.read_text(encoding="utf-8")
+    if text.count(plant.old) != 1:
+        raise SystemExit(f"{plant.old!r} is not once in {plant.file}: change the row of PLANTS")
+    place.write_text(text.replace(plant.old, plant.new), encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, __file__, plant.target],
+        env=os.environ | {"PYTHONPATH": str(work)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = ended.stdout.splitlines()
+    found = ended.returncode == 1 and said[:1] == ["FAILED:"]
+    print(f"{plant.file} without {plant.old!r}: {said[1] if found else 'NOT FOUND'}", flush=True)
+    return found
+
+
+def load() -> ModuleType:
+    """Return the table of targets, whose parsers say what code an input reaches."""
+    import atheris  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    with redirect_stderr(StringIO()), atheris.instrument_imports(include=["fedtally"]):
+        import fuzz_targets  # a line for each module would be printed
+    return fuzz_targets
+
+
+def corpus(table: ModuleType, name: str, place: Path) -> Path:
+    """Write the first inputs of a target to a folder, and return it."""
+    place.mkdir()
+    for number, data in enumerate(table.TARGETS[name].valid()):
+        (place / f"valid-{number}").write_bytes(data)
+    for file in sorted((CORPUS / name).glob("*")):
+        shutil.copy(file, place)
+    return place
+
+
+def fuzz(table: ModuleType, name: str, places: Sequence[Path], options: Iterable[str]) -> int:
+    """Fuzz a target in a process of its own; return its exit status.
+
+    Args:
+        table: what `load` returned.
+        name: the target.
+        places: folders of inputs; what finds new code is written to the first one.
+        options: options of libFuzzer.
+    """
+    import atheris
+
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        out = os.open(places[0].parent / f"{name}.log", os.O_WRONLY | os.O_CREAT)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        limits = [f"-max_len={MOST_BYTES}", f"-timeout={SECONDS}", f"-rss_limit_mb={MEMORY}"]
+        found = f"-artifact_prefix={places[0].parent}/failed-{name}-"
+        every = ["fuzz", *limits, found, *options, *map(str, places)]
+        atheris.Setup(every, lambda data: table.check(name, data))
+        atheris.Fuzz()  # ends the process
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)  # never what the parent has to do at its end
+
+
+def keep(table: ModuleType, name: str, grown: Path) -> None:
+    """Put the smallest inputs that reach what all reach together into tests/corpus/."""
+    merged = grown.parent / f"{name}-merged"
+    merged.mkdir()
+    if fuzz(table, name, (merged, grown), ["-merge=1"]):
+        raise SystemExit(f"{name}: the inputs could not be merged")
+    kept = CORPUS / name
+    kept.mkdir(parents=True, exist_ok=True)
+    for file in merged.iterdir():
+        shutil.copy(file, kept / file.name[:16])
+
+
+def report(name: str, work: Path) -> None:
+    """Print what failed, and its input."""
+    log = (work / f"{name}.log").read_text(errors="replace").splitlines()
+    said = [line for line in log if "Failure" in line or "ERROR" in line]
+    print("\n".join(["FAILED:", *said[:3]] if said else log[-20:]))
+    for file in work.glob(f"failed-{name}-*"):
+        print(f"input: {file.read_bytes().hex()}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fuzz; 1 if something was found, or if a planted error was not."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("targets", nargs="*", help="all by default")
+    parser.add_argument("--seconds", type=int, help=f"of each target, and not {RUNS} runs")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", action="store_true", help="add what found new code to the corpus")
+    parser.add_argument("--plant", action="store_true", help="find planted errors")
+    chosen = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")  # of NumPy and zipfile, about damaged files
+    if chosen.plant:
+        with tempfile.TemporaryDirectory() as folder:
+            found = [finds(plant, Path(folder) / plant.target) for plant in PLANTS]
+        return not all(found)
+    table, failed = load(), []
+    length = f"-max_total_time={chosen.seconds}" if chosen.seconds else f"-runs={RUNS}"
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        for name in chosen.targets or table.TARGETS:
+            begun, place = time.monotonic(), corpus(table, name, work / name)
+            first = len(list(place.iterdir()))
+            if fuzz(table, name, [place], [length, f"-seed={chosen.seed}"]):
+                failed.append(name)
+                report(name, work)
+            elif chosen.keep:
+                keep(table, name, place)
+            print(
+                f"{name:12} {first:4} inputs, then {len(list(place.iterdir())):4},"
+                f" {time.monotonic() - begun:5.1f} s",
+                flush=True,
+            )
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
