@@ -1,7 +1,7 @@
 """A second, independent reading of docs/protocol.md and its known answers, without fedtally.
 
-`tools/gen_vectors.py` writes them to ``tests/vectors/open.json``. The hashes of docs/protocol.md
-are those of `gen_vectors.py`, a reading of that page.
+`tools/gen_vectors.py` writes them to ``tests/vectors/open.json``. The hashes are those of
+`gen_vectors.py`, a reading of that page, too.
 """
 
 from __future__ import annotations

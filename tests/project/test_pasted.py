@@ -91,7 +91,6 @@ NOT_PASTED = {
     ("docs/library.md", "import dask"): "needs a Dask cluster: tests/system/test_dask.py has one",
     ("docs/library.md", "from pyspark"): "needs Spark: tests/system/test_spark.py has it",
     ("docs/open-domain.md", "python -m"): _MINUTES,
-    ("docs/recovery.md", "python -m"): _MINUTES,
     ("docs/web.md", "cd clients/web"): _NODE,
     ("docs/web.md", "npm"): _NODE,
     ("docs/web.md", "node"): _NODE,
