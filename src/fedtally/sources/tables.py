@@ -475,7 +475,8 @@ def _check_chunks(file: Any, name: str) -> None:
         raise UnreadableFileError(f"{name} is damaged: some of its rows lack a column")
     filled = (number for number in groups if metadata.row_group(number).num_rows)
     for number in {*groups[-1:], *islice(filled, 1)}:
-        with suppress(pa.ArrowNotImplementedError):  # of a column that nobody may ask for
+        # a column that nobody may ask for, and texts that are none: both are looked at later
+        with suppress(pa.ArrowNotImplementedError, pa.ArrowInvalid, UnicodeDecodeError):
             next(file.iter_batches(batch_size=1, row_groups=[number]), None)
 
 
