@@ -26,7 +26,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -190,7 +190,13 @@ class Target(NamedTuple):
 
 def targets() -> list[Target]:
     """Return every decoder with its seeds."""
-    return [*_wire_targets(), *_small_targets(), *_two_server_targets(), *_restore_targets()]
+    return [
+        *_wire_targets(),
+        *_small_targets(),
+        *_two_server_targets(),
+        *_two_server_targets(has_proofs=True),
+        *_restore_targets(),
+    ]
 
 
 def _parsed(data: bytes) -> bytes | None:
@@ -310,11 +316,12 @@ def pack_seed(entries: int, bits: int, number: int) -> bytes:
     return pack(vector, bits)
 
 
-def _two_server_targets() -> list[Target]:
+def _two_server_targets(has_proofs: bool = False) -> list[Target]:
     """Return the frames of the two servers, as their state machines take them."""
     keys = [PrivateKey(Secret(stream(server)(32))) for server in ("leader", "helper")]
     parameters = two_server.TwoServerParameters(
-        length=3,
+        length=5,
+        widths=(3, 2),
         bits=16,
         n_max=6,
         min_batch=3,
@@ -325,8 +332,9 @@ def _two_server_targets() -> list[Target]:
         fingerprint=FINGERPRINT,
     )
     policy = two_server.BatchPolicy(min_honest=2, corrupt=1)
-
-    arguments = (parameters, range(2), ALLOWED, policy)
+    terms: Any = two_server.ReportProof(parameters) if has_proofs else parameters
+    make: Any = two_server.make_proven_report if has_proofs else two_server.make_report
+    arguments = (terms, range(2), ALLOWED, policy)
 
     def pair() -> tuple[two_server.Leader, two_server.Helper]:
         return (
@@ -335,9 +343,9 @@ def _two_server_targets() -> list[Target]:
         )
 
     reports = [
-        two_server.make_report(
-            parameters,
-            np.array([1, 0, -1]),
+        make(
+            terms,
+            np.array([0, 1, 0, 0, -1]),
             round=0,
             now=NOW,
             identity=signer,
@@ -351,6 +359,9 @@ def _two_server_targets() -> list[Target]:
     for report in reports:
         leader.receive(report.leader, NOW)
         helper.receive(report.helper, NOW)
+    checks = helper.checks() if has_proofs else []
+    for frame in checks:
+        leader.judge(frame)
     offer = helper.offer()
     leader.stop()
     query = leader.query(offer)
@@ -380,14 +391,22 @@ def _two_server_targets() -> list[Target]:
             raise Failure("a sum was accepted that the reports cannot make")
         return None
 
-    refused = (two_server.BatchRefusedError,)
-    return [
-        Target("two-server leader", receive(0), (), [report.leader for report in reports]),
-        Target("two-server helper", receive(1), (), [report.helper for report in reports]),
-        Target("two-server query", lambda data: asked[1].answer(data), refused, [query]),
-        Target("two-server offer", of_offer, refused, [offer]),
-        Target("two-server answer", sum_of, (two_server.BatchRefusedError,), [answer]),
+    judging = pair()[0]
+    for report in reports:
+        judging.receive(report.leader, NOW)
+
+    def judge(data: bytes) -> None:
+        judging.judge(data)  # a helper that lies may have honest reports refused, and no others in
+
+    refused, name = (two_server.BatchRefusedError,), "proven" if has_proofs else "two-server"
+    found = [
+        Target(f"{name} leader", receive(0), (), [report.leader for report in reports]),
+        Target(f"{name} helper", receive(1), (), [report.helper for report in reports]),
+        Target(f"{name} query", lambda data: asked[1].answer(data), refused, [query]),
+        Target(f"{name} offer", of_offer, refused, [offer]),
+        Target(f"{name} answer", sum_of, (two_server.BatchRefusedError,), [answer]),
     ]
+    return [*found, Target(f"{name} checks", judge, refused, checks)] if has_proofs else found
 
 
 def _restore_targets() -> list[Target]:
