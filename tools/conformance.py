@@ -221,17 +221,17 @@ def _prio3() -> Iterator[Case]:
 OPERATIONS = (
     Operation(
         "sketch: words",
-        "sketch.md",
+        "protocol.md#sketches",
         _rows("sketch", "words", "seed row ids groups widths", "words locations signs"),
     ),
     Operation(
         "sketch: round seeds",
-        "sketch.md",
+        "protocol.md#sketches",
         _rows("sketch", "round_seeds", "seed rounds", "round_seeds"),
     ),
-    Operation("sketch: encode", "sketch.md", _sketches),
-    Operation("sketch: refuse", "sketch.md", _no_sketches),
-    Operation("sketch: id of a string", "sketch.md", _strings),
+    Operation("sketch: encode", "protocol.md#sketches", _sketches),
+    Operation("sketch: refuse", "protocol.md#sketches", _no_sketches),
+    Operation("sketch: id of a string", "protocol.md#sketches", _strings),
     Operation("plan: fingerprint", "plan.md", _plans),
     Operation("plan: number", "plan.md", _rows("plan", "numbers", "value", "canonical")),
     Operation("plan: text", "plan.md", _rows("plan", "texts", "value", "canonical")),
@@ -278,22 +278,22 @@ OPERATIONS = (
         _rows("secagg", "shamir", "threshold points shares", "secret wrong", operation="decode"),
     ),
     Operation("secure sum: client", "protocol.md", _clients),
-    Operation("two servers: context", "protocol_two_server.md", _contexts),
+    Operation("two servers: context", "protocol.md#two-servers", _contexts),
     Operation(
         "two servers: seal",
-        "protocol_two_server.md",
+        "protocol.md#two-servers",
         _rows("two_server", "hpke", "secret info ephemeral plaintext", "sealed", success=True),
     ),
     Operation(
         "two servers: open",
-        "protocol_two_server.md",
+        "protocol.md#two-servers",
         _rows("two_server", "hpke", "secret info sealed", "plaintext"),
     ),
-    Operation("proofs: report", "validity.md", _reports),
-    Operation("proofs: verdict", "validity.md", _verdicts),
+    Operation("proofs: report", "protocol.md#proofs-of-valid-vectors", _reports),
+    Operation("proofs: verdict", "protocol.md#proofs-of-valid-vectors", _verdicts),
     Operation("DAP: encode", "dap.md", _rows("dap18", "messages", "message value", "encoded")),
     Operation("DAP: decode", "dap.md", _rows("dap18", "messages", "message encoded", "value")),
-    Operation("Prio3: shard", "validity.md", _prio3),
+    Operation("Prio3: shard", "protocol.md#proofs-of-valid-vectors", _prio3),
 )
 
 
