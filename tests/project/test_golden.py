@@ -71,3 +71,17 @@ def test_a_saved_result_has_one_digest(golden: ModuleType, tmp_path: Path) -> No
         estimate(["a", "b"] * 9, domain=Dictionary(["a", "b"]), width=9, seed=seed).save(path)
         digests.append(golden.saved(path))
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_saved_result_counts_where_its_plan_is_the_same(golden: ModuleType) -> None:
+    def told(fingerprint: str, digest: str) -> dict[str, str]:
+        return {"fedtally a": f'"fingerprint": "{fingerprint}"\na.fedtally: {digest}\n'}
+
+    first = told("1a", "0" * 64)
+    for other, is_same in (
+        (told("1a", "0" * 64), True),
+        (told("1a", "1" * 64), False),
+        (told("2b", "1" * 64), True),  # the last digit of its plan is another one
+    ):
+        before, now = golden._without_last_digits(first, other)
+        assert (before == now) == is_same
