@@ -35,7 +35,7 @@ settings.register_profile(
     max_examples=80,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-# CI runs the tests with this one on the lowest versions of the dependencies.
+# For what other tests draw enough of: NumPy's kernels without a compiler, and sanitizers.
 settings.register_profile("few", settings.get_profile("fedtally"), max_examples=3)
 settings.load_profile("fedtally")
 

@@ -87,6 +87,7 @@ def run(*arguments: object) -> None:
     raise UnreadableFileError(said.getvalue())
 
 
+@pytest.mark.extras  # a report is drawn
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS.keys())
 @pytest.mark.parametrize(
     ("name", "says"),

@@ -540,6 +540,7 @@ def result_with_liars(monkeypatch: pytest.MonkeyPatch, **options: Any) -> fedtal
     return fedtally.estimate(ITEMS, **asked, seed=1, max_dropout=0.2, evaluate=True)
 
 
+@pytest.mark.extras  # its page is drawn
 def test_a_result_says_how_many_reports_were_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

@@ -637,6 +637,7 @@ def test_a_plan_that_is_too_small_is_found_out(plan):
     assert judged.met is False
 
 
+@pytest.mark.extras  # a plot is asked for
 def test_the_command_judges_a_plan(plan, capsys, tmp_path):
     path, words = tmp_path / "plan.toml", tmp_path / "words.csv"
     plan.save(path)
