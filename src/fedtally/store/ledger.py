@@ -365,6 +365,7 @@ class Ledger(GrantDatabase):
 
         Raises:
             InvalidInputError: the ledger does not know the population.
+            UnreadableFileError: the ledger is damaged.
         """
         with self._transaction(write=False) as connection:
 
@@ -380,11 +381,12 @@ class Ledger(GrantDatabase):
             name = named["population"]
             if population in (None, name):
                 own = [campaign for campaign in campaigns if campaign["population"] == name]
-                documents.append(
-                    _document(
-                        named, [row for row in grants if row["population"] == name], own, releases
+                given = [row for row in grants if row["population"] == name]
+                if not given:  # the first grant makes the population, in one transaction
+                    raise UnreadableFileError(
+                        f"{self._name} is damaged: {name!r} has no grant; put a copy back"
                     )
-                )
+                documents.append(_document(named, given, own, releases))
         if population is not None and not documents:
             raise InvalidInputError(f"{self._name} knows no population {population!r}")
         return {"schema": EXPORT, "populations": documents}
