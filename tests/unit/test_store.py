@@ -527,7 +527,7 @@ def test_a_population_whose_grant_is_gone_is_damage(tmp_path: Path) -> None:
         connection.execute("DROP TRIGGER fedtally_grants_delete")
         connection.execute("DELETE FROM fedtally_grants")
     connection.close()
-    with pytest.raises(UnreadableFileError, match="has no grant; put a copy back"):
+    with pytest.raises(UnreadableFileError, match="has no grant; put a copy"):
         books.export()
 
 

@@ -381,12 +381,11 @@ class Ledger(GrantDatabase):
             name = named["population"]
             if population in (None, name):
                 own = [campaign for campaign in campaigns if campaign["population"] == name]
-                given = [row for row in grants if row["population"] == name]
-                if not given:  # the first grant makes the population, in one transaction
-                    raise UnreadableFileError(
-                        f"{self._name} is damaged: {name!r} has no grant; put a copy back"
+                documents.append(
+                    _document(
+                        named, [row for row in grants if row["population"] == name], own, releases
                     )
-                documents.append(_document(named, given, own, releases))
+                )
         if population is not None and not documents:
             raise InvalidInputError(f"{self._name} knows no population {population!r}")
         return {"schema": EXPORT, "populations": documents}
@@ -467,13 +466,20 @@ def _document(
 ) -> dict[str, Any]:
     """Return the exported document of one population from its rows."""
     spent: dict[str, Any] = {"epsilon_spent": 0.0, "statement": None, "order": None}
+    try:
+        granted = grants[-1]["epsilon"]
+    except IndexError:  # the first grant makes the population, in one transaction
+        raise UnreadableFileError(
+            f"the ledger is damaged: population {named['population']!r} has no grant; put a copy"
+            " back"
+        ) from None
     for last in campaigns[-1:]:
         total = _composition(last["total"], last["event"], named["delta"])
         known = total.guarantee
         spent = {"epsilon_spent": known.epsilon, "statement": str(known), "order": total.order}
     return {
         "population": named["population"],
-        "epsilon_granted": grants[-1]["epsilon"],
+        "epsilon_granted": granted,
         "delta": named["delta"],
         **spent,
         "grants": [{"epsilon": row["epsilon"], "time": row["time"]} for row in grants],
