@@ -36,7 +36,7 @@ from fedtally.campaign import closings, dap_files, enrolment, folder, key_files
 from fedtally.campaign.places import read_settings
 from fedtally.campaign.signing_book import SigningBook
 from fedtally.campaign.transports.https import channel, dap_asking, join, resource, tokens
-from fedtally.crypto.keys import Secret, SigningKey
+from fedtally.crypto.keys import KEY_BYTES, SIGNATURE_BYTES, Secret, SigningKey
 from fedtally.dap import draft09, draft18
 from fedtally.dap.presentation import MalformedError, Message
 from fedtally.dap.problems import Problem
@@ -289,7 +289,20 @@ def _settings(path: Path) -> None:
 
 
 def _tokens(path: Path) -> None:
-    tokens.read(path.parent)
+    if any(len(digest) != 64 for digest in tokens.read(path.parent).values()):
+        raise Failure("a digest of another length was taken")
+
+
+def _line(load: Callable[[Path], Any]) -> Check:
+    """Return a check of a line by its loader: what is in it has the lengths of keys."""
+
+    def check(path: Path) -> None:
+        made = load(path)
+        keys = [made.registrar, getattr(made, "identity", made.registrar)]
+        if len(made.signature) != SIGNATURE_BYTES or any(len(key) != KEY_BYTES for key in keys):
+            raise Failure("a key or a signature of another length was taken")
+
+    return _of_file(check)
 
 
 def _book(path: Path) -> None:
@@ -302,7 +315,8 @@ def _closings(path: Path) -> None:
 
 def _states(data: bytes) -> None:
     resource.read_state(data, "leader")
-    resource.read_digest(data.decode("latin-1"))
+    if len(resource.read_digest(data.decode("latin-1"))) not in (0, 32):
+        raise Failure("a digest of another length was taken")
 
 
 def _problem(data: bytes) -> None:
@@ -505,11 +519,9 @@ TARGETS: dict[str, Target] = {
     "result": Target(_saved, REFUSED, lambda: [_a_result()[0]]),
     "private-key": Target(_of_file(key_files.public_key_of), REFUSED, _keys),
     "public-key": Target(_of_file(key_files.load_public_key), REFUSED, _keys),
-    "proof": Target(_of_file(enrolment.load_proof), REFUSED, lambda: _lines()["proof"]),
-    "signature": Target(_of_file(enrolment.load_signature), REFUSED, lambda: _lines()["signature"]),
-    "revocation": Target(
-        _of_file(enrolment.load_revocation), REFUSED, lambda: _lines()["revocation"]
-    ),
+    "proof": Target(_line(enrolment.load_proof), REFUSED, lambda: _lines()["proof"]),
+    "signature": Target(_line(enrolment.load_signature), REFUSED, lambda: _lines()["signature"]),
+    "revocation": Target(_line(enrolment.load_revocation), REFUSED, lambda: _lines()["revocation"]),
     "book": Target(
         _of_file(_book), REFUSED, lambda: [_lines()["signature"][0] + _lines()["revocation"][0]]
     ),
@@ -530,7 +542,7 @@ TARGETS: dict[str, Target] = {
         _of_file(_closings, f"leader/{closings.CLOSINGS}"), REFUSED, lambda: [CLOSINGS.encode()]
     ),
     "problem": Target(_problem, (), lambda: [b'{"type": "urn:a", "title": "b", "detail": "c"}']),
-    "state": Target(_states, (), lambda: [b'{"server": "leader", "state": "open"}']),
+    "state": Target(_states, (), lambda: [b'{"server": "leader", "state": "open"}', b"ab" * 32]),
     "dap": Target(_dap, REFUSED, _messages),
     "dap-body": Target(fuzz_servers.body, fuzz_servers.DAP_ERRORS, fuzz_servers.bodies),
     "dap-share": Target(fuzz_servers.share, (MalformedError, Problem), fuzz_servers.shares),

@@ -65,7 +65,9 @@ class Release:
         )
         if done.returncode:
             told = (done.stderr or done.stdout).strip().splitlines()
-            raise Refused(f"{' '.join(command)}: {told[-1] if told else done.returncode}")
+            # pip says what is wrong in front of where
+            why = [line for line in told if line.startswith("ERROR")] + told[-1:]
+            raise Refused(f"{' '.join(command)}: {why[0] if why else done.returncode}")
         return done.stdout.strip()
 
     def python(self, *arguments: str, **more: Any) -> str:
