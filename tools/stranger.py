@@ -54,8 +54,12 @@ def own_wheel(dist: Path) -> Path:
 
 def hashes(dist: Path) -> str:
     """Check that the hashes are those of SHA256SUMS, of every file in the folder."""
-    lines = (dist / "SHA256SUMS").read_text().splitlines()
-    said = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    said: dict[str, str] = {}
+    for line in (dist / "SHA256SUMS").read_text(errors="replace").splitlines():
+        found = re.fullmatch(r"([0-9a-f]{64})  ([^/]+)", line)
+        if found is None or found[2] in said:
+            raise release.Refused(f"SHA256SUMS has a line that is none, or a file twice: {line!r}")
+        said[found[2]] = found[1]
     files = {path.name for path in dist.iterdir()} - {"SHA256SUMS"}
     if set(said) != files:
         odd = sorted(set(said) ^ files)[0]
@@ -126,7 +130,10 @@ def runs(python: Path, place: Path) -> str:
 
 def tests(dist: Path, python: Path, place: Path, which: list[str]) -> str:
     """Run tests of the sdist on what is installed, and return their last line."""
-    (sdist,) = dist.glob("fedtally-*.tar.gz")
+    sdists = list(dist.glob("fedtally-*.tar.gz"))
+    if len(sdists) != 1:
+        raise release.Refused(f"{dist} has {len(sdists)} sdists; one is needed, for its tests")
+    (sdist,) = sdists
     with tarfile.open(sdist) as archive:
         archive.extractall(place, filter="data")
     source = place / sdist.name.removesuffix(".tar.gz")
@@ -147,6 +154,8 @@ def main() -> int:
     parser.add_argument("--tests", nargs="+", default=list(TESTS), help="the tests that run")
     asked = parser.parse_args()
     dist: Path = asked.dist.resolve()
+    for name in [name for name in os.environ if name.startswith(("PYTHON", "FEDTALLY_"))]:
+        del os.environ[name]  # they could run other code or other kernels than those installed
     try:
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder)

@@ -16,11 +16,13 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 import fedtally
+from fedtally.answer import saving
 from fedtally.answer.result import Result
 from fedtally.base import archive
 from fedtally.cli.app import run as command
@@ -66,6 +68,12 @@ def with_entry(path: Path, name: str, size: int, listed: bool = True, **changed:
                     stream.write(bytes(1 << 20))
     assert bomb.stat().st_size < LARGE >> 6
     return bomb
+
+
+def with_header(path: Path, **changed: Any) -> Path:
+    """Return a copy of a saved file with other entries in its header."""
+    text = json.dumps(json.loads(np.load(path)["header"].tobytes()) | changed)
+    return with_entry(path, "header", len(text.encode()), **changed)
 
 
 READERS: dict[str, Callable[[Path], object]] = {
@@ -190,3 +198,16 @@ def test_a_device_without_an_end_is_not_read(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
         tracemalloc.stop()
+
+
+def test_numbers_that_are_none_and_parts_that_are_missing_are_damage(saved: Path) -> None:
+    """As the fuzzer found them: each ended in another error than that of a damaged file."""
+    with pytest.raises(UnreadableFileError, match="is damaged"):
+        Result.load(with_header(saved, attendance=[float("inf")]))
+    with patch.object(saving, "_SLOW", 0):  # else only results of many candidates keep a fit
+        found = fedtally.estimate([1, 2] * 9, domain="range:1..2", seed=1, recovery="joint", rows=3)
+        found.prepare()
+        found.save(saved)
+    fit = json.loads(np.load(saved)["header"].tobytes())["fit"]
+    with pytest.raises(UnreadableFileError, match="is damaged"):
+        Result.load(with_header(saved, fit=fit | {"kappa": []}))

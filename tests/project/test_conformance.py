@@ -91,6 +91,39 @@ def test_who_refuses_all_knows_nothing_or_ends_does_not_pass(tmp_path: Path) -> 
     assert status == 1 and "no answer to 1" in said
 
 
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        ('sys.stdout.buffer.write(b"\\xff\\xfe\\n")', "no answer to 1"),
+        ('print("[" * 100_000)', "nested too deeply"),
+        ('print(json.dumps({"id": asked["id"], "refused": "\\ud800"}))', "refused"),
+        ("print()", "no answer to 1"),
+        ("os._exit(3)", "no answer to 1: ''"),
+        # it hangs, and what it started holds the pipe open
+        ("subprocess.Popen(['sleep', '600']); time.sleep(600)", "no answer to 1: ''"),
+        ("subprocess.Popen(['sleep', '600']); os._exit(3)", "no answer to 1: ''"),
+        ("[sys.stdout.write('a' * 1000) for _ in iter(int, 1)]", "no answer to 1: 'aaa"),
+    ],
+)
+def test_what_is_no_answer_is_said_and_ends(
+    tmp_path: Path, answer: str, complaint: str, tool: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = "import json, os, subprocess, sys, time\n"
+    program += f"for line in sys.stdin:\n    asked = json.loads(line)\n    {answer}\n"
+    program += "    sys.stdout.flush()\n"
+    (tmp_path / "mine.py").write_text(program)
+    monkeypatch.setattr(tool, "SECONDS", 1)
+    monkeypatch.setattr(tool, "LONGEST", 10_000)
+    operations = [each for each in tool.OPERATIONS if each.name == "plan: text"]
+    found = list(tool.ask([sys.executable, str(tmp_path / "mine.py")], operations))
+    assert complaint in found[0][2]
+
+
+def test_a_command_that_is_none_is_named() -> None:
+    status, said = conform("--", "/nowhere/mine")
+    assert status == 1 and said == "/nowhere/mine cannot be started: No such file or directory\n"
+
+
 def test_every_document_is_asked_for(tool: ModuleType) -> None:
     """But messages of live exchanges, which are no vectors, and what servers do in order."""
     others = {"dap09", "dap18_exchange", "schemas", "secagg_servers"}

@@ -58,6 +58,39 @@ def test_a_stranger_refuses_a_file_that_is_another_or_has_no_hash(tmp_path: Path
     (tmp_path / "more.whl").write_bytes(b"")
     with pytest.raises(stranger.release.Refused, match=r"more\.whl is in SHA256SUMS or in"):
         stranger.hashes(tmp_path)
+    (tmp_path / "more.whl").unlink()
+    for text in (f"{digest}  {wheel.name}\n" * 2, f"{digest} {wheel.name}", "deadbeef  a\n"):
+        (tmp_path / "SHA256SUMS").write_text(text)
+        with pytest.raises(stranger.release.Refused, match="a line that is none, or a file twice"):
+            stranger.hashes(tmp_path)
+
+
+def test_a_stranger_refuses_a_wheel_of_another_commit_with_right_hashes(
+    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second build is faked: a whole run of the tool makes a real one."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    stranger = _tool("stranger")
+    wheel = "fedtally-0.1.0-cp311-cp311-manylinux_2_34_x86_64.whl"
+    digests = {wheel: hashlib.sha256(b"of this commit").hexdigest()}
+    monkeypatch.setattr(stranger.release, "built", lambda *_, **__: digests)
+    monkeypatch.setattr(stranger.release.Release, "run", lambda self, *command, **more: "")
+    for data in (b"of another commit", b"of this commit"):
+        (tmp_path / wheel).write_bytes(data)
+        tool.hashes(tool.Release(tmp_path, tmp_path))
+        assert stranger.hashes(tmp_path) == "1 files"
+        if data != b"of this commit":
+            with pytest.raises(stranger.release.Refused, match="a second build gives another"):
+                stranger.second_build(tmp_path)
+    assert stranger.second_build(tmp_path) == "1 files are the same bytes"
+    (tmp_path / wheel).unlink()  # a wheel under another name is not looked at
+    with pytest.raises(stranger.release.Refused, match="a second build gives another"):
+        stranger.second_build(tmp_path)
+
+
+def test_a_build_that_fails_is_refused_in_a_line(tool: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(tool.Refused, match="-m build --outdir"):
+        tool.built(tmp_path / "no clone", tmp_path / "out", "0", anew=True)
 
 
 def test_every_lock_fits_pyproject(locks: ModuleType) -> None:

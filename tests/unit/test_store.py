@@ -521,6 +521,16 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
         books.reserve(charge("plan-1", population="tablets"), RUN, time=3)
 
 
+def test_a_population_whose_grant_is_gone_is_damage(tmp_path: Path) -> None:
+    books = new_ledger(str(tmp_path / "books.db"))
+    with sqlite3.connect(tmp_path / "books.db") as connection:
+        connection.execute("DROP TRIGGER fedtally_grants_delete")
+        connection.execute("DELETE FROM fedtally_grants")
+    connection.close()
+    with pytest.raises(UnreadableFileError, match="has no grant; put a copy"):
+        books.export()
+
+
 def test_files_are_private_and_written_through(tmp_path: Path) -> None:
     books = new_ledger(str(tmp_path / "books.db"))
     assert (tmp_path / "books.db").stat().st_mode & 0o777 == 0o600

@@ -105,7 +105,7 @@ def refused_as_damage(path: str | os.PathLike[str]) -> Iterator[None]:
     """
     try:
         yield
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise UnreadableFileError(f"{os.fspath(path)} is damaged{reason(error)}") from error
 
 

@@ -85,7 +85,7 @@ class Closings:
             stamp = found.st_ino, found.st_mtime_ns
             if self._seen is None or self._seen[0] != stamp:
                 self._seen = stamp, _parsed(json.loads(self._place.read_text()))
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             why = getattr(error, "strerror", None) or error
             raise UnreadableFileError(f"cannot read {self._place} ({why}): put it back") from None
         return self._seen[1]

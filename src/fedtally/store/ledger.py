@@ -365,6 +365,7 @@ class Ledger(GrantDatabase):
 
         Raises:
             InvalidInputError: the ledger does not know the population.
+            UnreadableFileError: the ledger is damaged.
         """
         with self._transaction(write=False) as connection:
 
@@ -465,13 +466,20 @@ def _document(
 ) -> dict[str, Any]:
     """Return the exported document of one population from its rows."""
     spent: dict[str, Any] = {"epsilon_spent": 0.0, "statement": None, "order": None}
+    try:
+        granted = grants[-1]["epsilon"]
+    except IndexError:  # the first grant makes the population, in one transaction
+        raise UnreadableFileError(
+            f"the ledger is damaged: population {named['population']!r} has no grant; put a copy"
+            " back"
+        ) from None
     for last in campaigns[-1:]:
         total = _composition(last["total"], last["event"], named["delta"])
         known = total.guarantee
         spent = {"epsilon_spent": known.epsilon, "statement": str(known), "order": total.order}
     return {
         "population": named["population"],
-        "epsilon_granted": grants[-1]["epsilon"],
+        "epsilon_granted": granted,
         "delta": named["delta"],
         **spent,
         "grants": [{"epsilon": row["epsilon"], "time": row["time"]} for row in grants],
