@@ -113,7 +113,7 @@ SMALLER: dict[str, list[tuple[str, str]]] = {
         ("--width 200,1000", "--width 200 --repeats 2"),
         ("--methods hybrid,batched:3,shared", "--methods hybrid --repeats 1"),
     ],
-    "docs/extend.md": [("--quick", "--quick -a 2 --width 100 --repeats 2 --no-plot")],
+    "docs/library.md": [("--quick", "--quick -a 2 --width 100 --repeats 2 --no-plot")],
     "docs/benchmarks.md": [("--repeats 10", "--repeats 1")],
     # bounds of 2^26 hashes take longer than the hashes and their names
     "docs/open-domain.md": [("dictionary.txt --ep", "dictionary.txt --confidence 0 --ep")],
