@@ -45,7 +45,7 @@ _OTHERS = "needs files of the registrar and the server: examples/local/run.sh ha
 _DAP = "needs both servers and nginx: examples/dap/run.sh has them, in .ci/run"
 _NODE = "needs Node.js and npm: .ci/web has them"
 _AGENTS = "starts processes: test_the_campaign_of_a_page_runs_on_one_machine has them in one shell"
-_FIRST = "needs the key and the campaign of docs/first-campaign.md, which is run"
+_FIRST = "needs the key and the campaign of docs/private.md, which is run"
 NOT_PASTED = {
     ("README.md", "python3 -m venv .venv && "): "installs the package: .ci/run does it first",
     ("README.md", "python3 -m venv .venv-test"): "runs these very tests: .ci/run does it",
@@ -74,9 +74,9 @@ NOT_PASTED = {
     ("docs/accuracy.md", "python -m"): _MINUTES,
     ("docs/deploying.md", "fedtally campaign"): _FIRST,
     ("docs/deploying.md", "fedtally plan --clients 7"): _FIRST,
-    ("docs/first-campaign.md", "bash clients.sh"): _AGENTS,
-    ("docs/first-campaign.md", "fedtally campaign run"): _AGENTS,
-    ("docs/first-campaign.md", "kill %1"): _AGENTS,
+    ("docs/private.md", "bash clients.sh"): _AGENTS,
+    ("docs/private.md", "fedtally campaign run"): _AGENTS,
+    ("docs/private.md", "kill %1"): _AGENTS,
     ("docs/plan.md", "python -m"): _MINUTES,
     ("docs/flower.md", ""): _FLOWER,
     ("docs/calendar.md", "python -m experiments"): _MINUTES,
@@ -307,7 +307,7 @@ def test_the_blocks_of_a_page_can_be_pasted(page: Path, tmp_path: Path) -> None:
 
 def test_the_campaign_of_a_page_runs_on_one_machine(tmp_path: Path) -> None:
     """With four of its seven clients, which then accept two honest ones."""
-    page = ROOT / "docs" / "first-campaign.md"
+    page = ROOT / "docs" / "private.md"
     section = "".join(f"{block.text}\n" for block in pasted(page) if not block.name)
     section = section[section.index("fedtally keys new server") : section.index("kill %1")]
     script = next(block.text for block in pasted(page) if block.name == "clients.sh")
