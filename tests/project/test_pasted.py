@@ -40,7 +40,6 @@ PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 # What is not pasted: (page, how the line begins) -> why. A line of a block, or its first line for
 # all of it. A reason that fits no line fails.
 _MINUTES = "takes minutes or hours; a quick run of each is tested in tests/project"
-_FLOWER = "needs a Flower federation: examples/flower/run.sh starts one"
 _OTHERS = "needs files of the registrar and the server: examples/local/run.sh has them, in .ci/run"
 _DAP = "needs both servers and nginx: examples/dap/run.sh has them, in .ci/run"
 _NODE = "needs Node.js and npm: .ci/web has them"
@@ -78,15 +77,13 @@ NOT_PASTED = {
     ("docs/private.md", "fedtally campaign run"): _AGENTS,
     ("docs/private.md", "kill %1"): _AGENTS,
     ("docs/plan.md", "python -m"): _MINUTES,
-    ("docs/flower.md", ""): _FLOWER,
     ("docs/calendar.md", "python -m experiments"): _MINUTES,
     ("docs/release.md", "git clone"): "an address of nobody",
     ("docs/release.md", "pip install"): "needs an environment of its own",
     ("docs/release.md", "python tools/release.py"): _MINUTES,
     ("docs/release.md", "python tools/stranger.py"): "needs a release",
     ("docs/release.md", "sha256sum"): "needs a release",
-    ("docs/serving.md", ""): "needs nginx, TLS and a service: examples/https/run.sh has them",
-    ("docs/serving-two-servers.md", ""): "needs two servers: examples/two_servers/run.sh has them",
+    ("docs/serving.md", ""): "needs servers: examples/{https,two_servers,flower}/run.sh have them",
     ("docs/benchmarks.md", "chromium"): "needs a browser: tests/system/test_report_browser.py",
     ("docs/index.md", "python3 -m venv"): "installs the package: .ci/run does it",
     ("docs/library.md", "import dask"): "needs a Dask cluster: tests/system/test_dask.py has one",
