@@ -127,7 +127,7 @@ SMALLER: dict[str, list[tuple[str, str]]] = {
         ("--methods hybrid,batched:3,shared --seed", "--methods hybrid --repeats 1 --seed"),
         ("zipf:d=1000,n=500 ", "zipf:d=1000,n=120 "),
     ],
-    "docs/screening.md": [("n=3000", "n=900"), ("--max-cohort 200", "--max-cohort 60")],
+    "docs/threat-model.md": [("n=3000", "n=900"), ("--max-cohort 200", "--max-cohort 60")],
     "docs/start.md": [("--repeats 20", "--repeats 2")],
 }
 
