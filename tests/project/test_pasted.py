@@ -90,10 +90,6 @@ NOT_PASTED = {
     ("docs/library.md", "from pyspark"): "needs Spark: tests/system/test_spark.py has it",
     ("docs/open-domain.md", "python -m"): _MINUTES,
     ("docs/operations.md", "import secrets, time"): "needs a plan: tests/system/test_driver.py",
-    ("docs/web.md", "python examples/web/make.py"): "needs a key: tests/system/test_web_browser.py",
-    ("docs/web.md", "cd clients/web"): _NODE,
-    ("docs/web.md", "npm"): _NODE,
-    ("docs/web.md", "node"): _NODE,
     ("docs/start.md", "python3 -m venv"): "installs the package: .ci/run does it",
     ("docs/start.md", "fedtally demo"): "compared in test_demo_quoted.py",
 }
