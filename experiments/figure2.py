@@ -409,7 +409,7 @@ def _checked_decoder(_: click.Context, __: click.Parameter, name: str) -> str:
     default=JOINT,
     metavar="joint|module:Class",
     callback=_checked_decoder,
-    help="The decoder beside the paper's; one of your own as docs/extend.md says.",
+    help="The decoder beside the paper's; one of your own as docs/library.md says.",
 )
 @options.seed
 def command(

@@ -12,7 +12,7 @@ ends:
 
 It answers `{"id": 7, "refused": "why"}` to what it must refuse, and `{"id": 7, "unknown": true}` to
 what it does not do. Bytes are hexadecimal text. An integer beyond 2^53 is decimal text, and any
-integer of an answer may be. `OPERATIONS` has a row for each operation; docs/conformance.md has them
+integer of an answer may be. `OPERATIONS` has a row for each operation; docs/evidence.md has them
 in words. The exit status is 1 where an answer is wrong or none came, and where nothing was known.
 """
 

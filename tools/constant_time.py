@@ -5,7 +5,7 @@
     python tools/constant_time.py --memory --objects build   # the objects of a build, as CI does
     python tools/constant_time.py --time           # the others, by the clock
 
-`STEPS` is the table, and docs/constant-time.md says it in words. A step is measured in one of two
+`STEPS` is the table, and docs/evidence.md says it in words. A step is measured in one of two
 ways. *Memory*: its secrets are marked as undefined, and valgrind reports each branch and address
 that depends on them. That is exact for the inputs that it ran with, at the levels `baseline` and
 `v3`, which valgrind knows. It does not see instructions whose time depends on their operands.

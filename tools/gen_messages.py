@@ -1,4 +1,4 @@
-"""Write the lists of docs/messages.md: what is refused, and the way out of it.
+"""Write the lists of docs/troubleshooting.md: what is refused, and the way out of it.
 
     python tools/gen_messages.py          # rewrites what stands between the page's markers
     python tools/gen_messages.py --check  # writes nothing; exits 1 where the page differs
@@ -21,7 +21,7 @@ from fedtally.errors import flag
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "fedtally"
-PAGE = ROOT / "docs" / "messages.md"
+PAGE = ROOT / "docs" / "troubleshooting.md"
 MARKERS = re.compile(r"(<!-- generated: messages -->\n).*?(<!-- end -->)", re.DOTALL)
 # A heading of the page, and the folders whose messages stand below it.
 AREAS = {
@@ -67,7 +67,7 @@ def main() -> int:
 
 def generate(page: str) -> str:
     """Return the page with the messages of today's source."""
-    parts = [f"## {area}\n\n{''.join(lines(folders))}" for area, folders in AREAS.items()]
+    parts = [f"### {area}\n\n{''.join(lines(folders))}" for area, folders in AREAS.items()]
     text = "\n".join(parts)
     found, number = MARKERS.subn(lambda markers: f"{markers[1]}\n{text}{markers[2]}", page)
     if number != 1:

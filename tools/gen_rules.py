@@ -1,4 +1,4 @@
-"""Write the table of docs/rules.md: what people may ask together.
+"""Write the table of docs/troubleshooting.md: what people may ask together.
 
     python tools/gen_rules.py          # rewrites what stands between the page's markers
     python tools/gen_rules.py --check  # writes nothing; exits 1 where the page differs
@@ -16,7 +16,7 @@ from pathlib import Path
 from fedtally.errors import flag, render
 from fedtally.plan.rules import RULES, Rule
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "rules.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "troubleshooting.md"
 MARKERS = re.compile(r"(<!-- generated: rules -->\n).*?(<!-- end -->)", re.DOTALL)
 HEAD = ("Option", "Rule", "Why", "Way out")
 

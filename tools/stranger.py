@@ -80,7 +80,7 @@ def second_build(dist: Path) -> str:
     for name, digest in built.items():
         path = dist / name
         if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-            raise release.Refused(f"a second build gives another {name}: see docs/release.md")
+            raise release.Refused(f"a second build gives another {name}: see docs/evidence.md")
     return f"{len(built)} files are the same bytes"
 
 

@@ -1069,7 +1069,7 @@ class Trust:
         _choice("refuse", "warn", "off"),
         usual="warn where the plan allows it",
         more='what happens to cohorts of "secagg" whose sums honest clients cannot have: "refuse",'
-        ' "warn" or "off" ("warn", where the plan allows it; docs/screening.md)',
+        ' "warn" or "off" ("warn", where the plan allows it; docs/threat-model.md)',
         door=Door.SIMULATION,
         type="Screen | str | None",
     ).on("estimate", "campaign init")

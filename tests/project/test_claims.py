@@ -1,4 +1,4 @@
-"""Each claim of the security pages names a test or a command that exists (docs/claims.md)."""
+"""Each claim of the security pages names a test or a command that exists (docs/evidence.md)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "claims.md"
+PAGE = ROOT / "docs" / "evidence.md"
 
 
 def section(path: Path, title: str) -> str:

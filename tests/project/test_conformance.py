@@ -130,7 +130,7 @@ def test_every_document_is_asked_for(tool: ModuleType) -> None:
     text = TOOL.read_text()
     names = {path.stem for path in tool.VECTORS.glob("*.json")}
     assert {name for name in names if f'"{name}"' not in text} == others
-    page = (ROOT / "docs" / "conformance.md").read_text()
+    page = (ROOT / "docs" / "evidence.md").read_text()
     for operation in tool.OPERATIONS:
         assert next(operation.cases(), None) is not None, operation.name
         [row] = [line for line in page.splitlines() if line.startswith(f"| `{operation.name}` |")]

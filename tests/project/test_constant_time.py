@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "constant-time.md"
+PAGE = ROOT / "docs" / "evidence.md"
 DRIVER = ROOT / "tools" / "constant_time.cpp"
 
 

@@ -1,4 +1,4 @@
-"""docs/messages.md has what the source refuses, with the way out."""
+"""docs/troubleshooting.md has what the source refuses, with the way out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

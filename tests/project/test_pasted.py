@@ -40,12 +40,11 @@ PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 # What is not pasted: (page, how the line begins) -> why. A line of a block, or its first line for
 # all of it. A reason that fits no line fails.
 _MINUTES = "takes minutes or hours; a quick run of each is tested in tests/project"
-_FLOWER = "needs a Flower federation: examples/flower/run.sh starts one"
 _OTHERS = "needs files of the registrar and the server: examples/local/run.sh has them, in .ci/run"
 _DAP = "needs both servers and nginx: examples/dap/run.sh has them, in .ci/run"
 _NODE = "needs Node.js and npm: .ci/web has them"
 _AGENTS = "starts processes: test_the_campaign_of_a_page_runs_on_one_machine has them in one shell"
-_FIRST = "needs the key and the campaign of docs/first-campaign.md, which is run"
+_FIRST = "needs the key and the campaign of docs/private.md, which is run"
 NOT_PASTED = {
     ("README.md", "python3 -m venv .venv && "): "installs the package: .ci/run does it first",
     ("README.md", "python3 -m venv .venv-test"): "runs these very tests: .ci/run does it",
@@ -57,10 +56,10 @@ NOT_PASTED = {
     ("docs/benchmarks.md", "python tools/fuzz_secagg.py"): _MINUTES,
     ("docs/benchmarks.md", "pip install"): "needs an environment of its own",
     ("docs/calendar.md", "fedtally campaign"): "takes days: tests/system/test_calendar_days.py",
-    ("docs/claims.md", "python -m pytest"): "tests of this repository: .ci/run has them",
-    ("docs/conformance.md", "python tools/conformance.py"): "asks a program of yours",
-    ("docs/conformance.md", "cd clients/web"): _NODE,
-    ("docs/constant-time.md", "python tools/constant_time.py"): "needs valgrind: .ci/run has it",
+    ("docs/evidence.md", "python -m pytest"): "tests of this repository: .ci/run has them",
+    ("docs/evidence.md", "python tools/conformance.py"): "asks a program of yours",
+    ("docs/evidence.md", "cd clients/web"): _NODE,
+    ("docs/evidence.md", "python tools/constant_time.py"): "needs valgrind: .ci/run has it",
     ("docs/tables.md", "python -m experiments"): _MINUTES,
     ("docs/dap.md", "fedtally dap helper run"): _DAP,
     ("docs/dap.md", "fedtally dap leader run"): _DAP,
@@ -74,29 +73,23 @@ NOT_PASTED = {
     ("docs/accuracy.md", "python -m"): _MINUTES,
     ("docs/deploying.md", "fedtally campaign"): _FIRST,
     ("docs/deploying.md", "fedtally plan --clients 7"): _FIRST,
-    ("docs/first-campaign.md", "bash clients.sh"): _AGENTS,
-    ("docs/first-campaign.md", "fedtally campaign run"): _AGENTS,
-    ("docs/first-campaign.md", "kill %1"): _AGENTS,
+    ("docs/private.md", "bash clients.sh"): _AGENTS,
+    ("docs/private.md", "fedtally campaign run"): _AGENTS,
+    ("docs/private.md", "kill %1"): _AGENTS,
     ("docs/plan.md", "python -m"): _MINUTES,
-    ("docs/flower.md", ""): _FLOWER,
     ("docs/calendar.md", "python -m experiments"): _MINUTES,
-    ("docs/release.md", "git clone"): "an address of nobody",
-    ("docs/release.md", "pip install"): "needs an environment of its own",
-    ("docs/release.md", "python tools/release.py"): _MINUTES,
-    ("docs/release.md", "python tools/stranger.py"): "needs a release",
-    ("docs/release.md", "sha256sum"): "needs a release",
-    ("docs/serving.md", ""): "needs nginx, TLS and a service: examples/https/run.sh has them",
-    ("docs/serving-two-servers.md", ""): "needs two servers: examples/two_servers/run.sh has them",
+    ("docs/evidence.md", "git clone"): "an address of nobody",
+    ("docs/evidence.md", "pip install"): "needs an environment of its own",
+    ("docs/evidence.md", "python tools/release.py"): _MINUTES,
+    ("docs/evidence.md", "python tools/stranger.py"): "needs a release",
+    ("docs/evidence.md", "sha256sum"): "needs a release",
+    ("docs/serving.md", ""): "needs servers: examples/{https,two_servers,flower}/run.sh have them",
     ("docs/benchmarks.md", "chromium"): "needs a browser: tests/system/test_report_browser.py",
     ("docs/index.md", "python3 -m venv"): "installs the package: .ci/run does it",
     ("docs/library.md", "import dask"): "needs a Dask cluster: tests/system/test_dask.py has one",
     ("docs/library.md", "from pyspark"): "needs Spark: tests/system/test_spark.py has it",
     ("docs/open-domain.md", "python -m"): _MINUTES,
     ("docs/operations.md", "import secrets, time"): "needs a plan: tests/system/test_driver.py",
-    ("docs/web.md", "python examples/web/make.py"): "needs a key: tests/system/test_web_browser.py",
-    ("docs/web.md", "cd clients/web"): _NODE,
-    ("docs/web.md", "npm"): _NODE,
-    ("docs/web.md", "node"): _NODE,
     ("docs/start.md", "python3 -m venv"): "installs the package: .ci/run does it",
     ("docs/start.md", "fedtally demo"): "compared in test_demo_quoted.py",
 }
@@ -113,7 +106,7 @@ SMALLER: dict[str, list[tuple[str, str]]] = {
         ("--width 200,1000", "--width 200 --repeats 2"),
         ("--methods hybrid,batched:3,shared", "--methods hybrid --repeats 1"),
     ],
-    "docs/extend.md": [("--quick", "--quick -a 2 --width 100 --repeats 2 --no-plot")],
+    "docs/library.md": [("--quick", "--quick -a 2 --width 100 --repeats 2 --no-plot")],
     "docs/benchmarks.md": [("--repeats 10", "--repeats 1")],
     # bounds of 2^26 hashes take longer than the hashes and their names
     "docs/open-domain.md": [("dictionary.txt --ep", "dictionary.txt --confidence 0 --ep")],
@@ -130,7 +123,7 @@ SMALLER: dict[str, list[tuple[str, str]]] = {
         ("--methods hybrid,batched:3,shared --seed", "--methods hybrid --repeats 1 --seed"),
         ("zipf:d=1000,n=500 ", "zipf:d=1000,n=120 "),
     ],
-    "docs/screening.md": [("n=3000", "n=900"), ("--max-cohort 200", "--max-cohort 60")],
+    "docs/threat-model.md": [("n=3000", "n=900"), ("--max-cohort 200", "--max-cohort 60")],
     "docs/start.md": [("--repeats 20", "--repeats 2")],
 }
 
@@ -307,7 +300,7 @@ def test_the_blocks_of_a_page_can_be_pasted(page: Path, tmp_path: Path) -> None:
 
 def test_the_campaign_of_a_page_runs_on_one_machine(tmp_path: Path) -> None:
     """With four of its seven clients, which then accept two honest ones."""
-    page = ROOT / "docs" / "first-campaign.md"
+    page = ROOT / "docs" / "private.md"
     section = "".join(f"{block.text}\n" for block in pasted(page) if not block.name)
     section = section[section.index("fedtally keys new server") : section.index("kill %1")]
     script = next(block.text for block in pasted(page) if block.name == "clients.sh")

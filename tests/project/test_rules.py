@@ -1,4 +1,4 @@
-"""docs/rules.md says what the code refuses."""
+"""docs/troubleshooting.md says what the code refuses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from fedtally.plan.rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

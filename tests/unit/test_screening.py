@@ -121,7 +121,7 @@ def land(plan: Plan, sums: Sequence[CountSketch], books: Any = None) -> Any:
 
 
 def by_hand(sums: I64, sizes: I64, noise: float) -> list[float]:
-    """Return votes, mean square and the three limits as docs/screening.md defines them."""
+    """Return votes, mean square and the three limits as docs/threat-model.md defines them."""
     cohorts, rows, width = sums.shape
     n, k = int(sizes.sum()), cohorts - 1
     t = max(6 / width, 6 * np.sqrt(noise / n))

@@ -1,4 +1,4 @@
-/** Reports to two servers from a browser: see docs/web.md. */
+/** Reports to two servers from a browser: see docs/serving.md. */
 export { checkAlgorithms, MissingAlgorithmError } from "./algorithms.js";
 export { type Bytes, InputError } from "./bytes.js";
 export type { Frames } from "./frames.js";

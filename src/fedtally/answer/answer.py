@@ -98,7 +98,7 @@ class Answer(Tabular):
 
     @property
     def alarms(self) -> tuple[str, ...]:
-        """Those of the `cautions` that say that clients may have lied (docs/screening.md)."""
+        """Those of the `cautions` that say that clients may have lied (docs/threat-model.md)."""
         return tuple(dict.fromkeys(note for part in self.parts for note in notes.alarms(part)))
 
     @property

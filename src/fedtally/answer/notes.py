@@ -24,7 +24,7 @@ RARE_ITEMS = (
 
 
 def alarms(part: Part) -> Iterator[str]:
-    """Yield the `cautions` that say that clients may have lied (docs/screening.md)."""
+    """Yield the `cautions` that say that clients may have lied (docs/threat-model.md)."""
     return on_screening(part.plan, part.secure_sum)
 
 

@@ -6,8 +6,8 @@ spread of a counter between cohorts tells the mean square of what a client adds 
 these mean squares add up to 1 if each client adds +1 or -1 to one counter, whatever clients hold.
 They add up to more if some add more.
 
-Only sums that the server may read are looked at: see `why_unscreened`. docs/screening.md says what
-is found and what is not; `python -m experiments poisoning` measures both.
+Only sums that the server may read are looked at: see `why_unscreened`. docs/threat-model.md says
+what is found and what is not; `python -m experiments poisoning` measures both.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ _study_options = options(
             "fedtally simulate words.txt --width 100,300,1000,3000 --plot study.png",
         ),
         (
-            "a decoder of your own: the class Trimmed in trimmed.py (docs/extend.md)",
+            "a decoder of your own: the class Trimmed in trimmed.py (docs/library.md)",
             "fedtally simulate zipf: --recovery trimmed:Trimmed",
         ),
         (

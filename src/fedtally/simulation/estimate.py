@@ -224,7 +224,7 @@ def estimate(
             one item is refused by name, or "none"; by default ("auto") proofs where they can be
             had: for one item a client.
         screen: what happens to cohorts of "secagg" whose sums honest clients cannot have: "refuse",
-            "warn" or "off" ("warn", where the plan allows it; docs/screening.md).
+            "warn" or "off" ("warn", where the plan allows it; docs/threat-model.md).
         cohort: the clients of a full cohort of "secagg", instead of `max_cohort`: for a real
             campaign, whose sessions open with `cohort_min` to `cohort` clients (by default five
             quarters of `cohort_min`).

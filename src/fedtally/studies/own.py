@@ -1,7 +1,7 @@
 """Decoders and schedules of one's own: what a study takes under a name `module:Class`.
 
 Such a name imports code. So only a study takes it, never `Decoding` or `Result.load`: to load a
-file must not run what the file names. See docs/extend.md.
+file must not run what the file names. See docs/library.md.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def load(name: str, method: str) -> type[Any]:
         raise InvalidInputError(f"{name}: the module {module} has no {attribute}{meant}")
     if not isinstance(found, type) or not callable(getattr(found, method, None)):
         raise InvalidInputError(
-            f"{name} must be a class with a method {method}: see docs/extend.md"
+            f"{name} must be a class with a method {method}: see docs/library.md#a-decoder"
         )
     return found
 
