@@ -29,7 +29,7 @@ import click
 
 from benchmarks.federation import CONNECTION, Federation, federation, free_ports
 from fedtally.agent.accepted import AcceptedCampaigns, Campaign
-from fedtally.agent.folder import create
+from fedtally.agent.home import create
 from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import CampaignFolder

@@ -19,9 +19,9 @@ from benchmarks.durable import floor
 from benchmarks.measure import Goal, Report, cpu_of
 from fedtally.agent.accepted import AcceptedCampaigns, Campaign
 from fedtally.agent.agent import Agent
-from fedtally.agent.folder import create
+from fedtally.agent.demands import AgentPolicy
+from fedtally.agent.home import create
 from fedtally.agent.items import Items
-from fedtally.agent.policy import AgentPolicy
 from fedtally.agent.serve import serve
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, drive

@@ -34,7 +34,7 @@ import numpy.typing as npt
 from experiments import open_peers, open_populations, options, output, study
 from fedtally.answer.result import Result
 from fedtally.domain import Names, OpenStrings, Unread
-from fedtally.domain.text import fingerprints
+from fedtally.domain.strings import fingerprints
 from fedtally.plan import Plan
 from fedtally.privacy import config
 from fedtally.recovery.names import read_names

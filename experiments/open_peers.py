@@ -25,7 +25,7 @@ import numpy.typing as npt
 from experiments import open_populations
 from fedtally import kernels
 from fedtally.domain import IntegerRange
-from fedtally.domain.text import fingerprint_key, fingerprints
+from fedtally.domain.strings import fingerprint_key, fingerprints
 from fedtally.plan import modulus_bits
 from fedtally.privacy import config
 from fedtally.recovery.decoders.joint.joint import JointDecoder

@@ -26,9 +26,9 @@ from experiments import open_domain, open_populations, options, study
 from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError
 from fedtally.plan.frequencies.distribution import Frequencies
-from fedtally.plan.names import NAMED_SHARE, predict
 from fedtally.plan.open_guesses import Wanted
 from fedtally.plan.proposal import propose
+from fedtally.plan.readable_names import NAMED_SHARE, predict
 from fedtally.plan.request import Request
 
 F64 = npt.NDArray[np.float64]

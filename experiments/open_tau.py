@@ -37,7 +37,7 @@ import numpy.typing as npt
 from experiments import options, study
 from fedtally.domain import IntegerRange, OpenStrings
 from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan, names
+from fedtally.plan import Plan, readable_names
 from fedtally.plan.open_guesses import FINDER_SPARE, Wanted
 from fedtally.plan.proposal import propose
 from fedtally.plan.request import Request
@@ -125,7 +125,7 @@ def flatness(law: F64, tau: float, domain: OpenStrings) -> float:
     >>> round(flatness(steep / steep.sum(), 0.001, OpenStrings()), 2)
     1.0
     """
-    assumed = names.assumed(domain)
+    assumed = readable_names.assumed(domain)
     rare = assumed.frequencies < tau
     energy = float(assumed.numbers[rare] @ assumed.frequencies[rare] ** 2)
     return float((law[law < tau] ** 2).sum()) / energy

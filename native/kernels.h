@@ -40,7 +40,7 @@ struct Subtable {
 };
 
 // GF(p^degree) = GF(p)[X] / (X^degree - generator), p < 2^32. Degrees 4, 6 and 9 are compiled, and
-// 4 alone may have p of more than 25 bits (`compiles` in kernels/proofs.py has the bounds). Words
+// 4 alone may have p of more than 25 bits (`compiles` in kernels/linear_proofs.py has the bounds). Words
 // are int64 below p, an element is `degree` words.
 struct ExtensionField {
   uint64_t prime, generator;

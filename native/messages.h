@@ -1,4 +1,4 @@
-// The messages of belief propagation. kernels/messages.py is the definition; the operations here
+// The messages of belief propagation. kernels/propagation.py is the definition; the operations here
 // are the same, in nearly the same order. Included by kernels_impl.h.
 //
 // Items are handled kItems at a time, one per lane: all loops over q are vectorised, whatever the

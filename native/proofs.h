@@ -66,7 +66,7 @@ inline Vec canonical(const Modulus& q, Vec x) {
 // The second step has x < 2^32 + p < 2^33, so that what it returns is at most p + 1.
 inline Vec reduced(const Modulus& q, Vec x) { return canonical(q, step(q, step(q, x))); }
 
-// A sum of products of words. It is below 2^63: kernels/proofs.py checks 4096 K p^2 < 2^63, and no
+// A sum of products of words. It is below 2^63: kernels/linear_proofs.py checks 4096 K p^2 < 2^63, and no
 // sum here has more than 4096 K products.
 template <bool kSplit> struct Sum {
   Vec total = {};

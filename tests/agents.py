@@ -12,8 +12,8 @@ from secagg_cohort import stream
 
 from fedtally.agent.accepted import Campaign
 from fedtally.agent.agent import Agent, Note
+from fedtally.agent.demands import KINDS, OPEN, AgentPolicy
 from fedtally.agent.items import Items
-from fedtally.agent.policy import KINDS, OPEN, AgentPolicy
 from fedtally.agent.reading import Reading, Start, at_once
 from fedtally.campaign.client import FrequencyClient
 from fedtally.plan import Plan

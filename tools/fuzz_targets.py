@@ -43,7 +43,7 @@ from fedtally.dap.problems import Problem
 from fedtally.dap.task import Task, TaskSecret
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.kernels import Decoder, accumulate, fingerprint, hash_words, reference, rows
-from fedtally.kernels import proofs as proof_kernels
+from fedtally.kernels import linear_proofs as proof_kernels
 from fedtally.kernels.backends import available_backends
 from fedtally.plan import Plan
 from fedtally.secagg.server import Server

@@ -22,7 +22,7 @@ from cases import each_case
 from other_users import as_user, open_folder  # noqa: F401
 from secagg_cohort import stream
 
-from fedtally.agent.folder import create
+from fedtally.agent.home import create
 from fedtally.agent.settings import FILE, Settings
 from fedtally.cli.app import run
 from fedtally.errors import InvalidInputError, UnreadableFileError

@@ -30,7 +30,7 @@ from experiments.__main__ import main as experiments
 
 from fedtally.cli.app import cli
 from fedtally.cli.app import run as fedtally
-from fedtally.cli.layout import Command
+from fedtally.cli.help import Command
 from fedtally.sources.sample import sample
 
 pytestmark = pytest.mark.usefixtures("errors_once")

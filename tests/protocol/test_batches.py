@@ -47,7 +47,7 @@ from fedtally.secagg.two_server import (
     make_proven_report,
     servers,
 )
-from fedtally.store import Batch, Batches, BatchStore, StoreError, batches, claims, database
+from fedtally.store import Batch, Batches, BatchStore, StoreError, claims, database, two_server
 
 NOW, NOISE = plain.NOW, 40
 SIDES: tuple[Any, Any] = ("leader", "helper")
@@ -268,7 +268,7 @@ def test_the_helper_takes_from_its_sum_what_is_not_asked_for(
 ) -> None:
     """It reads again only what it had not checked, or what the leader refused or never had."""
     reads: list[int] = []
-    frames = batches.StoredReports.frames
+    frames = two_server.StoredReports.frames
     proofs.reports[5] = proven.lie(5, proof=proven.lying(PROOF))
     proofs.take(0, 1, 2, 3, 5)
     assert proofs.send(1, 6) == [Outcome.ACCEPTED]
@@ -287,7 +287,7 @@ def test_the_helper_takes_from_its_sum_what_is_not_asked_for(
         reads.append(len(ids))
         return frames(self, ids)
 
-    monkeypatch.setattr(batches.StoredReports, "frames", noted)
+    monkeypatch.setattr(two_server.StoredReports, "frames", noted)
     total = proofs.leader.finish(proofs.helper.answer(query))
     assert total.tolist() == proofs.expected(0, 1, 2, 3, 4)
     assert reads == [2]  # the refused one, and the one that the leader never had
@@ -302,13 +302,13 @@ def test_reports_are_read_a_page_at_a_time(
 ) -> None:
     """A page has few reports, and few bytes: with a million reports memory is bounded."""
     reads: list[int] = []
-    frames = batches.StoredReports.frames
+    frames = two_server.StoredReports.frames
 
     def noted(self: Any, ids: Any) -> Any:
         reads.append(len(ids))
         return frames(self, ids)
 
-    monkeypatch.setattr(batches.StoredReports, "frames", noted)
+    monkeypatch.setattr(two_server.StoredReports, "frames", noted)
     monkeypatch.setattr(servers, bound, value)
     world.take(0, 1, 2, 3, 4)
     assert world.close().tolist() == world.expected(0, 1, 2, 3, 4)
@@ -459,7 +459,7 @@ def test_a_disk_that_fills_up_within_a_group_leaves_nothing_held(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the group wrote before it failed is gone from the disk, and so from the server."""
-    write, left = batches.StoredReports._write, iter(range(2))
+    write, left = two_server.StoredReports._write, iter(range(2))
 
     def filling(*given: Any) -> None:
         if next(left, None) is None:
@@ -469,7 +469,7 @@ def test_a_disk_that_fills_up_within_a_group_leaves_nothing_held(
     for side in (1, 0):
         left = iter(range(2))
         with monkeypatch.context() as full:
-            full.setattr(batches.StoredReports, "_write", filling)
+            full.setattr(two_server.StoredReports, "_write", filling)
             said = world.send(side, 0, 1, 2)
         assert [isinstance(one, StoreError) for one in said] == [True] * 3
         assert len(world.batches[side]._server) == world.rows(side) == 0
@@ -488,7 +488,7 @@ def test_of_a_group_of_which_nobody_knows_whether_it_is_on_disk_nothing_is_held(
     for side in (1, 0):
         with monkeypatch.context() as away:
             away.setattr(claims, "write_mark", fails)
-            away.setattr(batches.StoredReports, "frames", fails)
+            away.setattr(two_server.StoredReports, "frames", fails)
             said = world.send(side, 0, 1, 2)
         assert [isinstance(one, StoreError) for one in said] == [True] * 3
         assert len(world.batches[side]._server) == 0
@@ -817,15 +817,15 @@ def test_reports_are_erased_by_the_helper_when_it_answered_and_by_the_leader_whe
     query = world.query()
     assert (world.rows(0), world.rows(1)) == (4, 4)
     # it is cut off in the middle, and goes on when it is started again
-    monkeypatch.setattr(batches, "ERASED_AT_ONCE", 3)
+    monkeypatch.setattr(two_server, "ERASED_AT_ONCE", 3)
     with monkeypatch.context() as cut:
         calls = iter(range(1))
-        some = batches.StoredReports._some
+        some = two_server.StoredReports._some
 
         def cut_off(self: Any) -> list[bytes]:
             return some(self) if next(calls, None) is not None else _raise(OSError("cut"))()
 
-        cut.setattr(batches.StoredReports, "_some", cut_off)
+        cut.setattr(two_server.StoredReports, "_some", cut_off)
         with pytest.raises(OSError, match="cut"):
             world.helper.answer(query)
     assert world.rows(1) == 1

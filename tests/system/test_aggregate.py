@@ -46,7 +46,7 @@ from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.secagg.two_server import BatchRefusedError, BatchState, Kind, Leader
 from fedtally.secagg.two_server.reports import HELPER, decode_ids, encode_ids, frame_of
 from fedtally.store import BatchStore, ClientRecord, Fate, Ledger, StoreError
-from fedtally.store.batches import StoredReports
+from fedtally.store.two_server import StoredReports
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 ALL = (0, 1, 2, 3, 4)

@@ -15,7 +15,7 @@ import click
 import pytest
 
 from fedtally.cli.app import cli, run
-from fedtally.cli.layout import Command
+from fedtally.cli.help import Command
 from fedtally.options import SECTIONS
 
 MOST_WORDS, COLUMNS = 12, 80

@@ -18,8 +18,8 @@ from campaign_world import TEXTS, N, World, open_plan
 from campaign_world import held_text as hold
 
 import fedtally
+from fedtally.agent.demands import KINDS, OPEN
 from fedtally.agent.items import Items, of_file, of_python, of_sqlite
-from fedtally.agent.policy import KINDS, OPEN
 from fedtally.domain import OpenStrings
 from fedtally.privacy.budget import Cap
 from fedtally.secagg.messages import AbortCode, Kind

@@ -500,7 +500,7 @@ def test_a_private_run_says_so(tmp_path: Path) -> None:
         ({"ledger": 5}, "ledger must be a path or a URL, got 5"),
         ({"certify": "no"}, "certify must be true or false, got 'no'"),
         ({"seed": False}, "seed must be an integer, text or bytes, got False"),
-        ({"neighbours": False}, "relation must be one of"),
+        ({"neighbours": False}, "relation must be zero-out, "),
         (
             {"neighbours": "replace-one", "certify": True, "max_items": 2, "clients": ["a"] * 700},
             "clients of one item",

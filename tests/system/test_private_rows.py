@@ -32,7 +32,7 @@ from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch
 from fedtally.sources import Columns, Source, from_items, lines, open_source
 from fedtally.sources.layout import Layout
-from fedtally.sources.tables import table_source
+from fedtally.sources.readers import table_source
 
 DRINKS = Dictionary(["tea", "maté", "rice, boiled", "7"])
 OTHERS = ["tea", "maté", "7", "tea", "rice, boiled", "tea"]

@@ -24,7 +24,7 @@ from secagg_cohort import stream
 from socket_agents import Person, listening_in_a_thread
 
 from fedtally.agent.accepted import AcceptedCampaigns, Campaign
-from fedtally.agent.folder import create
+from fedtally.agent.home import create
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.folder import CampaignFolder
 from fedtally.campaign.key_files import create_key_files

@@ -25,9 +25,9 @@ from campaign_world import ALLOWED, plan_of
 from cases import each_case
 from secagg_cohort import stream
 
-from fedtally.agent import folder as folder_module
+from fedtally.agent import home as folder_module
 from fedtally.agent.accepted import AcceptedCampaigns, Campaign, CampaignFiles
-from fedtally.agent.folder import create
+from fedtally.agent.home import create
 from fedtally.agent.items import Items, candidates_of
 from fedtally.agent.settings import FILE, TEMPLATE, Settings
 from fedtally.campaign.client import FrequencyClient

@@ -13,8 +13,8 @@ from cases import each_case
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtally.campaign import items as items_module
-from fedtally.campaign.items import ids_inside, texts_inside
+from fedtally.campaign import candidate_ids as items_module
+from fedtally.campaign.candidate_ids import ids_inside, texts_inside
 from fedtally.domain import (
     Dictionary,
     Domain,

@@ -252,9 +252,9 @@ def test_collisions_are_two_integers(collisions):
             "add-remove needs the number of clients with noise",
         ),
         (lambda: skellam(5, trust="central"), "trust in skellam noise is distributed"),
-        (lambda: gaussian(5, trust="both"), "trust must be one of central, distributed"),
-        (lambda: Event("laplace", 5, "zero-out"), "mechanism must be one of"),
-        (lambda: Event("skellam", 5, "bounded"), "relation must be one of"),
+        (lambda: gaussian(5, trust="both"), "trust must be central or distributed"),
+        (lambda: Event("laplace", 5, "zero-out"), "mechanism must be rounded-gaussian, "),
+        (lambda: Event("skellam", 5, "bounded"), "relation must be zero-out, "),
         (lambda: gaussian(5, collisions=(1, 1)), "collisions are certified for replace-one"),
         (
             lambda: gaussian(5, "replace-one", collisions=(1, 1), max_items=2),

@@ -841,7 +841,7 @@ def test_a_ledger_gets_the_noise_that_composes(
         ({"delta": 0, "secure_sum": "secagg"}, "must be skellam where clients add the noise"),
         ({"delta": 0, "secure_sum": "two-server"}, "rounded-gaussian where two servers add"),
         ({"mechanism": "skellam"}, "rounded-gaussian or geometric where an aggregator adds"),
-        ({"mechanism": "laplace"}, "mechanism must be one of"),
+        ({"mechanism": "laplace"}, "mechanism must be rounded-gaussian, "),
         ({"mechanism": "geometric", "epsilon": None}, "mechanism= goes with epsilon="),
         ({"delta": 0, "domain": "open"}, "domain='open' is not for geometric noise"),
     ],

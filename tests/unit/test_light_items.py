@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fedtally import domain, sources
 from fedtally.agent.items import candidates_of, of_file
 from fedtally.base import arrow
-from fedtally.campaign.items import ids_inside, texts_inside
+from fedtally.campaign.candidate_ids import ids_inside, texts_inside
 from fedtally.domain.plain import Texts
 from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError
 

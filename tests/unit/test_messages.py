@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtally.errors import InvalidInputError
-from fedtally.kernels import messages
-from fedtally.kernels.messages import COLUMNS, LANES, Cells, Rule, Table
+from fedtally.kernels import propagation
+from fedtally.kernels.propagation import COLUMNS, LANES, Cells, Rule, Table
 
 F32 = npt.NDArray[np.float32]
 U32 = npt.NDArray[np.uint32]
@@ -28,7 +28,7 @@ def drawn(
         fresh,
         1.1,
     )
-    words = messages.pack_words(rng.integers(2**32, size=(groups, rows, count), dtype=np.uint32))
+    words = propagation.pack_words(rng.integers(2**32, size=(groups, rows, count), dtype=np.uint32))
     shape = len(words), rows, batches, LANES
     beliefs = rng.gamma(0.2, 200.0, shape).astype(np.float32)
     unsure = rng.gamma(0.5, 300.0, (len(words), rows, kinds, LANES)).astype(np.float32)
@@ -40,7 +40,7 @@ def ruled(seed: int, batches: int, fresh: bool, gate: float) -> Rule:
     # a batch that did not land has no clients
     weights = rng.gamma(0.5, 1.0, batches) * (rng.random(batches) > 0.1) + 1e-9
     shares = np.ones(batches) if fresh else rng.gamma(2.0, 1.0, batches)
-    z = np.linspace(-messages.FAR, messages.FAR, COLUMNS)
+    z = np.linspace(-propagation.FAR, propagation.FAR, COLUMNS)
     means = np.log1p(np.exp(z - rng.normal(0.0, 1.0, (4, 1))))
     table = Table(3.0, 0.7, np.stack([means, rng.gamma(4.0, 0.2, means.shape)], axis=2))
     return Rule(table, weights / weights.sum(), shares / shares.mean(), 1.5, 0.8, gate)
@@ -69,8 +69,8 @@ def test_messages_match_the_reference(
     cells, words, beliefs, unsure = drawn(seed, rows, width, batches, count, fresh)
     rule = ruled(seed, batches, fresh, gate)
     ours, own = beliefs.copy(), unsure.copy()
-    expected = messages._exchanged(cells, words, count, beliefs, unsure, rule)
-    found = messages.exchange_messages(cells, words, count, ours, own, rule)
+    expected = propagation._exchanged(cells, words, count, beliefs, unsure, rule)
+    found = propagation.exchange_messages(cells, words, count, ours, own, rule)
     close = {"rtol": 2e-5, "atol": 1e-2}  # single precision of messages of up to 1,000s of clients
     live = np.arange(len(words) * LANES).reshape(-1, LANES) < count
     for mine, theirs in ((ours, beliefs), (own, unsure)):
@@ -84,8 +84,8 @@ def test_messages_match_the_reference(
     assert found.moved == pytest.approx(expected.moved, rel=1e-6)
     assert np.allclose(found.fits, expected.fits, rtol=1e-6)
     assert np.array_equal(found.numbers, expected.numbers)
-    silent = messages.read_messages(cells, words, count)
-    reference = messages._joined(cells, words, count, None, None)[0]
+    silent = propagation.read_messages(cells, words, count)
+    reference = propagation._joined(cells, words, count, None, None)[0]
     assert np.allclose(silent.value, reference.value, rtol=1e-9, atol=1e-7)
 
 
@@ -96,7 +96,7 @@ def test_the_number_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
     for threads in ("1", "3"):
         monkeypatch.setenv("FEDTALLY_NUM_THREADS", threads)
         found.append(
-            messages.exchange_messages(cells, words, 5000, beliefs.copy(), unsure.copy(), rule)
+            propagation.exchange_messages(cells, words, 5000, beliefs.copy(), unsure.copy(), rule)
         )
     assert np.array_equal(found[0].explained, found[1].explained)
     assert np.array_equal(found[0].read.value, found[1].read.value)
@@ -118,7 +118,7 @@ def test_what_the_door_refuses() -> None:
             "rule": rule,
         }
         with pytest.raises(InvalidInputError, match=match):
-            messages.exchange_messages(**(given | changed))  # type: ignore[arg-type]
+            propagation.exchange_messages(**(given | changed))  # type: ignore[arg-type]
 
     refused("words must be", words=words[:1])
     refused("words must be", count=70)
@@ -133,4 +133,4 @@ def test_what_the_door_refuses() -> None:
     refused("count must be at least 1", count=0)
     alone = drawn(3, 1, 10, 4, 40, False)
     with pytest.raises(InvalidInputError, match="at least 2 rows, got 1"):
-        messages.read_messages(alone[0], alone[1], 40)
+        propagation.read_messages(alone[0], alone[1], 40)

@@ -26,7 +26,7 @@ from fedtally.campaign.server import FrequencyServer, RejectedSumError
 from fedtally.cli.app import run
 from fedtally.domain import Names, OpenStrings, Unread, symbols
 from fedtally.domain import load as load_domain
-from fedtally.domain.text import fingerprints
+from fedtally.domain.strings import fingerprints
 from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.plan.rare_names import RareNames

@@ -18,14 +18,14 @@ from fedtally.cli import plan_view
 from fedtally.cli.app import run
 from fedtally.domain import Names, OpenStrings, Unread
 from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan, names, open_domain
+from fedtally.plan import Plan, open_domain, readable_names
 from fedtally.plan.fleet import for_fleet, with_clients, with_epsilon, with_length, with_tau
 from fedtally.plan.frequencies.distribution import Frequencies
-from fedtally.plan.names import Speller
 from fedtally.plan.open_domain import best, predicted, smallest
 from fedtally.plan.open_guesses import FINDER_SPARE, Guesses, Wanted
 from fedtally.plan.predictor import Predictor, predict_linf
 from fedtally.plan.proposal import for_strings
+from fedtally.plan.readable_names import Speller
 from fedtally.plan.request import Request
 from fedtally.plan.silos import Silos
 from fedtally.simulation.round_tally import Members, RoundTally, split_clients, tally_members
@@ -35,7 +35,7 @@ from fedtally.studies import validation
 
 pytestmark = pytest.mark.usefixtures("errors_once")
 DOMAIN = OpenStrings(max_length=12, bits=12)
-LAW = names.assumed(DOMAIN)
+LAW = readable_names.assumed(DOMAIN)
 SHARES = np.arange(1, 401) ** -1.3
 COUNTS = np.random.default_rng(0).multinomial(20_000, SHARES / SHARES.sum())
 WORDS = [f"word{place}" for place in range(400)]
@@ -45,7 +45,7 @@ def search(clients=20_000, *, rare=False, domain=DOMAIN, length=7, silos=None, *
     """Return design, law and wanted names, of few bytes and hashes of few bits."""
     spec = Request(domain=domain, **asked).resolve(silos=silos)
     design = for_fleet(spec, domain, clients, bytes(32))
-    return design, names.assumed(domain), Wanted(length, allow_rare=rare)
+    return design, readable_names.assumed(domain), Wanted(length, allow_rare=rare)
 
 
 def spared(asked, spare):
@@ -110,10 +110,10 @@ def test_the_prediction_of_a_plan_says_who_is_named():
     predictor = replace(Predictor.from_plan(plan, "joint"), schedule="shared")
     assert predictor.with_repeats(20).trials(LAW, 2, 9) is None
     half = replace(plan, spelling=replace(plan.spelling, width=plan.spelling.width // 2))
-    less = names.predict(half, LAW, 0.02, 7)
+    less = readable_names.predict(half, LAW, 0.02, 7)
     assert less.theta_name > found.theta_name and 0 < less.named < 1
-    assert names.predict(half, LAW, 0.9, 7).named == 1.0  # no string is so frequent
-    assert names.predict(half, LAW, 0.9, 7).to_dict()["threshold"] == 0.9
+    assert readable_names.predict(half, LAW, 0.9, 7).named == 1.0  # no string is so frequent
+    assert readable_names.predict(half, LAW, 0.9, 7).to_dict()["threshold"] == 0.9
 
 
 # ---- sizes ----
@@ -316,7 +316,7 @@ def test_bytes_buy_the_tau_that_needs_them_with_spare_width_too(asked):
     assert bought.plan.target.linf <= 1.15 * 0.001
     # the finder would keep that tau without its spare width
     narrow = replace(bought.plan, width=int(bought.plan.width / FINDER_SPARE))
-    law = names.assumed(OpenStrings())
+    law = readable_names.assumed(OpenStrings())
     assert predict_linf(narrow, law, "joint", 0.05) <= bought.plan.target.linf
 
 

@@ -138,8 +138,8 @@ def test_terms_survive_json_and_toml(
         ({"delta": 1.0}, "delta must be above 0 and below 1"),
         ({"delta": 1e-40}, "delta must exceed"),
         ({"population": ""}, "population must be"),
-        ({"trust": "nobody"}, "trust must be one of"),
-        ({"relation": "neighbours"}, "relation must be one of"),
+        ({"trust": "nobody"}, "trust must be central or distributed"),
+        ({"relation": "neighbours"}, "relation must be zero-out, "),
         (
             {"relation": "add-remove", "trust": "distributed"},
             "central trust",

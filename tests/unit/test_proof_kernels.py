@@ -22,7 +22,7 @@ from fedtally.flp import (
     OneHot,
 )
 from fedtally.kernels import available_backends
-from fedtally.kernels import proofs as kernels
+from fedtally.kernels import linear_proofs as kernels
 
 REAL = [FIELD16, FIELD24, FIELD32]
 SMALL = [Field(257, 3, 4), Field(97, 5, 6), Field(97, 5, 9)]

@@ -37,8 +37,8 @@ from fedtally.sources import (
     streams,
 )
 from fedtally.sources.layout import Layout
+from fedtally.sources.readers import _Quotes, table_source
 from fedtally.sources.synthetic import profiles
-from fedtally.sources.tables import _Quotes, table_source
 
 WORDS = ["007", "NA", "null", "café", ' "q" ', "a,b", "x\ty", "1.0", "true", "2020-01-01"]
 
@@ -1037,7 +1037,7 @@ def quotes_close(text, delimiter=","):
 @settings(max_examples=400)
 @given(st.text(alphabet='a",\n\r', max_size=24), st.lists(st.integers(1, 5), max_size=12))
 def test_quotes_are_followed_exactly(text, cuts):
-    from fedtally.sources.tables import _Quotes
+    from fedtally.sources.readers import _Quotes
 
     quotes, data = _Quotes(","), text.encode()
     for cut in cuts:

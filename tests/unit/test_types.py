@@ -22,7 +22,7 @@ import fedtally
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.sources import Columns, Source, from_items, from_table, open_source
 from fedtally.sources.layout import Layout
-from fedtally.sources.tables import table_source
+from fedtally.sources.readers import table_source
 
 pytestmark = pytest.mark.extras
 pd: Any = pytest.importorskip("pandas")

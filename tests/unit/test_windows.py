@@ -10,7 +10,7 @@ import pytest
 
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.kernels.messages import OWN_SHARE
+from fedtally.kernels.propagation import OWN_SHARE
 from fedtally.recovery import windows
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoders.belief import BeliefDecoder

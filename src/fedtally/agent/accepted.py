@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedtally.agent.policy import AgentPolicy
+from fedtally.agent.demands import AgentPolicy
 from fedtally.base.archive import replacing
 from fedtally.campaign.enrolment import (
     PlanSignature,

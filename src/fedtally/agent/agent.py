@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedtally.agent.accepted import Campaign
+from fedtally.agent.demands import AgentPolicy
 from fedtally.agent.items import Items
-from fedtally.agent.policy import AgentPolicy
 from fedtally.agent.reading import Reading
 from fedtally.campaign.client import FrequencyClient
 from fedtally.crypto.keys import SigningKey

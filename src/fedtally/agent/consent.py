@@ -12,7 +12,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from fedtally.agent.accepted import AcceptedCampaigns, Campaign
-from fedtally.agent.policy import AgentPolicy
+from fedtally.agent.demands import AgentPolicy
 from fedtally.base import validate
 from fedtally.campaign.enrolment import checked_purpose
 from fedtally.crypto.keys import KEY_BYTES

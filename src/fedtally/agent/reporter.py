@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from fedtally.agent.accepted import AcceptedCampaigns, Campaign
 from fedtally.agent.agent import bind, demands, in_words, other_cap, why_closed
+from fedtally.agent.demands import AgentPolicy
 from fedtally.agent.items import Items
-from fedtally.agent.policy import AgentPolicy
 from fedtally.base import validate
 from fedtally.campaign.client import FrequencyClient
 from fedtally.crypto.keys import SigningKey

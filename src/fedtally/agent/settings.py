@@ -19,6 +19,7 @@ from fedtally import domain
 from fedtally.agent.accepted import AcceptedCampaigns
 from fedtally.agent.agent import Agent, Note, check_binds
 from fedtally.agent.consent import Consent
+from fedtally.agent.demands import KINDS, AgentPolicy
 from fedtally.agent.items import (
     MOST_READ_SECONDS,
     READ_SECONDS,
@@ -30,7 +31,6 @@ from fedtally.agent.items import (
     of_sqlite,
 )
 from fedtally.agent.permissions import Permissions
-from fedtally.agent.policy import KINDS, AgentPolicy
 from fedtally.agent.reading import Aside
 from fedtally.base import toml, validate
 from fedtally.base.links import real_path

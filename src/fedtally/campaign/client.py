@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import validate
-from fedtally.campaign.items import ids_inside, is_of_arrow, texts_inside
+from fedtally.campaign.candidate_ids import ids_inside, is_of_arrow, texts_inside
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.domain import Domain, Grid, Names, names_of
 from fedtally.errors import FedtallyError, InvalidInputError, OutsideDomainError

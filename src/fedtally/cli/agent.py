@@ -11,7 +11,7 @@ import click
 
 from fedtally.base.text import in_number
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Group, option, options
+from fedtally.cli.help import Command, Group, option, options
 from fedtally.cli.plan_facts import (
     authority_rows,
     check_fingerprint,
@@ -95,7 +95,7 @@ def init(folder: str) -> None:
     """
     import secrets
 
-    from fedtally.agent.folder import create
+    from fedtally.agent.home import create
     from fedtally.agent.settings import FILE
 
     public = create(Path(folder), secrets.token_bytes)

@@ -16,7 +16,7 @@ import click
 
 from fedtally.base.validate import did_you_mean
 from fedtally.cli.console import complain
-from fedtally.cli.layout import BareUsage, Group
+from fedtally.cli.help import BareUsage, Group
 from fedtally.errors import FedtallyError, MissingExtraError
 
 _EPILOG = """\

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Present, option
+from fedtally.cli.help import Command, Present, option
 from fedtally.cli.shared import json_option, positive, shared
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from fedtally.cli import campaign_view as view
 from fedtally.cli import console
 from fedtally.cli.campaign_nginx import nginx
 from fedtally.cli.campaign_tokens import tokens
-from fedtally.cli.layout import Command, Decorator, Group, option, options
+from fedtally.cli.help import Command, Decorator, Group, option, options
 from fedtally.cli.shared import json_option, shared
 from fedtally.errors import InvalidInputError, flag
 

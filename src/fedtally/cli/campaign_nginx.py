@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, option, options
+from fedtally.cli.help import Command, option, options
 from fedtally.errors import InvalidInputError
 
 front_options = options(

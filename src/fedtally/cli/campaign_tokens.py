@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Group, option
+from fedtally.cli.help import Command, Group, option
 from fedtally.cli.shared import json_option
 
 if TYPE_CHECKING:

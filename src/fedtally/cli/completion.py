@@ -6,7 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command
+from fedtally.cli.help import Command
 from fedtally.errors import InvalidInputError
 
 _SHELLS = ("bash", "zsh", "fish")

@@ -9,7 +9,7 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.campaign_nginx import front_options
-from fedtally.cli.layout import Command, Decorator, Group, option, options
+from fedtally.cli.help import Command, Decorator, Group, option, options
 from fedtally.cli.shared import json_option, origin_option, read_time, shared
 from fedtally.errors import InvalidInputError, MissingExtraError
 

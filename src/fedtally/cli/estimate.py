@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Present
+from fedtally.cli.help import Command, Present
 from fedtally.cli.shared import (
     as_named,
     asked,

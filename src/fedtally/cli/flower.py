@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Group, option
+from fedtally.cli.help import Command, Group, option
 from fedtally.cli.shared import json_option
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Group, option, options
+from fedtally.cli.help import Command, Group, option, options
 from fedtally.cli.plan_facts import (
     authority_rows,
     check_fingerprint,

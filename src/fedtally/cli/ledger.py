@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Group, option
+from fedtally.cli.help import Command, Group, option
 from fedtally.cli.shared import json_option, shared
 
 if TYPE_CHECKING:

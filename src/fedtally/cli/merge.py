@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Present
+from fedtally.cli.help import Command, Present
 from fedtally.cli.shared import as_named, json_option, shared
 
 

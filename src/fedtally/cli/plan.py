@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console, plan_view
+from fedtally.cli.help import Command, option, options
 from fedtally.cli.keys import public_key_options, read_keys
-from fedtally.cli.layout import Command, option, options
 from fedtally.cli.shared import (
     FILE,
     asked,

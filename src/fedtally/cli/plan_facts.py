@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedtally.cli.layout import option
+from fedtally.cli.help import option
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:

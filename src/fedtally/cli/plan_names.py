@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedtally.plan import Plan
-    from fedtally.plan.names import Names
+    from fedtally.plan.readable_names import Names
 
 Row = tuple[str, str]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from fedtally.cli import console
-from fedtally.cli.layout import Command
+from fedtally.cli.help import Command
 from fedtally.cli.shared import shared
 from fedtally.errors import InvalidInputError
 

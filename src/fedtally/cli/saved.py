@@ -14,7 +14,7 @@ import click
 from fedtally.base import validate
 from fedtally.base.text import escaped
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Present, option
+from fedtally.cli.help import Command, Present, option
 from fedtally.cli.shared import as_named, json_option, shared
 from fedtally.errors import InvalidInputError, UnreadableFileError
 

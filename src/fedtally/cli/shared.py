@@ -12,7 +12,7 @@ import click
 
 from fedtally.base import validate
 from fedtally.cli.console import check_standard_input, note
-from fedtally.cli.layout import Decorator, SectionOption, option, options
+from fedtally.cli.help import Decorator, SectionOption, option, options
 from fedtally.errors import InvalidInputError
 from fedtally.options import OPTIONS, Check, Door, Option, help_of, options_of, read_positive
 
@@ -182,7 +182,7 @@ def read_name_length(options: dict[str, Any], domain: OpenStrings) -> int:
     Raises:
         InvalidInputError: longer than the longest that can be read.
     """
-    from fedtally.plan.names import NAME_LENGTH
+    from fedtally.plan.readable_names import NAME_LENGTH
 
     if options["name_length"] is None:
         return min(NAME_LENGTH, domain.max_length)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedtally.cli import console, validation
-from fedtally.cli.layout import Command, Present, option, options
+from fedtally.cli import console, verdict
+from fedtally.cli.help import Command, Present, option, options
 from fedtally.cli.shared import (
     asked,
     check_outputs,
@@ -133,7 +133,7 @@ def simulate(source: str, **options: Any) -> int:
         return _test_open(source, options)
     found = _compare(source, options)
     drawn = "largest error against bytes per client"
-    validation.write_files(found, options, partial(_plot, found), drawn)
+    verdict.write_files(found, options, partial(_plot, found), drawn)
     if options["as_json"]:
         console.show_json(_document(found))
     else:
@@ -236,11 +236,11 @@ def _check_recovery(options: dict[str, Any], beside: str) -> None:
 def _judged(found: TrialResult, options: dict[str, Any]) -> int:
     """Write and show what was found; return 1 if a target is missed, else 0."""
     drawn = "the plan among neighbouring widths"
-    validation.write_files(found, options, partial(validation.plot, found), drawn)
+    verdict.write_files(found, options, partial(verdict.plot, found), drawn)
     if options["as_json"]:
-        console.show_json(validation.document(found))
+        console.show_json(verdict.document(found))
     else:
-        console.show(validation.view(found))
+        console.show(verdict.view(found))
     is_named = found.recall is None or found.recall.met is not False
     return 0 if is_named and (found.verdict is None or found.verdict.met) else 1
 

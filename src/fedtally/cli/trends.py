@@ -8,7 +8,7 @@ import click
 
 from fedtally.base import validate
 from fedtally.cli import console
-from fedtally.cli.layout import Command, Present, option
+from fedtally.cli.help import Command, Present, option
 from fedtally.cli.shared import as_named, check_outputs, json_option, reader, shared
 from fedtally.errors import InvalidInputError
 from fedtally.options import read_against

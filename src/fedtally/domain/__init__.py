@@ -25,7 +25,7 @@ from fedtally.domain.contract import Domain
 from fedtally.domain.grid import Grid
 from fedtally.domain.integers import IntegerRange, IntegerSet
 from fedtally.domain.open_strings import Names, OpenStrings, Unread, names_of
-from fedtally.domain.text import Dictionary, Strings, fingerprint_key, fingerprints
+from fedtally.domain.strings import Dictionary, Strings, fingerprint_key, fingerprints
 from fedtally.errors import InvalidInputError, UnreadableFileError, reason
 
 __all__ = [

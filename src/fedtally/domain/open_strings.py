@@ -21,7 +21,7 @@ from fedtally.domain import symbols
 from fedtally.domain.columns import as_text, text_chunks, text_of_buffers, utf8_buffers
 from fedtally.domain.contract import Domain
 from fedtally.domain.plain import Texts
-from fedtally.domain.text import fingerprint_key, fingerprints
+from fedtally.domain.strings import fingerprint_key, fingerprints
 from fedtally.errors import InvalidInputError
 
 U64 = npt.NDArray[np.uint64]

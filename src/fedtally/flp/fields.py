@@ -7,7 +7,7 @@ as [...]: what is added up over clients, and the roots of unity. A prime field h
 Arrays are int64 where sums of products fit, of halves of words if need be (so p has at most 32
 bits), and hold Python integers otherwise (dtype object). So one piece of code serves small fields
 fast and large fields at all. What it does most often for
-small fields is compiled, too (`kernels.proofs`): the results are equal.
+small fields is compiled, too (`kernels.linear_proofs`): the results are equal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
-from fedtally.kernels import proofs as kernels
+from fedtally.kernels import linear_proofs as kernels
 
 Array = npt.NDArray[Any]
 

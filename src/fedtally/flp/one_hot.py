@@ -28,7 +28,7 @@ from fedtally.base import validate
 from fedtally.base.encoding import values_of_sum
 from fedtally.errors import InvalidInputError
 from fedtally.flp.fields import Array, Field
-from fedtally.kernels import proofs as kernels
+from fedtally.kernels import linear_proofs as kernels
 
 FIELD16 = Field(64513, 5, 9)
 """GF(p^9), p of 16 bits: 2^143.8 elements."""

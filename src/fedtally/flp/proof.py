@@ -20,7 +20,7 @@ import numpy as np
 from fedtally.base import validate
 from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.flp.fields import Array, Field
-from fedtally.kernels import proofs as kernels
+from fedtally.kernels import linear_proofs as kernels
 
 
 class ReportRefusedError(FedtallyError):

@@ -1,10 +1,10 @@
 """A plan for strings nobody has listed: what names need, or what bytes buy.
 
 The target is that no frequency is off by more than tau, and that the names of strings above 2 tau
-are read (`fedtally.plan.names` says from which frequency they are). Sizes are first guessed in
-closed form (`fedtally.plan.open_guesses`). Of those that look cheapest the widths are then
-computed. Where bytes are given and no tau, the least tau whose guesses fit into the bytes is looked
-for first.
+are read (`fedtally.plan.readable_names` says from which frequency they are). Sizes are first
+guessed in closed form (`fedtally.plan.open_guesses`). Of those that look cheapest the widths are
+then computed. Where bytes are given and no tau, the least tau whose guesses fit into the bytes is
+looked for first.
 
 Three searches are those of `fedtally.plan.search`, for a vector of two sketches: `smallest`, `best`
 and `least_epsilon`. Each takes a `Design`, without a number of rounds in its request if the number
@@ -37,10 +37,10 @@ from fedtally.plan.fleet import (
     with_tau,
 )
 from fedtally.plan.frequencies.distribution import Frequencies
-from fedtally.plan.names import Names, Speller, predict
 from fedtally.plan.open_guesses import Guess, Guesses, Wanted
 from fedtally.plan.predictor import Predictor, predict_linf
 from fedtally.plan.rare_names import RareNames, of_plan
+from fedtally.plan.readable_names import Names, Speller, predict
 from fedtally.plan.search import least, rounded_up
 from fedtally.plan.sizes import MARGIN, RISK
 from fedtally.plan.ways import ways_out, why_unreachable

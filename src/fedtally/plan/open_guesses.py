@@ -19,8 +19,8 @@ from fedtally.kernels import MAX_WIDTH
 from fedtally.plan.design import Design
 from fedtally.plan.fleet import check_even_rounds, with_rounds
 from fedtally.plan.frequencies.distribution import Frequencies
-from fedtally.plan.names import NAME_LENGTH, SPARE, Speller
 from fedtally.plan.rare_names import WARNED
+from fedtally.plan.readable_names import NAME_LENGTH, SPARE, Speller
 from fedtally.plan.request import CampaignSpec
 from fedtally.plan.rounds import numbers_of_batches
 from fedtally.plan.sizes import UnreachableError

@@ -19,11 +19,11 @@ from fedtally.plan.design import DEFAULT_MAX_BYTES, Design
 from fedtally.plan.fleet import check_even_rounds, for_fleet
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
-from fedtally.plan.names import Names, assumed, predict
 from fedtally.plan.open_guesses import Wanted, of_rounds
 from fedtally.plan.paper import Size, minimax
 from fedtally.plan.predictor import Predictor, predict_linf
 from fedtally.plan.rare_names import RareNames
+from fedtally.plan.readable_names import Names, assumed, predict
 from fedtally.plan.request import CampaignSpec
 from fedtally.plan.search import (
     Made,

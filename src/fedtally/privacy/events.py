@@ -11,15 +11,15 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from enum import StrEnum
 from fractions import Fraction
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import validate
 from fedtally.base.encoding import Encoding
+from fedtally.base.named import Named
 from fedtally.errors import InvalidInputError
 
 I64 = npt.NDArray[np.int64]
@@ -42,20 +42,7 @@ _OPTIONAL = (
 )
 
 
-class _Named(StrEnum):
-    @classmethod
-    def parse(cls, name: str) -> Self:
-        """Return the member of that name."""
-        try:
-            return cls(name)
-        except ValueError:
-            kind = cls.__name__.lower()
-            raise InvalidInputError(
-                f"{kind} must be one of {', '.join(cls)}, got {name!r}"
-            ) from None
-
-
-class Mechanism(_Named):
+class Mechanism(Named, option="mechanism"):
     """The closed list of mechanisms.
 
     `ROUNDED_GAUSSIAN`: the party that opens a sum adds the noise once. `SKELLAM`: every client adds
@@ -94,7 +81,7 @@ class Mechanism(_Named):
         }[self]
 
 
-class Trust(_Named):
+class Trust(Named, option="trust"):
     """The parties that a guarantee trusts.
 
     `CENTRAL`: an aggregator, which sees the sums and adds the noise. `DISTRIBUTED`: no single party
@@ -107,7 +94,7 @@ class Trust(_Named):
     DISTRIBUTED = "distributed"
 
 
-class Relation(_Named):
+class Relation(Named, option="relation"):
     """The pairs of data sets that shall look alike: neighbours.
 
     `ZERO_OUT`: one client's contribution is replaced by zeros. `REPLACE_ONE`: it is replaced by any

@@ -22,13 +22,13 @@ from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan, Target, encodings, open_domain
-from fedtally.plan import names as open_names
+from fedtally.plan import readable_names as open_names
 from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design, fit_existing
 from fedtally.plan.fleet import for_fleet
-from fedtally.plan.names import Names
 from fedtally.plan.open_guesses import Wanted
 from fedtally.plan.paper import Size
 from fedtally.plan.predictor import predict_linf
+from fedtally.plan.readable_names import Names
 from fedtally.plan.search import for_bytes, usual_schedule
 from fedtally.plan.secure_sum import Keys
 from fedtally.plan.seeds import with_even_seed

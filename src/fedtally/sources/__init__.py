@@ -60,8 +60,8 @@ from fedtally.sources.files import open_files
 from fedtally.sources.layout import Layout
 from fedtally.sources.lists import domain_of, list_path, of_description, open_list, read_candidates
 from fedtally.sources.memory import from_items, from_table, is_table
+from fedtally.sources.readers import table_source
 from fedtally.sources.synthetic import FAMILIES, frequencies, is_synthetic, synthetic_source
-from fedtally.sources.tables import table_source
 
 __all__ = [
     "Batch",

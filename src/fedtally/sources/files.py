@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 from fedtally.sources.batches import Batch, Columns, Source
 from fedtally.sources.layout import TYPED, Layout
-from fedtally.sources.tables import column_kinds, table_source
+from fedtally.sources.readers import column_kinds, table_source
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write where a value is missing
 _MOST_ENTRIES = 100_000  # files and folders of one table; more are taken for a whole disk

@@ -33,8 +33,8 @@ from fedtally.errors import InvalidInputError, UnreadableFileError, arg, opt
 from fedtally.sources.batches import Batch, Columns, Source
 from fedtally.sources.layout import Layout, check_text
 from fedtally.sources.memory import from_items
+from fedtally.sources.readers import column_names, table_source
 from fedtally.sources.streams import ByteStream, reading
-from fedtally.sources.tables import column_names, table_source
 
 _WRITTEN_OUT = ("range", "grid", OpenStrings.kind)  # their descriptions are all there is to know
 _SIGNS = (  # of lines that are none of a list, if all lines have one

@@ -3,8 +3,8 @@
 All SQL of the package is here. A `Ledger` lives in an SQLite file or in a PostgreSQL database, a
 `ClientRecord` in an SQLite file. `Campaigns` and `Batches` are SQLite files too: they hold what a
 campaign's server, and one of two servers, must not lose, erase it when it is done, and have
-guarantees of their own (`store/campaigns.py`, `store/batches.py`). Ledger and record give the same
-guarantees:
+guarantees of their own (`store/campaigns.py`, `store/two_server.py`). Ledger and record give the
+same guarantees:
 
 - *Reserved before opened.* `reserve` and `take_part` return when the fact is on disk. From then on
   it counts as spent, whatever happens next.
@@ -27,9 +27,9 @@ Times are arguments, Unix seconds; only `Campaigns.claim` takes a clock. A name 
 imports SQLAlchemy on first use, which is slow: import it inside the functions that need it.
 
 The rooms are `database` (connections, transactions, triggers), `ledger`, `campaigns`,
-`batches`, `dap` (one server of a DAP task), `client_record`, `outbox` (a client's reports to two
-servers), `claims` (which process writes?), `writes` (how many writes has a file seen?), and `marks`
-(does a file lag behind what was said?).
+`two_server` (one of two servers), `dap` (one server of a DAP task), `client_record`, `outbox` (a
+client's reports to two servers), `claims` (which process writes?), `writes` (how many writes has a
+file seen?), and `marks` (does a file lag behind what was said?).
 
 >>> import tempfile
 >>> from fedtally.privacy.budget import Charge
@@ -54,7 +54,6 @@ from typing import TYPE_CHECKING
 from fedtally.base.lazy import loader
 
 if TYPE_CHECKING:
-    from fedtally.store.batches import Batch, Batches, BatchStore
     from fedtally.store.campaigns import (
         IMPOSSIBLE,
         Campaigns,
@@ -69,14 +68,10 @@ if TYPE_CHECKING:
     from fedtally.store.database import WAIT_SECONDS, StoreError
     from fedtally.store.ledger import EXPORT, Landing, Ledger, Reservation
     from fedtally.store.outbox import Fate, Said, Unsent
+    from fedtally.store.two_server import Batch, Batches, BatchStore
 
 # Loaded on first use: an agent has a client's record, and neither campaigns nor a ledger.
 _HOMES = {
-    "batches": (
-        "Batch",
-        "Batches",
-        "BatchStore",
-    ),
     "campaigns": (
         "IMPOSSIBLE",
         "Campaigns",
@@ -109,6 +104,11 @@ _HOMES = {
         "Fate",
         "Said",
         "Unsent",
+    ),
+    "two_server": (
+        "Batch",
+        "Batches",
+        "BatchStore",
     ),
 }
 

@@ -43,14 +43,14 @@ from fedtally.domain import load as load_domain
 from fedtally.errors import InvalidInputError, Note, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Sums
-from fedtally.plan import names as names_of
+from fedtally.plan import readable_names as names_of
 from fedtally.plan.chosen_decoder import decoder_of
 from fedtally.plan.frequencies.distribution import Frequencies
-from fedtally.plan.names import NAME_LENGTH, NAMED_SHARE
 from fedtally.plan.open_guesses import Wanted
 from fedtally.plan.predictor import Predictor
 from fedtally.plan.privacy import Random
 from fedtally.plan.proposal import propose
+from fedtally.plan.readable_names import NAME_LENGTH, NAMED_SHARE
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding, kind_of, recovery_of
 from fedtally.simulation.census import read

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from scipy.special import chdtri, ndtri
 
 from fedtally.domain import Domain
-from fedtally.kernels.messages import (
+from fedtally.kernels.propagation import (
     FAR,
     LANES,
     TINY,
@@ -157,7 +157,7 @@ class Beliefs(NamedTuple):
 
 
 class Sent:
-    """The messages of items, in the blocks that `kernels.messages` reads.
+    """The messages of items, in the blocks that `kernels.propagation` reads.
 
     Args:
         landed: the sums.
@@ -166,7 +166,7 @@ class Sent:
     Attributes:
         size: the number of items.
         words: uint32 [blocks, groups, rows, LANES]: the places of the items in the sketch, packed
-            as `kernels.messages.pack_words` says.
+            as `kernels.propagation.pack_words` says.
         beliefs: float32 [blocks, rows, batches, LANES], in clients.
         unsure: float32 [blocks, rows, kinds, LANES], variances in squared clients: one for each
             batch under schedule "fresh", else one for all.
@@ -244,7 +244,7 @@ class Messages:
         settled: whether messages stopped moving.
         moved: how far messages moved in the last iteration, in their standard deviations.
         fits: the mean of rows' squared errors, each divided by its prediction: one for each kind of
-            items of `kernels.messages`. `numbers` has the number of errors in each mean.
+            items of `kernels.propagation`. `numbers` has the number of errors in each mean.
         positions: int64 [n], rising: the candidates that send messages.
         sent: their messages.
         beliefs: the values of these candidates, from all of their rows.

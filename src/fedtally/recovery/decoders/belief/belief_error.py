@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.special import ndtr
 
 from fedtally.base.roots import root
-from fedtally.kernels.messages import FAR
+from fedtally.kernels.propagation import FAR
 from fedtally.recovery.decoders.belief.belief import (
     FEWEST_CELLS,
     GAIN,

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from fedtally.kernels import messages
-from fedtally.kernels.messages import FAR, Table
+from fedtally.kernels import propagation
+from fedtally.kernels.propagation import FAR, Table
 from fedtally.recovery.linear_system import F64, I64
 
-_Z = np.linspace(-FAR, FAR, messages.COLUMNS)  # values in standard deviations: columns of tables
+_Z = np.linspace(-FAR, FAR, propagation.COLUMNS)  # values in standard deviations: columns of tables
 _RATIO = 0.08  # logarithm of the ratio of neighbouring standard deviations of a table
 _MOST_SCALES = 32  # of a table
 _POINTS = 170  # counts of the mixture, from 1 on in geometric steps
@@ -153,7 +153,7 @@ class Prior:
             values: float64, counts with normal noise.
             stddevs: float64, above 0, of the values' shape.
         """
-        return Posterior(*messages.posterior(self.table, values, stddevs))
+        return Posterior(*propagation.posterior(self.table, values, stddevs))
 
     def value_of(self, means: F64 | float, stddevs: F64) -> F64:
         """Return the values at which `posterior` gives these means: float64, like `stddevs`."""
@@ -206,6 +206,6 @@ class Prior:
         """
         near = values < FAR * stddevs
         grid = Table(self._first, self._ratio, np.empty((self._scales, 0, 2)))
-        row, column = messages.place(grid, values[near], stddevs[near])
+        row, column = propagation.place(grid, values[near], stddevs[near])
         places = np.rint(row).astype(np.intp) * len(_Z) + np.rint(column).astype(np.intp)
         return np.bincount(places, minlength=self._scales * len(_Z))
