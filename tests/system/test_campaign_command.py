@@ -253,7 +253,10 @@ def test_too_few_clients_end_a_run_with_the_reason(
     assert run(["campaign", "result", str(place)]) == 2
     assert "--end ends it" in capsys.readouterr().err
     assert run(["campaign", "result", str(place), "--end", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["num_contributions"] == N
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["num_contributions"] == N
+    assert answer["ended"] == {"rounds": 1, "num_rounds": 2, "by": "operator"}
+    assert any("an operator ended the campaign after one round" in a for a in answer["warnings"])
     assert run(["campaign", "resume", str(place), *command[3:]]) == 2
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fedtally
-from fedtally.campaign.ending import is_known, notes
+from fedtally.answer import documents, provenance
+from fedtally.answer.screen import answer, plain
+from fedtally.answer.sections import counted
+from fedtally.campaign import ending
+from fedtally.campaign.ending import is_known
+from fedtally.cli import validation as validation_view
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Target
 from fedtally.plan.stopping import LEAST_ROUNDS
@@ -65,19 +72,56 @@ def test_an_error_that_is_not_known_ends_nothing() -> None:
     assert not any("the campaign ended" in text for text in found.warnings)
 
 
-def test_rounds_that_are_missing_are_no_early_end() -> None:
-    """An operator ended the campaign, or nobody came: its error is not within the target."""
-    found = answered(plan_of(target=GOES_ON))
-    hard = plan_of(target=replace(RULE, linf=1e-9), width=20)
-    sketches = answered(hard, law=0.2).sketches[:5]
-    assert not list(notes(hard, found.domain, sketches))
-    easy = plan_of(target=replace(RULE, linf=0.9))
-    assert list(notes(easy, found.domain, found.sketches[:5]))
-    # too few rounds or clients for the rule: an operator ended it
-    assert not list(notes(easy, found.domain, found.sketches[:1]))
-    many = easy.until_known(1 + sum(sketch.num_clients for sketch in found.sketches[:5]))
-    assert not list(notes(many, found.domain, found.sketches[:5]))
-    assert not list(notes(easy, found.domain, found.sketches))  # all rounds took place
+def test_an_answer_says_in_each_form_how_its_campaign_ended(tmp_path: Path) -> None:
+    plan = plan_of()
+    found = answered(plan)
+    rounds = len(found.sketches)
+    assert found.ended == {"rounds": rounds, "num_rounds": ROUNDS, "by": "rule"}
+    assert documents.of_result(found, found.top(1))["ended"] == found.ended
+    details = plain(answer(found, found.top(1), details=True))
+    assert f"Rounds {rounds} of {ROUNDS}: the error was known" in " ".join(details.split())
+    found.save(tmp_path / "early.fed")
+    loaded = fedtally.Result.load(tmp_path / "early.fed")
+    assert loaded.ended == found.ended and loaded.warnings == found.warnings
+    assert counted.ends(plan).endswith("at most 0.4 points, after 2 rounds at least")
+    assert counted.ends(plan.until_known(9000)).endswith(
+        "after 2 rounds and 9,000 clients at least"
+    )
+
+    whole = answered(plan_of(target=GOES_ON))
+    assert whole.ended is None and counted.ends(whole.plan) == ""
+    assert "\nRounds" not in plain(answer(whole, whole.top(1), details=True))
+
+
+def test_an_operators_end_is_none_by_the_rule() -> None:
+    plan = plan_of(target=None)
+    sketches = answered(plan).sketches
+    domain = fedtally.IntegerRange(1, D)
+    for rounds, said in ((1, "one round of 12"), (3, "3 rounds of 12")):
+        told = ending.ended(plan, rounds, "operator")
+        found = fedtally.Result(plan, domain, sketches[:rounds], ended=told)
+        [note] = [text for text in found.warnings if "ended" in text]
+        assert note.startswith(f"an operator ended the campaign after {said}")
+    assert ending.ended(plan, ROUNDS, "operator") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ({"by": "nobody"}, "ended.by must be operator or rule, got 'nobody'"),
+        ({"rounds": ROUNDS}, "ended must be before the last of the plan's 12 rounds, got 12 of 12"),
+        ({"rounds": 0}, "got 0 of 12"),
+        ({"num_rounds": 20}, "got 3 of 20"),
+        ({"by": None}, "ended.by must be text"),
+    ],
+)
+def test_a_file_tells_no_end_that_its_plan_has_not(said: dict[str, Any], refused: str) -> None:
+    told = {"rounds": 3, "num_rounds": ROUNDS, "by": "rule"}
+    assert provenance.ended(told, plan_of()) == told
+    with pytest.raises(InvalidInputError, match=re.escape(refused)):
+        provenance.ended(told | said, plan_of())
+    with pytest.raises(InvalidInputError, match="ended.by must be operator, got 'rule'"):
+        provenance.ended(told, plan_of(target=GOES_ON))
 
 
 def test_few_rounds_and_few_clients_end_nothing() -> None:
@@ -172,6 +216,10 @@ def test_a_study_of_a_plan_ends_its_campaigns_too() -> None:
     # the error model is for all rounds, and would promise far too little error
     found = validation.run(source, trials[0])
     assert found.predicted(0.5) is None and found.predicted_failure is None
+    assert found.rounds is not None and len(found.rounds) == 4 and max(found.rounds) < ROUNDS
+    assert found.to_arrow()["rounds"].to_pylist() == found.rounds
+    assert f"of {ROUNDS} on average" in plain(validation_view.view(found))
+    assert validation_view.document(found)["rounds"] == found.rounds
     assert any("nothing is predicted: campaigns end early" in text for text in found.warnings)
 
 

@@ -34,6 +34,7 @@ def cautions(part: Part) -> Iterator[str]:
     yield from on_spaces(part.domain)
     yield from on_oddities(part.domain)
     yield from part.notes
+    yield from on_end(part.plan, part.ended)
     # whoever asks for notes must not start a fit
     yield from on_target(part.plan, part.ready("intervals"))
 
@@ -90,6 +91,28 @@ def on_reports(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
         yield (
             "reports have no proofs, so a client that lies can move the sums as it likes, unseen:"
             f" {plan.why_no_proofs or 'validity proofs would refuse what it reports'}"
+        )
+
+
+def on_end(plan: Plan, ended: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the note on a campaign that ended early.
+
+    Args:
+        plan: the plan of the campaign.
+        ended: the field `ended` of a result.
+    """
+    if ended is None:
+        return
+    rounds = f"{in_number(ended['rounds'], 'one round', '{} rounds')} of {ended['num_rounds']:,}"
+    if ended["by"] == "operator":
+        yield (
+            f"an operator ended the campaign after {rounds}: its plan is about all of them, and its"
+            " errors are those of fewer clients"
+        )
+    elif rule := plan.stopping:
+        yield (
+            f"the campaign ended after {rounds}: the largest error is above {100 * rule.linf:.3g}"
+            f" points in at most {100 * rule.probability:.3g} % of campaigns"
         )
 
 

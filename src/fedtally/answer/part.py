@@ -97,6 +97,7 @@ class Part:
         num_silos: the number of silos, each counted once; None: none is in two of the sums.
         draw: the number of items that the bound on a client's items dropped, JSON-able; None: none
             were dropped, or the number is private.
+        ended: how the campaign ended before its last round, JSON-able; None: it did not.
         columns: the names of the table's columns by the part that they play, as `Result` has them.
         words: the words of a public list whose hashes stand out.
         known_fit: the fit that a decoder found in these sums before; None: it looks for one.
@@ -121,6 +122,7 @@ class Part:
         attendance: Sequence[int] | None = None,
         num_silos: int | None = None,
         draw: Mapping[str, Any] | None = None,
+        ended: Mapping[str, Any] | None = None,
         columns: Mapping[str, Sequence[str]] | None = None,
         words: Sequence[str] = (),
         known_fit: FoundFit | None = None,
@@ -135,6 +137,7 @@ class Part:
         self.notes = tuple(warnings)
         self.secure_sum: dict[str, Any] = dict(secure_sum or provenance.planned_sum(plan))
         self.draw = None if draw is None else dict(draw)
+        self.ended = ended
         self.columns = {part: [str(n) for n in names] for part, names in (columns or {}).items()}
         self.words, self._known_fit = tuple(words), known_fit
         self._known_names = None if known_names is None else tuple(known_names)

@@ -63,6 +63,7 @@ _DRAW = {
     "share_with_several": float,
     "max_items_for_all": int,
 }
+_ENDED = {"rounds": int, "num_rounds": int, "by": str}
 _SIZING = {"sizing": str, "tau": float, "failure_probability": float, "message": str}
 _PILOT = {"rows": int, "width": int, "bytes_per_client": int, "num_clients": int}
 _NAMES = {"threshold": float, "name_length": int}
@@ -128,6 +129,30 @@ def draw(said: object) -> dict[str, Any] | None:
     fedtally.errors.InvalidInputError: draw lacks pairs
     """
     return None if said is None else _table("draw", said, _DRAW)
+
+
+def ended(said: object, plan: Plan) -> dict[str, Any] | None:
+    """Return what a file says of an early end, `Result.ended`; None: nothing.
+
+    Args:
+        said: what the file says.
+        plan: its plan.
+
+    Raises:
+        InvalidInputError: as for `draw`, or the plan does not end so.
+    """
+    if said is None:
+        return None
+    found = _table("ended", said, _ENDED)
+    by = ("operator",) if plan.stopping is None else ("operator", "rule")
+    if found["num_rounds"] != plan.num_rounds or not 0 < found["rounds"] < plan.num_rounds:
+        raise InvalidInputError(
+            f"ended must be before the last of the plan's {plan.num_rounds} rounds, got"
+            f" {found['rounds']} of {found['num_rounds']}"
+        )
+    if found["by"] not in by:
+        raise InvalidInputError(f"ended.by must be {' or '.join(by)}, got {found['by']!r:.40}")
+    return found
 
 
 def sizing(said: object) -> dict[str, Any] | None:

@@ -60,6 +60,8 @@ class Result(Part, Answer):
         num_silos: the number of silos, each counted once; None: none is in two of the sums.
         draw: the number of items that the bound on a client's items dropped, JSON-able; None: none
             were dropped, or the number is private.
+        ended: how the campaign ended before its last round, JSON-able, by `campaign.ending`; None:
+            it did not.
         columns: the names of the table's columns by the part that they play ("item", "client",
             "round", "count"), where the source says which there are. A column without a name has
             an empty list.
@@ -113,6 +115,7 @@ class Result(Part, Answer):
         attendance: Sequence[int] | None = None,
         num_silos: int | None = None,
         draw: Mapping[str, Any] | None = None,
+        ended: Mapping[str, Any] | None = None,
         columns: Mapping[str, Sequence[str]] | None = None,
         words: Sequence[str] = (),
         known_fit: FoundFit | None = None,
@@ -132,6 +135,7 @@ class Result(Part, Answer):
             attendance=attendance,
             num_silos=num_silos,
             draw=draw,
+            ended=ended,
             columns=columns,
             words=words,
             known_fit=known_fit,
@@ -370,6 +374,8 @@ class Result(Part, Answer):
             "num_silos": self.num_silos,
             "round_labels": None if self.round_labels is None else list(self.round_labels),
             "known_names": None if self.known_names is None else list(self.known_names),
+            # absent of campaigns of all rounds: their files are as before there were early ends
+            **({} if self.ended is None else {"ended": self.ended}),
         }
 
     def frequency(self, item: str | int) -> float:

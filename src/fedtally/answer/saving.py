@@ -157,6 +157,7 @@ def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
         "attendance": meta["attendance"],
         "num_silos": meta["silos"],
         "draw": provenance.draw(meta["draw"]),
+        "ended": provenance.ended(meta.get("ended"), plan),  # absent of campaigns of all rounds
         "columns": meta["columns"],
         "words": meta["words"],
         "known_names": names,

@@ -979,13 +979,13 @@ class Driver:
         """Return the rounds that may open: one at a time, of a plan that ends early."""
         if self._is_known is None:
             return rounds
-        if self._has_enough():
+        if self.has_enough():
             return range(0)
         least = self._parameters.n_min
         first = next((round for round in rounds if self._room(round) >= least), rounds.stop)
         return range(first, min(first + 1, rounds.stop))
 
-    def _has_enough(self) -> bool:
+    def has_enough(self) -> bool:
         """Return whether the sums of the rounds so far are enough, by the rule of the plan."""
         if self._is_known is None or self._live or self._retry_at is not None:
             return False
@@ -1008,7 +1008,7 @@ class Driver:
 
         It is asked for where no session runs.
         """
-        if self._has_enough():
+        if self.has_enough():
             return None
         least = self._parameters.n_min
         rounds = self._periods.left_at(self._time)

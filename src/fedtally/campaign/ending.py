@@ -7,9 +7,9 @@ campaign adapts to the frequencies that it meets, without a pilot.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any, Literal
 
-from fedtally.base.text import in_number
 from fedtally.domain import Domain
 from fedtally.plan import Plan
 from fedtally.recovery.known_error import known_error
@@ -24,16 +24,11 @@ def is_known(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> boo
         domain: the candidates.
         sketches: the sums of whole rounds, with their noise.
     """
-    return _enough(plan, domain, sketches) is not None
-
-
-def _enough(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> float | None:
-    """Return the largest error with which the campaign may end; None: it goes on."""
     rule, clients = plan.stopping, sum(sketch.num_clients for sketch in sketches)
     if rule is None or len(sketches) < rule.least_rounds or clients < rule.least_clients:
-        return None
+        return False
     error = known_error(sketches, domain, rule.probability)
-    return error if error is not None and error <= rule.linf else None
+    return error is not None and error <= rule.linf
 
 
 def until_known(
@@ -47,21 +42,13 @@ def until_known(
     return sketches[:first]
 
 
-def notes(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> Iterator[str]:
-    """Yield the note on when a campaign that is over ended, if it ended early.
+def ended(plan: Plan, rounds: int, by: Literal["rule", "operator"]) -> dict[str, Any] | None:
+    """Return how a campaign that is over ended early, JSON-able; None: it had all its rounds.
 
     Args:
         plan: the plan.
-        domain: the candidates.
-        sketches: the released sums.
+        rounds: the number of rounds that took place.
+        by: what ended it: the rule of the plan, or an operator.
     """
-    rule, rounds = plan.stopping, max(sketch.round for sketch in sketches) + 1
-    if rule is None or rounds == plan.num_rounds:
-        return
-    error = _enough(plan, domain, sketches)
-    if error is not None:  # else somebody ended it
-        yield (
-            f"the campaign ended after {in_number(rounds, 'round', '{} rounds')} of"
-            f" {plan.num_rounds:,}: the largest error is above {100 * error:.3g} points in at most"
-            f" {100 * rule.probability:.3g} % of campaigns"
-        )
+    told = {"rounds": rounds, "num_rounds": plan.num_rounds, "by": by}
+    return told if rounds < plan.num_rounds else None

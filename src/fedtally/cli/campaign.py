@@ -364,7 +364,7 @@ def result(
                 " says what is missing, and --end ends it with what landed"
             )
         if ends:
-            _end(folder)
+            _end(folder, by_hand=True)
     found = _so_far(folder, as_json) if so_far and not is_over else Result.load(name / RESULT)
     shown = view.windowed(found, window, history)
     if output:
@@ -459,7 +459,7 @@ def _run(
         watch=lambda driver: view.Progress(folder, driver, quiet),
     )
     if is_over := _is_over(folder, ran.ending):
-        _end(folder)
+        _end(folder, by_hand=False)
     landed, rounds, ending = len(folder.status().landed), folder.plan.num_rounds, ran.ending
     console.note(
         f"{folder.path} is over: {landed} of {rounds} rounds landed{_missing(folder)}"
@@ -502,8 +502,8 @@ def _is_over(folder: CampaignFolder, ending: Ending) -> bool:
     return ending is Ending.COMPLETE or (ending is Ending.STALLED and have_all_landed)
 
 
-def _end(folder: CampaignFolder) -> None:
-    """End a campaign early: release what landed."""
+def _end(folder: CampaignFolder, *, by_hand: bool) -> None:
+    """End a campaign: release what landed. `by_hand`: an operator ends it, early as it may be."""
     import time
 
     _check_begun(folder)
@@ -519,17 +519,21 @@ def _end(folder: CampaignFolder) -> None:
             raise InvalidInputError(
                 f"no round of {folder.path} has landed: fedtally campaign cancel ends it"
             )
-        _save_result(folder, driver)
+        _save_result(folder, driver, by_hand)
 
 
-def _save_result(folder: CampaignFolder, driver: Driver) -> None:
+def _save_result(folder: CampaignFolder, driver: Driver, by_hand: bool) -> None:
     """Release the sums that landed, and save the result of them."""
     from fedtally.campaign import ending
     from fedtally.campaign.folder import RESULT
 
+    ended, landed = None, len(folder.status().landed)
+    if driver.has_enough():
+        ended = ending.ended(folder.plan, landed, "rule")
+    elif by_hand:  # else rounds lack clients, or days are over
+        ended = ending.ended(folder.plan, landed, "operator")
     sums = driver.release()
-    notes = list(ending.notes(folder.plan, folder.domain, sums))
-    _result_of(folder, sums, driver.screening, notes).save(folder.path / RESULT)
+    _result_of(folder, sums, driver.screening, [], ended).save(folder.path / RESULT)
 
 
 def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
@@ -593,7 +597,11 @@ def _missing(folder: CampaignFolder) -> str:
 
 
 def _result_of(
-    folder: CampaignFolder, sums: list[CountSketch], screening: Screening, warnings: list[str]
+    folder: CampaignFolder,
+    sums: list[CountSketch],
+    screening: Screening,
+    warnings: list[str],
+    ended: dict[str, Any] | None = None,
 ) -> Result:
     """Return the result of sums that may leave, with notes that a reader needs."""
     from fedtally.answer.result import Result
@@ -612,6 +620,7 @@ def _result_of(
         warnings=warnings,
         secure_sum=folder.secure_sum() | {"screening": screening.to_dict()},
         command=console.command_line(),
+        ended=ended,
     )
 
 

@@ -293,10 +293,11 @@ def _clients(proposal: Proposal) -> list[tuple[str, str]]:
 
 
 def _calendar(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows on when rounds are open, and on how often a client takes part."""
-    from fedtally.answer import sections
+    """Return the rows on when rounds are open, how often a client takes part, and an early end."""
+    from fedtally.answer.sections import counted
 
-    return [] if plan.calendar is None else [("Calendar", sections.counted.by_calendar(plan))]
+    rows = [] if plan.calendar is None else [("Calendar", counted.by_calendar(plan))]
+    return rows + [("Ends", said) for said in [counted.ends(plan)] if said]
 
 
 def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:

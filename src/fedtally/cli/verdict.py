@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from fedtally.base.text import in_range
 from fedtally.cli import console
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def document(found: TrialResult) -> dict[str, Any]:
         "exceeded": found.exceeded,
         "predicted_failure": found.predicted_failure,
         "verdict": None if verdict is None else verdict._asdict(),
+        "rounds": found.rounds,
         "names": _name_fields(found),
     }
 
@@ -105,6 +107,7 @@ def view(found: TrialResult) -> RenderableType:
         *_promise(found),
         *_names(found),
         ("Clients", _clients(found)),
+        *_rounds(found),
         *sections.cost.rows(plan),
         sections.cost.encoded(plan),
         *_private(trial.study_plan),
@@ -241,6 +244,16 @@ def _share(share: float) -> str:
     ('10 %', '0.125 %', 'less than 0.001 %')
     """
     return "less than 0.001 %" if 0 < share < 1e-5 else f"{100 * share:.3g} %"
+
+
+def _rounds(found: TrialResult) -> list[tuple[str, str]]:
+    """Return the row on how many rounds took place, where campaigns may end early."""
+    held = found.rounds
+    if held is None:
+        return []
+    mean, planned = sum(held) / len(held), found.trial.plan.num_rounds
+    each = in_range(min(held), max(held))
+    return [("Rounds", f"{mean:.3g} of {planned:,} on average, {each} in each repeat")]
 
 
 def _clients(found: TrialResult) -> str:

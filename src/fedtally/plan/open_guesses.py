@@ -66,6 +66,38 @@ class Guess(NamedTuple):
     design: Design
 
 
+class _Shared(NamedTuple):
+    """What the sizes of one schedule share: sums over the law, above all.
+
+    Attributes:
+        tau: the largest error of the finder.
+        clients: the number that frequencies are shares of.
+        batches: the batches of rounds.
+        blocks: the positions that a client spells.
+        noise: the variance in all rounds together, for each row.
+        spread: the finder's squared error by rare strings, times its counters.
+        frequent: the strings of at least twice that error.
+        speller: what spells names; its rows and its noise are still open.
+        rarer: what `Speller.rarer` says of the names that are asked for.
+        people: the clients of a sum; infinite where noise protects them.
+    """
+
+    tau: float
+    clients: int
+    batches: int
+    blocks: int
+    noise: float
+    spread: float
+    frequent: float
+    speller: Speller
+    rarer: tuple[float, float]
+    people: float
+
+    def risk(self, counters: int) -> int:
+        """Return about how much the sums show of single clients, as in `Guess`."""
+        return (counters * WARNED > self.people) + (counters > self.people)
+
+
 @dataclass(frozen=True)
 class Guesses:
     """The sizes that may do for a design, and what they are guessed from.
@@ -120,13 +152,7 @@ class Guesses:
     def ranked(self) -> list[Guess]:
         """Sizes that may meet the target, the best first: with little risk, and few bytes."""
         found = [guess for design in self.designs for guess in self._guesses_of(design)]
-        # a size is tried with one number of rows of the spelling: that of the fewest bytes
-        best: dict[tuple[int, str, int], Guess] = {}
-        for guess in sorted(found, key=lambda guess: (guess.risk, guess.size)):
-            size = guess.design.chosen
-            key = (guess.design.num_rounds, str(size.schedule), size.rows)
-            best.setdefault(key, guess)
-        return list(best.values())
+        return sorted(found, key=lambda guess: guess[:2])
 
     def affordable(self, risk: int) -> list[Guess]:
         """Return the guesses that fit into the bytes, of at most that risk."""
@@ -168,6 +194,7 @@ class Guesses:
         return sorted({-(-positions // number) for number in blocks if number} | {1})
 
     def _guesses_of(self, design: Design) -> Iterator[Guess]:
+        """Yield a guess for each number of rows of the finder, if some width may do."""
         try:
             tau = design.tau_of_sketch(self.law)
         except UnreachableError:
@@ -177,42 +204,61 @@ class Guesses:
             with suppress(InvalidInputError):  # too many positions for the code of long names
                 shape = Spelling(1, 1, self.domain.max_length)
                 shape.check_batches(schedule.num_batches(design.num_rounds))
-                # in proportion to the rows
-                noise = design.noise(1, schedule) ** 2 * design.num_rounds
+                shared = self._shared(design, schedule, shape, tau)
                 for rows in _FINDER_ROWS if self.spec.rows is None else (self.spec.rows,):
-                    for spelled in _SPELLING_ROWS:
-                        guess = self._guess(design, schedule, (rows, spelled), noise, tau)
-                        if guess is not None:
-                            yield guess
+                    guess = self._guess(design, schedule, rows, shared)
+                    if guess is not None:
+                        yield guess
+
+    def _shared(self, design: Design, schedule: Schedule, shape: Spelling, tau: float) -> _Shared:
+        """Return what the sizes of a schedule share; `tau` is the largest error of the finder."""
+        f, number, clients = self.law.frequencies, self.law.numbers, design.expected
+        batches, rare = schedule.num_batches(design.num_rounds), f < tau
+        speller = Speller(self.law, 1, shape.positions(batches), clients / batches, 0.0)
+        people = self.spec.summation.clients_of_sum(float(min(design.people)))
+        return _Shared(
+            tau,
+            clients,
+            batches,
+            shape.blocks(batches),
+            design.noise(1, schedule) ** 2 * design.num_rounds,  # in proportion to the rows
+            float(number[rare] @ (f[rare] ** 2 / batches + f[rare] / clients)),
+            float(number[f >= 2 * tau].sum()),
+            speller,
+            speller.rarer(2 * self.tau),
+            math.inf if self.spec.is_private else people,
+        )
 
     def _guess(
-        self, design: Design, schedule: Schedule, rows: tuple[int, int], noise: float, tau: float
+        self, design: Design, schedule: Schedule, rows: int, shared: _Shared
     ) -> Guess | None:
         """Return about the narrowest size that may do; None: no width does.
+
+        Of the numbers of rows of the spelling it has that of the fewest bytes.
 
         Args:
             design: the plan to be, with its number of rounds.
             schedule: the hashes of each round.
-            rows: the rows of the finder, and of the spelling.
-            noise: the variance in all rounds together, for each row.
-            tau: the largest error of the finder.
+            rows: the rows of the finder.
+            shared: what the sizes of the schedule share.
         """
-        batches, longest = schedule.num_batches(design.num_rounds), self.domain.max_length
-        shape = Spelling(1, 1, longest)
-        blocks, positions = shape.blocks(batches), shape.positions(batches)
-        touched, clients = rows[0] + blocks * rows[1], design.expected
-        total = noise * touched
-        width = self._finder_width(clients, batches, total, rows[0], tau)
-        speller = Speller(self.law, rows[1], positions, clients / batches, total / batches)
-        columns = speller.width(2 * self.tau, self.length)
-        if width is None or columns is None:
+        found = []
+        for spelled in _SPELLING_ROWS:
+            touched = rows + shared.blocks * spelled
+            noise = shared.noise * touched
+            width = self._finder_width(shared, noise, rows)
+            speller = replace(shared.speller, rows=spelled, noise=noise / shared.batches)
+            columns = speller.width(2 * self.tau, self.length, shared.rarer)
+            if width is None or columns is None:
+                continue
+            counters = rows * width + shared.blocks * spelled * columns
+            size = design.bytes_of_counters(touched, counters, schedule)
+            found.append((shared.risk(counters), size, width, spelled, columns))
+        if not found:
             return None
-        counters = rows[0] * width + blocks * rows[1] * columns
-        return Guess(
-            self._risk(design, counters),
-            design.bytes_of_counters(touched, counters, schedule),
-            design.with_size(schedule, rows[0], width, Spelling(rows[1], columns, longest)),
-        )
+        risk, size, width, spelled, columns = min(found, key=lambda one: one[:2])
+        spelling = Spelling(spelled, columns, self.domain.max_length)
+        return Guess(risk, size, design.with_size(schedule, rows, width, spelling))
 
     def _schedules(self, design: Design) -> list[Schedule]:
         name, rounds = design.spec.schedule, design.num_rounds
@@ -226,27 +272,21 @@ class Guesses:
         names = ("shared", *(f"batched:{number}" for number in few), "hybrid")
         return [Schedule.parse(one) for one in names]
 
-    def _finder_width(
-        self, clients: int, batches: int, noise: float, rows: int, tau: float
-    ) -> int | None:
-        """Return about the width with which the errors of all hashes are at most tau, and spare."""
-        f, number = self.law.frequencies, self.law.numbers
-        rare = f < tau
-        spread = float(number[rare] @ (f[rare] ** 2 / batches + f[rare] / clients))
-        left = rows * (tau / _LINF) ** 2 - noise / clients**2
+    def _finder_width(self, shared: _Shared, noise: float, rows: int) -> int | None:
+        """Return about the width with which the errors of all hashes are at most tau, and spare.
+
+        Args:
+            shared: what the sizes of the schedule share.
+            noise: the variance in all rounds together.
+            rows: the rows of the finder.
+        """
+        left = rows * (shared.tau / _LINF) ** 2 - noise / shared.clients**2
         if left <= 0:
             return None
-        most = OPEN.kind.largest_support[batches > 1] / SPARE
-        frequent = float(number[f >= 2 * tau].sum())
-        found = max(self.wanted.spare * max(spread / left, 2.0), frequent / (most * rows))
+        most = OPEN.kind.largest_support[shared.batches > 1] / SPARE
+        spread = self.wanted.spare * max(shared.spread / left, 2.0)
+        found = max(spread, shared.frequent / (most * rows))
         return math.ceil(found) if found < MAX_WIDTH else None
-
-    def _risk(self, design: Design, counters: int) -> int:
-        """Return about how much the sums show of single clients, as in `Guess`."""
-        if self.spec.is_private:
-            return 0
-        clients = self.spec.summation.clients_of_sum(float(min(design.people)))
-        return 0 if counters * WARNED <= clients else 1 if counters <= clients else 2
 
 
 def of_rounds(design: Design, num_rounds: int) -> Design:

@@ -144,18 +144,26 @@ class Speller:
             low, high = (low, middle) if self._reads(middle, width, length) else (middle, high)
         return high
 
-    def width(self, theta: float, length: int) -> int | None:
-        """Return the least width with which such names are read; None: none is large enough."""
+    def width(
+        self, theta: float, length: int, rarer: tuple[float, float] | None = None
+    ) -> int | None:
+        """Return the least width with which such names are read; None: none is large enough.
+
+        Args:
+            theta: the frequency of the names.
+            length: their bytes.
+            rarer: what `rarer(theta)` says, where many sizes share it.
+        """
         most = self._most_variance(theta, length)
-        rarer, load = self._rarer(theta)
+        variance, load = rarer or self.rarer(theta)
         gain = self.rows * most - self.noise / self.clients**2
         if most <= 0 or gain <= 0:
             return None
-        found = max(rarer / gain, load / (self.rows * _LOAD), 1.0)
+        found = max(variance / gain, load / (self.rows * _LOAD), 1.0)
         return math.ceil(found) if found < MAX_WIDTH else None
 
     def _reads(self, theta: float, width: int, length: int) -> bool:
-        rarer, load = self._rarer(theta)
+        rarer, load = self.rarer(theta)
         variance = (rarer / width + self.noise / self.clients**2) / self.rows
         is_clear = variance <= self._most_variance(theta, length) * (1 + 1e-9)
         return is_clear and load <= _LOAD * self.rows * width
@@ -165,8 +173,11 @@ class Speller:
         copies = self.positions / (length + 1)
         return copies * (theta / CLEAR) ** 2 - SAMPLED * theta / self.clients
 
-    def _rarer(self, theta: float) -> tuple[float, float]:
-        """Return W times the variance by rarer strings, and how many strings are not rarer."""
+    def rarer(self, theta: float) -> tuple[float, float]:
+        """Return W times the variance by rarer strings, and how many strings are not rarer.
+
+        Neither depends on rows or noise.
+        """
         f, number = self.law.frequencies, self.law.numbers
         rare = f < theta
         variance = number[rare] @ (f[rare] ** 2 + f[rare] / self.clients)

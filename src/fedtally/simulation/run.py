@@ -170,7 +170,6 @@ def _result(
             *counted_unit.notes(source, tally, plan, has_ledger=simulation.ledger is not None),
             *run_notes.warnings(source, tally, dropped, plan, attended, drops),
             *run_notes.of_cohorts(plan, landed.traffic),
-            *ending.notes(plan, census.domain, landed.sketches),
             *rare,
         ],
         decoding=spec.decoding,
@@ -178,6 +177,7 @@ def _result(
         attendance=attended,
         num_silos=number_of_silos(rounds),
         draw=dropped.document(plan.max_items),
+        ended=ending.ended(plan, len(landed.rounds), "rule"),
         columns=tally.columns.parts(),
         # rows name their rounds, and under privacy no row's own text is shown
         round_labels=None if spec.is_private else round_labels(tally),

@@ -147,7 +147,8 @@ class Measurement(NamedTuple):
     """The errors of all candidates' frequencies in one repeat.
 
     `linf` is the largest, `l2` the root of the sum of squares. Of an open domain: `strings` are
-    frequent, of which a share `recall` is named; of the `named` ones `wrong` are of nobody.
+    frequent, of which a share `recall` is named; of the `named` ones `wrong` are of nobody. Where
+    campaigns may end early, `rounds` took place.
     """
 
     method: str
@@ -160,9 +161,11 @@ class Measurement(NamedTuple):
     recall: float | None = None
     named: int | None = None
     wrong: int | None = None
+    rounds: int | None = None
 
 
-OF_NAMES = ("strings", "recall", "named", "wrong")  # fields that only an open domain has
+# Fields that only an open domain has, and campaigns that may end early: by the first of them.
+_ABSENT = {"strings": ("strings", "recall", "named", "wrong"), "rounds": ("rounds",)}
 
 
 class Spread(NamedTuple):
@@ -239,9 +242,10 @@ def tidy(
     """Return a `pyarrow.Table` with a row for each measurement, and the settings in each row."""
     import pyarrow as pa
 
-    of_names = all(m.strings is None for m in measurements) * len(OF_NAMES)
-    fields = Measurement._fields[: len(Measurement._fields) - of_names]
-    columns = {name: [getattr(m, name) for m in measurements] for name in fields}
+    columns = {name: [getattr(m, name) for m in measurements] for name in Measurement._fields}
+    for first, others in _ABSENT.items():
+        if not any(one is not None for one in columns[first]):
+            columns = {name: values for name, values in columns.items() if name not in others}
     table = pa.table(columns | {"width": pa.array(columns["width"], pa.int64())})
     table = table.append_column("recovery", pa.array([recovery] * table.num_rows, pa.string()))
     table = table.append_column("epsilon", pa.array([epsilon] * table.num_rows, pa.float64()))

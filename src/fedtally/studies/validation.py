@@ -266,6 +266,12 @@ class TrialResult:
         """The largest error of every repeat: float64 [repeats]."""
         return np.array([m.linf for m in self.measurements])
 
+    @property
+    def rounds(self) -> list[int] | None:
+        """How many rounds of each repeat took place; None where none may end early."""
+        held = [m.rounds for m in self.measurements if m.rounds is not None]
+        return held or None
+
     def quantile(self, probability: float) -> float:
         """Return the largest error that a share of the repeats exceeds."""
         return float(np.quantile(self.errors, 1 - probability))
@@ -602,8 +608,10 @@ def _measured(
         if sketch.num_clients
     ]
     released = until_known(plan, domain, _noised(plan, sketches, random))
+    held = None
     if plan.stopping is not None:  # whose sums are of one round each
-        rounds = rounds[: released[-1].round + 1]
+        held = released[-1].round + 1
+        rounds = rounds[:held]
     truth = true_counts(domain, rounds)
     result = Result(
         plan,
@@ -614,7 +622,13 @@ def _measured(
     )
     found = result.evaluate(_LISTED if plan.is_open else 0)
     measured = Measurement(
-        str(plan.schedule), plan.width, repeat, plan.bytes_per_client, found.linf, found.l2
+        str(plan.schedule),
+        plan.width,
+        repeat,
+        plan.bytes_per_client,
+        found.linf,
+        found.l2,
+        rounds=held,
     )
     if isinstance(found, NameEvaluation):
         return measured._replace(

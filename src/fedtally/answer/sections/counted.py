@@ -145,6 +145,18 @@ def by_calendar(plan: Plan) -> str:
     return f"{plan.calendar}; {plan.num_clients // most:,} clients, each in {each}"
 
 
+def ends(plan: Plan) -> str:
+    """Return when a campaign may end before its last round, in words; "" if it never does."""
+    rule = plan.stopping
+    if rule is None:
+        return ""
+    least = f" and {rule.least_clients:,} clients" if rule.least_clients > 1 else ""
+    return (
+        f"once the largest error is known to be at most {100 * rule.linf:.3g} points, after"
+        f" {rule.least_rounds} rounds{least} at least"
+    )
+
+
 def num_candidates(plan: Plan) -> str:
     """Return how many candidates there are, in words."""
     listed = plan.candidates.num_listed
@@ -246,13 +258,22 @@ def fields(result: Result) -> dict[str, Any]:
         "window": None if result.span is None else result.span.fields(),
         "columns": result.columns,
         "draw": result.draw,
+        "ended": result.ended,
     }
 
 
 def rows(result: Result) -> list[tuple[str, str]]:
-    """Return the rows on the candidates and on who took part."""
+    """Return the rows on the candidates, on who took part, and on an early end."""
     took_part = (result.plan.nouns[1].capitalize(), _attended(result))
-    return [("Candidates", candidates(result.domain)), took_part]
+    return [("Candidates", candidates(result.domain)), took_part, *_ended(result)]
+
+
+def _ended(result: Result) -> list[tuple[str, str]]:
+    """Return the row on the rounds that took place, if the campaign ended early."""
+    if result.ended is None:
+        return []
+    by = {"rule": "the error was known", "operator": "an operator ended it"}[result.ended["by"]]
+    return [("Rounds", f"{result.ended['rounds']:,} of {result.ended['num_rounds']:,}: {by}")]
 
 
 def _attended(result: Result) -> str:
