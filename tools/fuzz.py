@@ -50,8 +50,6 @@ PLANTS = (  # lengths that are not checked, one of each family of parsers
     Plant("dap", "dap/presentation.py", "if not self.is_empty:", "if False:"),
     Plant("frames", "secagg/wire.py", "if len(body) != length:", "if False:"),
     Plant("public-key", "campaign/key_files.py", '{%d}" % (2 * KEY_BYTES)', '+"'),
-    Plant("proof", "campaign/enrolment.py", "{{{2 * SIGNATURE_BYTES}}}", "+"),
-    Plant("dap-task", "dap/task.py", "if len(value) != length:", "if False:"),
     Plant("dap-share", "flp/prio3.py", "if len(share) != size:", "if False:"),
     Plant("report", "secagg/two_server/servers.py", " or len(body) != size:", ":"),
     Plant("tokens", "campaign/transports/https/tokens.py", "{64}", "*"),

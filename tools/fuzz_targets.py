@@ -360,6 +360,11 @@ def _task(data: bytes) -> None:
         raise Failure("a task is another one once it was written")
 
 
+def _secret(path: Path) -> None:
+    if len(dap_files.load_secret(path).collector) != 32:
+        raise Failure("a digest of another length was taken")
+
+
 # ---- tables ----
 
 
@@ -549,7 +554,7 @@ TARGETS: dict[str, Target] = {
     "report": Target(fuzz_servers.proven, (), fuzz_servers.proven_parts),
     "dap-task": Target(_task, REFUSED, _tasks),
     "dap-secret": Target(
-        _of_file(dap_files.load_secret),
+        _of_file(_secret),
         REFUSED,
         lambda: [TaskSecret(bytes(32), Secret(bytes(32))).to_toml().encode()],
     ),
