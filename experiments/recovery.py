@@ -451,7 +451,7 @@ def command(
             errors += table
         click.echo(f"{part}: errors x 1e-5, median of {times} campaigns")
         if part == "tables":
-            click.echo("gowalla, c4 and sentiment140 are stand-ins: see docs/benchmarks.md")
+            click.echo("gowalla, c4 and sentiment140 are stand-ins: see docs/evidence.md")
         if table:
             output.show(table)
         click.echo("")

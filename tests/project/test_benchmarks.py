@@ -167,7 +167,7 @@ def test_reports_of_prio3_stand_beside(monkeypatch: pytest.MonkeyPatch, tmp_path
 
     monkeypatch.setattr(proofs, "measure_peer", peer)
     measured = document("proofs", "--quick", "--prio3", str(tmp_path))
-    ours = {"5 x 400": 4952, "7 x 571": 9018, "16 x 1000": 33_132}  # as in docs/benchmarks.md
+    ours = {"5 x 400": 4952, "7 x 571": 9018, "16 x 1000": 33_132}  # as in docs/evidence.md
     goals = {g["name"]: g for g in measured["goals"] if "Prio3" in g["name"]}
     assert len(goals) == 6
     for name, goal in goals.items():

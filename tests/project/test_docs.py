@@ -71,6 +71,11 @@ def test_every_page_is_on_the_site():
         assert page.stem == "index" or re.search(entry, index, re.MULTILINE), page
 
 
+def test_a_reader_finds_a_page_among_thirty():
+    """Proofs stand beside them, in a folder of their own."""
+    assert len([*ROOT.glob("docs/*.md")]) <= 30
+
+
 def test_no_page_is_longer_than_a_reader_bears():
     """Pages to look something up in may be: those of tools/style.toml, and what has no others."""
     look_up = tomllib.loads((ROOT / "tools" / "style.toml").read_text("utf-8"))["look_up"]

@@ -1,4 +1,4 @@
-"""Each address of the site of version 0.1 leads to a page, and to a section that it has."""
+"""Each old address, of version 0.1 or of a page gone since, leads to a section that exists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ sys.modules[spec.name] = redirects
 spec.loader.exec_module(redirects)
 MOVES = redirects.moves(ROOT / "docs")
 # What old addresses name: pages and their sections of the first two levels.
-PAGES, ADDRESSES = 45, 524
+PAGES, ADDRESSES = 51, 585
 
 
 def sections(page: Path) -> set[str]:

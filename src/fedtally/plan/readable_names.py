@@ -12,7 +12,7 @@ position are a sample of their own, whose variance is f / n. So a name of freque
 
     z^2 = (T / p) f^2 / (s^2 + SAMPLED f / n),
 
-and from z = CLEAR on it is taken to be read. Both numbers are on the safe side: docs/benchmarks.md
+and from z = CLEAR on it is taken to be read. Both numbers are on the safe side: docs/evidence.md
 has the figures, and the command that measures them.
 """
 
