@@ -46,7 +46,7 @@ class Plant(NamedTuple):
     new: str
 
 
-PLANTS = (  # lengths that are not checked, one of each family of parsers
+PLANTS = (  # lengths that are not checked, in parsers of seven families
     Plant("dap", "dap/presentation.py", "if not self.is_empty:", "if False:"),
     Plant("frames", "secagg/wire.py", "if len(body) != length:", "if False:"),
     Plant("public-key", "campaign/key_files.py", '{%d}" % (2 * KEY_BYTES)', '+"'),

@@ -201,7 +201,7 @@ def test_a_device_without_an_end_is_not_read(tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_none_and_parts_that_are_missing_are_damage(saved: Path) -> None:
-    """As the fuzzer found them: each ended in another error than that of a damaged file."""
+    """As probes of headers found them: each ended in another error than that of a damaged file."""
     with pytest.raises(UnreadableFileError, match="is damaged"):
         Result.load(with_header(saved, attendance=[float("inf")]))
     with patch.object(saving, "_SLOW", 0):  # else only results of many candidates keep a fit

@@ -494,6 +494,7 @@ def impossible_columns(tally):
     yield "rows less", tally[1:]
 
 
+@pytest.mark.extras  # its tables are made with pandas
 @pytest.mark.parametrize("asked", [{}, {"client": "user", "num_rounds": 2}, {"round": "day"}])
 @pytest.mark.parametrize("number", [1, 2])
 def test_values_that_no_tally_has(asked, number):
