@@ -82,13 +82,7 @@ class NoiseLaw:
         """
         if not number:
             return NONE
-        if mechanism is Mechanism.SKELLAM:  # shares add up to Skellam noise
-            return _skellam_law(variance * number)
-        law = {
-            Mechanism.ROUNDED_GAUSSIAN: _gaussian_law,
-            Mechanism.GEOMETRIC: _geometric_law,
-        }[mechanism]
-        return law(variance, number)
+        return _LAWS[mechanism](variance, number)
 
     def exceeded(self, size: F64 | float) -> F64:
         """Return the probability that the noise exceeds sizes of at least 0, either way."""
@@ -121,7 +115,9 @@ NONE = NoiseLaw(0.0, np.zeros(1))
 
 
 @lru_cache(maxsize=16)
-def _skellam_law(variance: float) -> NoiseLaw:
+def _skellam_law(share: float, number: int) -> NoiseLaw:
+    """Return the distribution of a sum of shares, which add up to Skellam noise."""
+    variance = share * number
     stddev = math.sqrt(variance)
     if stddev > _WIDE:
         return NoiseLaw(stddev, None)
@@ -155,6 +151,13 @@ def _geometric_law(variance: float, number: int) -> NoiseLaw:
         return NoiseLaw(stddev, np.append(beyond, 0.0))
     one = np.append(1.0 - beyond[0], -0.5 * np.diff(beyond))
     return NoiseLaw(stddev, _beyond(_summed(one, number, len(one) + math.ceil(_REACH * stddev))))
+
+
+_LAWS = {
+    Mechanism.ROUNDED_GAUSSIAN: _gaussian_law,
+    Mechanism.SKELLAM: _skellam_law,
+    Mechanism.GEOMETRIC: _geometric_law,
+}
 
 
 def _summed(one: F64, number: int, reach: int) -> F64:
