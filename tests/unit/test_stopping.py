@@ -223,10 +223,13 @@ def test_a_study_of_a_plan_ends_its_campaigns_too() -> None:
     assert any("nothing is predicted: campaigns end early" in text for text in found.warnings)
 
 
-@pytest.mark.parametrize("options", [{}, {"secure_sum": "ideal"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"secure_sum": "ideal"}, {"secure_sum": "secagg", "trust": "central"}]
+)
 def test_noise_of_an_aggregator_is_refused_before_anything_is_planned(options):
     """Both ways out are named. A plan would say that it `needs` such noise."""
     asked = {"domain": "range:1..9", "tau": 0.1, "epsilon": 1, "num_rounds": 20, "population": "p"}
-    refused = r"goes with noise that clients add: .*give secure_sum='secagg', or leave until_known"
+    ways = r".*give secure_sum='secagg' and trust='distributed', or leave until_known"
+    refused = f"goes with noise that clients add: {ways}"
     with pytest.raises(InvalidInputError, match=refused):
         fedtally.estimate([1, 2, 3] * 100, until_known=True, **asked, **options)

@@ -172,7 +172,7 @@ def plan(**options: Any) -> None:
     spec, find_epsilon = _spec(options)
     check(
         given(until_known=options["until_known"]),
-        unmet(noise_of_clients=spec.is_private and spec.summation.is_ideal),
+        unmet(noise_of_clients=spec.hides_sums),
     )
     keys = read_keys(options)
     check_keys(spec.summation.method, Adversary.parse(spec.summation.adversary), keys.by_name)

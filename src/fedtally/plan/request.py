@@ -516,6 +516,11 @@ class CampaignSpec:
         """Who adds the noise that is asked for; None: nobody, or a plan says it."""
         return None if self.privacy is None else self.privacy.noise_by
 
+    @property
+    def hides_sums(self) -> bool:
+        """Whether a trusted aggregator draws the noise: nobody may look before the end."""
+        return self.noise_by is NoiseBy.AGGREGATOR
+
     def recovery_of(
         self, domain_size: int, rows: int | None = None, encoding: Encoding = Encoding.SKETCH
     ) -> str:

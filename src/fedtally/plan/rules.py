@@ -297,7 +297,7 @@ RULES = (
         ("until_known",),
         Need.NOISE_OF_CLIENTS,
         "a trusted aggregator draws it once, at the end",
-        f"give {opt.secure_sum('secagg')}, or leave {{}} out",
+        f"give {opt.secure_sum('secagg')} and {opt.trust('distributed')}, or leave {{}} out",
     ),
     Rule(
         ("dictionary",),

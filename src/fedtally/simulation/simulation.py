@@ -232,7 +232,7 @@ can take the noise off; leave it out, or mark it with not_private=True
                 no_plan=self.spec.plan is not None,
                 tau=self.spec.tau is None,
                 until_known=not self.until_known,
-                noise_of_clients=self.spec.is_private and self.spec.summation.is_ideal,
+                noise_of_clients=self.spec.hides_sums,
             ),
         )
 
