@@ -16,7 +16,7 @@ from fedtally.answer.screen import answer, plain
 from fedtally.answer.sections import counted
 from fedtally.campaign import ending
 from fedtally.campaign.ending import is_known
-from fedtally.cli import validation as validation_view
+from fedtally.cli import verdict as validation_view
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Target
 from fedtally.plan.stopping import LEAST_ROUNDS
