@@ -3,8 +3,9 @@ a way that can."""
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from fedtally.plan.fleet import for_fleet
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.parts.summation import Summation
-from fedtally.plan.predictor import predict_linf
+from fedtally.plan.predictor import Predictor, predict_linf
 from fedtally.plan.proposal import Proposal, propose
 from fedtally.plan.request import Request
 from fedtally.plan.rounds import round_size_bounds
@@ -30,7 +31,7 @@ from fedtally.plan.sizes import TOO_UNCERTAIN, UnreachableError
 from fedtally.plan.ways import smallest_or_ways
 from fedtally.privacy.budget import OverspentError
 from fedtally.recovery.decoders import Recovery
-from fedtally.recovery.decoding import Decoding
+from fedtally.recovery.decoding import Decoding, kind_of
 from fedtally.simulation.pilot_clients import draw_pilot, merge_rounds
 from fedtally.simulation.round_tally import Members, RoundTally, tally_members
 from fedtally.simulation.run import run as run_campaign
@@ -803,6 +804,12 @@ STRETCHED = np.exp(-np.sqrt(np.arange(1, 10_001) / 100))
 STRETCHED /= STRETCHED.sum()
 
 
+def falling(exponent: float) -> np.ndarray:
+    """Return Zipf's law of 10,000 items."""
+    law = np.arange(1, 10_001.0) ** -exponent
+    return law / law.sum()
+
+
 def test_after_a_pilot_a_size_fits_the_decoder_that_answers():
     """It takes at most .8 of what joint recovery needs, and the target names who keeps it."""
     design, shown = after_pilot(STRETCHED)
@@ -811,6 +818,34 @@ def test_after_a_pilot_a_size_fits_the_decoder_that_answers():
     assert sized.sizing.cells <= 0.8 * joint.sizing.cells
     assert (sized.plan().target.recovery, joint.plan().target.recovery) == ("belief", "joint")
     assert sized.sizing.linf <= 0.002 and sized.sizing.message == ""
+
+
+@pytest.mark.parametrize(("exponent", "binds"), [(0.8, 0), (1.3, 1)])
+def test_after_a_pilot_both_decoders_keep_their_shares_and_one_only_just(
+    exponent, binds, monkeypatch
+):
+    """Joint recovery exceeds tau / .9 with p at most, belief propagation tau with .2 p at most.
+
+    A tenth fewer counters break the first share where items fall slowly, else the second.
+    """
+    searched, search = [], answering.size_by_model
+
+    def seen(distribution, tau, predictor, **options):
+        searched.append(predictor)
+        return search(distribution, tau, predictor, **options)
+
+    monkeypatch.setattr(answering, "size_by_model", seen)
+    design, shown = after_pilot(falling(exponent))
+    size = smallest_or_ways(design, shown).sizing
+    given = {field.name: getattr(searched[0], field.name) for field in fields(Predictor)}
+    joint, (known, numbers), tau = Predictor(**given), shown.rising, 0.002
+
+    def exceeded(width: int) -> tuple[float, float]:
+        sums = joint._sums(shown, size.rows, width)
+        own = kind_of("belief").failure(known, sums, numbers, tau)
+        return joint._failure(shown, tau / 0.9, size.rows, width), own / 0.2
+
+    assert max(exceeded(size.width)) <= 0.1 < exceeded(math.ceil(0.9 * size.width))[binds]
 
 
 @pytest.mark.parametrize(
