@@ -37,7 +37,10 @@ const ended = (transaction: IDBTransaction): Promise<void> =>
   });
 
 export class Record {
-  private constructor(private readonly database: IDBDatabase) {}
+  private constructor(private readonly database: IDBDatabase) {
+    // a person, or a newer page, may always delete or change the record: nothing here holds it up
+    database.onversionchange = () => database.close();
+  }
 
   /** Opens the record of this origin, or makes it. */
   static async open(name = "fedtally"): Promise<Record> {
@@ -62,12 +65,20 @@ export class Record {
   }
 
   private async get<T>(store: Store, key: string): Promise<T | null> {
-    return (await done(this.database.transaction(store).objectStore(store).get(key))) ?? null;
+    const [, found] = this.begin(store, "readonly");
+    return (await done<T | undefined>(found.get(key))) ?? null;
   }
 
-  private begin(store: Store): [IDBTransaction, IDBObjectStore] {
-    const transaction = this.database.transaction(store, "readwrite", { durability: "strict" });
-    return [transaction, transaction.objectStore(store)];
+  private begin(
+    store: Store,
+    mode: IDBTransactionMode = "readwrite",
+  ): [IDBTransaction, IDBObjectStore] {
+    try {
+      const transaction = this.database.transaction(store, mode, { durability: "strict" });
+      return [transaction, transaction.objectStore(store)];
+    } catch (cause) {
+      throw new Error("the record is closed, or was deleted: open it again", { cause });
+    }
   }
 
   /** The key of this browser, which cannot be exported; null: there is none, or it was cleared. */

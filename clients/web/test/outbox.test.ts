@@ -87,6 +87,23 @@ test("the key stays, and cannot be exported", async () => {
   await assert.rejects(crypto.subtle.exportKey("pkcs8", kept!.privateKey));
 });
 
+test("an open record holds no deletion up, and what is on its way stops there", async () => {
+  const servers = new Servers();
+  const name = fresh();
+  const { record, report } = await tab(servers, name);
+  servers.said.helper.push([503, PROBLEM]); // then the helper would accept
+  servers.sleep = () =>
+    new Promise((resolve, reject) => {
+      const asked = indexedDB.deleteDatabase(name);
+      asked.onsuccess = () => resolve();
+      asked.onblocked = () => reject(new Error("the deletion waits"));
+    });
+  await assert.rejects(report(), /the record is closed, or was deleted: open it again/);
+  assert.deepEqual([servers.frames("helper"), servers.frames("leader")], [1, 0]);
+  await assert.rejects(record.identity(), /open it again/);
+  assert.equal(await (await Record.open(name)).identity(), null);
+});
+
 test("the helper's frame leaves first, and each only once where all goes well", async () => {
   const servers = new Servers();
   const { record, report } = await tab(servers, fresh());
