@@ -79,6 +79,7 @@ export class Outbox {
       }
       for (const server of ["helper", "leader"] as const) await this.ask(server, release);
       const frames = await report(this.plan, identity, item, options);
+      if (this.plan.signature !== null) await this.record.accept(this.plan.signature);
       return this.send(release, await this.record.spend(name, frames, this.world.now()));
     });
   }
