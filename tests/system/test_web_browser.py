@@ -19,9 +19,9 @@ pytest.importorskip("httpx")
 from benchmarks.behind_nginx import NGINX
 from browser import Page, find
 from firefox import Marionette
-from web_live import ROOT, Survey, site
+from web_built import WEB, need
+from web_live import Survey, site
 
-BUNDLE = ROOT / "clients" / "web" / "dist" / "fedtally.js"
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(NGINX is None or not shutil.which("openssl"), reason="needs nginx, openssl"),
@@ -30,9 +30,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def _needs() -> None:
-    if not BUNDLE.exists():
-        assert os.environ.get("FEDTALLY_REQUIRE_WEB") != "1"
-        pytest.skip("not tested: the bundle of clients/web needs node, and .ci/web")
+    need(WEB / "dist" / "fedtally.js")
 
 
 class Chromium(Page):
