@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,10 +12,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from web_built import WEB, need
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "conformance.py"
-WEB = ROOT / "clients" / "web" / "build"
 # Knows two operations of plans.
 HONEST = """
 import json, sys
@@ -151,13 +150,10 @@ def test_all_vectors_are_of_one_version(tool: ModuleType) -> None:
 def test_the_client_in_typescript_conforms_and_a_planted_error_in_it_is_found(
     tmp_path: Path,
 ) -> None:
-    if not (WEB / "test" / "conform.js").exists() or shutil.which("node") is None:
-        if "FEDTALLY_REQUIRE_WEB" in os.environ:
-            pytest.fail("clients/web is not built: run .ci/web")
-        pytest.skip("clients/web is not built")
+    need(WEB / "build" / "test" / "conform.js")
     copy = tmp_path / "tests" / "a" / "b"  # vectors are found from where it lies
-    shutil.copytree(WEB, copy / "build")
-    (copy / "node_modules").symlink_to(WEB.parent / "node_modules")
+    shutil.copytree(WEB / "build", copy / "build")
+    (copy / "node_modules").symlink_to(WEB / "node_modules")
     (copy / "package.json").write_text('{"type": "module"}')
     program = ("--", "node", str(copy / "build" / "test" / "conform.js"))
     status, said = conform(*program)

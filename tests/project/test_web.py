@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import threading
 from base64 import b64encode
@@ -22,6 +21,7 @@ import numpy as np
 import pytest
 from browser import Page, find
 from secagg_cohort import stream
+from web_built import WEB, need
 
 import fedtally
 from fedtally.campaign.books import MemoryBooks
@@ -35,7 +35,6 @@ from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import TwoServerConfig
 from fedtally.secagg.two_server import BatchPolicy, MemoryJournal, Outcome
 
-WEB = Path(__file__).resolve().parents[2] / "clients" / "web"
 MAKE = WEB / "build" / "test" / "make.js"
 AT_ONCE = 1000
 BATCHES = int(os.environ.get("FEDTALLY_WEB_REPORTS", "1000")) // AT_ONCE  # of each field
@@ -51,22 +50,14 @@ LEADER, HELPER = (PrivateKey(Secret(secret(each))) for each in ("leader", "helpe
 WORDS = Dictionary(["tea", "coffee", "a \u00e9clair", "\U0001f375"])
 
 
-def missing(what: str) -> None:
-    if os.environ.get("FEDTALLY_REQUIRE_WEB") == "1":
-        pytest.fail(what)
-    pytest.skip(what)
-
-
 @pytest.fixture(scope="module")
 def make() -> Callable[..., list[str]]:
     """Return a call of the program in node, which prints lines."""
-    node = shutil.which("node")
-    if node is None or not MAKE.exists():
-        missing("not tested: clients/web needs node, and 'npm ci && npm test' there")
+    need(MAKE)
 
     def call(**wanted: Any) -> list[str]:
         done = subprocess.run(
-            [node, "--no-warnings", MAKE],
+            ["node", "--no-warnings", MAKE],
             input=json.dumps(wanted),
             capture_output=True,
             text=True,
@@ -220,10 +211,10 @@ def test_a_proof_of_possession_is_that_of_python(make):
 
 def bundled() -> dict[str, Any]:
     """Return the sizes and hashes of the bundles, which are made anew."""
-    node = shutil.which("node")
-    if node is None or not (WEB / "node_modules" / "esbuild").exists():
-        missing("not tested: the bundle of clients/web needs node, and 'npm ci' there")
-    done = subprocess.run([node, "bundle.mjs"], cwd=WEB, capture_output=True, text=True, check=True)
+    need(MAKE)
+    done = subprocess.run(
+        ["node", "bundle.mjs"], cwd=WEB, capture_output=True, text=True, check=True
+    )
     return {each["name"]: each for each in map(json.loads, done.stdout.splitlines())}
 
 

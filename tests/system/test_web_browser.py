@@ -19,9 +19,9 @@ pytest.importorskip("httpx")
 from benchmarks.behind_nginx import NGINX
 from browser import Page, find
 from firefox import Marionette
-from web_live import ROOT, Survey, site
+from web_built import WEB, need
+from web_live import Survey, site
 
-BUNDLE = ROOT / "clients" / "web" / "dist" / "fedtally.js"
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(NGINX is None or not shutil.which("openssl"), reason="needs nginx, openssl"),
@@ -30,9 +30,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def _needs() -> None:
-    if not BUNDLE.exists():
-        assert os.environ.get("FEDTALLY_REQUIRE_WEB") != "1"
-        pytest.skip("not tested: the bundle of clients/web needs node, and .ci/web")
+    need(WEB / "dist" / "fedtally.js")
 
 
 class Chromium(Page):
@@ -333,12 +331,11 @@ def test_whoever_may_not_report_spends_nothing_and_nobody_counts_twice(tmp_path:
         )
         assert with_outbox(browser, "cleared", forget)
         assert with_outbox(browser, "cleared", "return send();") == "not counted"
-        delete = (
-            "record.close(); return new Promise((resolve, reject) => {"
+        delete = (  # while the scripts above have the record open
+            "return new Promise((resolve, reject) => {"
             " const asked = indexedDB.deleteDatabase(name); asked.onerror = reject;"
             " asked.onblocked = reject; asked.onsuccess = () => resolve(true); });"
         )
-        browser.go(f"{origin}/page.js")  # since an open record holds a deletion up
         assert with_outbox(browser, "cleared", delete)
         assert with_outbox(browser, "cleared", "return record.identity();") is None
         assert with_outbox(browser, "cleared", "return send();") == "not counted"  # a new key

@@ -38,7 +38,14 @@ const LOW_ORDER = [
   0x7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d706a17c7n,
 ];
 
-function checkPurpose(purpose: string): void {
+/** The key that the digits of a registrar's public key stand for. */
+export function registrarsKey(registrar: string): Bytes {
+  const key = fromHex(registrar, 32, "the registrar's key");
+  checkPoint(toInteger(key) % 2n ** 255n, LOW_ORDER, "the registrar's key");
+  return key;
+}
+
+export function checkPurpose(purpose: string): void {
   const length = [...purpose].length;
   if (length < 1 || length > 200) refuse(`a purpose has 1 to 200 characters, not ${length}`);
   const printable = /^(?! )(?:[^\p{C}\p{Z}]| )+$/u.test(purpose) && !purpose.endsWith(" ");
@@ -59,8 +66,7 @@ export async function register(
   purpose: string,
 ): Promise<string> {
   await checkAlgorithms();
-  const key = fromHex(registrar, 32, "the registrar's key");
-  checkPoint(toInteger(key) % 2n ** 255n, LOW_ORDER, "the registrar's key");
+  const key = registrarsKey(registrar);
   checkPurpose(purpose);
   const digest = await sha256(utf8(purpose));
   const signature = await sign(identity, join(label("proof of possession"), key, digest));

@@ -1,7 +1,7 @@
 // Reporting once: both servers are asked, the release is spent, and both frames are sent until
 // both servers have them. The rules are those of docs/protocol.md, "Over HTTPS".
 
-import { refuse } from "./bytes.js";
+import { type Bytes, refuse } from "./bytes.js";
 import type { Server } from "./frames.js";
 import type { Identity } from "./identity.js";
 import type { Plan } from "./plan.js";
@@ -14,6 +14,8 @@ const FRAME = "application/vnd.fedtally.frame";
 const MOST_SKEW = 3600; // seconds between a server's clock and this one
 const GIVE_UP = 7 * 86_400; // seconds after the release was spent: servers take no older report
 const PAUSES = [0.5, 600] as const; // seconds between two attempts
+const SLOWEST = 10; // bytes a millisecond of a frame that leaves
+const MOST_WAIT = 60_000; // milliseconds more until a server has answered
 
 /** What the outside world gives; tests give their own. */
 export interface World {
@@ -43,7 +45,14 @@ export class NotOpenError extends Error {
   override readonly name = "NotOpenError";
 }
 
-const CLIENT = { credentials: "omit", redirect: "error", cache: "no-store" } as const;
+/** How a server is asked. One that never answers would hold the tab, and its lock, for ever. */
+const asking = (frame?: Bytes): RequestInit => ({
+  credentials: "omit",
+  redirect: "error",
+  cache: "no-store",
+  signal: AbortSignal.timeout(MOST_WAIT + Math.ceil((frame?.length ?? 0) / SLOWEST)),
+  ...(frame && { method: "PUT", headers: { "content-type": FRAME }, body: frame }),
+});
 const kind = (said: Response) => said.headers.get("content-type")?.split(";")[0]?.trim();
 
 export class Outbox {
@@ -70,6 +79,7 @@ export class Outbox {
       }
       for (const server of ["helper", "leader"] as const) await this.ask(server, release);
       const frames = await report(this.plan, identity, item, options);
+      if (this.plan.signature !== null) await this.record.accept(this.plan.signature);
       return this.send(release, await this.record.spend(name, frames, this.world.now()));
     });
   }
@@ -101,7 +111,7 @@ export class Outbox {
       throw new NotOpenError(`the ${server} ${why}: nothing was spent`);
     };
     const url = this.url(server, release);
-    const said = await this.world.fetch(url, CLIENT).catch(() => no("cannot be reached"));
+    const said = await this.world.fetch(url, asking()).catch(() => no("cannot be reached"));
     if (said.status !== 200 || kind(said) !== STATE) no(`answers with HTTP ${said.status}`);
     const state = await said.json().catch(() => null);
     if (state?.server !== server) no("does not say that it is the one");
@@ -123,11 +133,10 @@ export class Outbox {
   /** Sends the same bytes until a server says what ends the report, or there is no time left. */
   private async deliver(server: Server, release: number, entry: Entry): Promise<Fate> {
     const lost: Fate = server === "helper" ? "not counted" : "unknown";
-    const headers = { "content-type": FRAME };
-    const sent = { ...CLIENT, method: "PUT", headers, body: entry.frames![server] };
     const url = `${this.url(server, release)}/reports`;
     for (let pause: number = PAUSES[0]; this.world.now() < entry.spent + GIVE_UP; ) {
-      const said = await this.world.fetch(url, sent).catch(() => null);
+      const said = await this.world.fetch(url, asking(entry.frames![server])).catch(() => null);
+      void said?.body?.cancel().catch(() => null); // or it holds a connection until it ends
       if (said?.status === 201 && kind(said) === STATE) return "accepted";
       if (said !== null && [400, 403, 409, 410].includes(said.status)) {
         if (kind(said) === PROBLEM) return "not counted";

@@ -4,6 +4,7 @@ import { type Bytes, fromHex, isUnicode, join, refuse, sha256, toHex, u64, utf8 
 import type { OneHot } from "./circuit.js";
 import { canonical, Float, isTable, type Json, parse, type Table } from "./json.js";
 import { circuitOf, contextOf, type Parameters } from "./parameters.js";
+import { readSignature, type Signature } from "./signature.js";
 import type { Schedule } from "./sketch.js";
 
 /** What a client allows: a plan outside of it is refused before anything is made. */
@@ -43,6 +44,8 @@ export interface Plan {
   readonly parameters: Parameters;
   readonly circuit: OneHot;
   readonly context: Bytes;
+  /** Its registrar's; null: whoever read the plan trusts the fingerprint. */
+  readonly signature: Signature | null;
 }
 
 /** Types of entries: integer, float, text, truth value, integers, the domain, or a table's own. */
@@ -260,7 +263,28 @@ export async function readPlan(json: string, fingerprint: string, policy: Policy
   const context = await contextOf(parameters, circuit);
   const seed = fromHex(entries["seed"], 32, "seed");
   const sketch = { seed, rows, width, schedule, num_rounds, histogram, domain };
-  return { fingerprint, entries, ...sketch, parameters, circuit, context };
+  return { fingerprint, entries, ...sketch, parameters, circuit, context, signature: null };
+}
+
+/**
+ * Reads a plan that a registrar signed, wherever its files come from.
+ *
+ * @param json the file's text
+ * @param line the text of the signature's file
+ * @param registrar the registrar's key, which the client pinned: 64 hexadecimal digits
+ * @param purpose what the client is enrolled for, as the registrar words it
+ * @param policy what the client allows
+ * @throws InputError that names the entry, or what the signature lacks
+ */
+export async function readSignedPlan(
+  json: string,
+  line: string,
+  registrar: string,
+  purpose: string,
+  policy: Policy,
+): Promise<Plan> {
+  const signature = await readSignature(line, registrar, purpose);
+  return { ...(await readPlan(json, signature.plan, policy)), signature };
 }
 
 /** Bytes behind their number. */

@@ -3,8 +3,15 @@
 import { refuse } from "./bytes.js";
 import type { Frames } from "./frames.js";
 import { type Identity, makeIdentity } from "./identity.js";
+import type { Revocation, Signature } from "./signature.js";
 
-type Store = "identity" | "releases";
+/** The stores, and where each keeps its keys. */
+const STORES = {
+  identity: {},
+  releases: { keyPath: "name" },
+  registrars: { keyPath: "registrar" },
+} satisfies { [store: string]: IDBObjectStoreParameters };
+type Store = keyof typeof STORES;
 /** What became of a report: docs/protocol.md, "The outbox". */
 export type Fate = "accepted" | "not counted" | "unknown";
 
@@ -17,6 +24,14 @@ export interface Entry {
   readonly frames: Frames | null;
   readonly hasHelper: boolean;
   readonly fate: Fate | null;
+}
+
+/** What a registrar said of plans. */
+interface Said {
+  readonly registrar: string;
+  readonly accepted: readonly Signature[];
+  /** Fingerprints of plans that were replaced or revoked. */
+  readonly ended: readonly string[];
 }
 
 export class SpentError extends Error {
@@ -37,14 +52,19 @@ const ended = (transaction: IDBTransaction): Promise<void> =>
   });
 
 export class Record {
-  private constructor(private readonly database: IDBDatabase) {}
+  private constructor(private readonly database: IDBDatabase) {
+    // a person, or a newer page, may always delete or change the record: nothing here holds it up
+    database.onversionchange = () => database.close();
+  }
 
   /** Opens the record of this origin, or makes it. */
   static async open(name = "fedtally"): Promise<Record> {
-    const asked = indexedDB.open(name, 1);
+    const asked = indexedDB.open(name, 2);
     asked.onupgradeneeded = () => {
-      asked.result.createObjectStore("identity");
-      asked.result.createObjectStore("releases", { keyPath: "name" });
+      const { objectStoreNames: known } = asked.result; // none, or those of version 1
+      for (const [store, options] of Object.entries(STORES)) {
+        if (!known.contains(store)) asked.result.createObjectStore(store, options);
+      }
     };
     return new Record(await done(asked));
   }
@@ -62,12 +82,20 @@ export class Record {
   }
 
   private async get<T>(store: Store, key: string): Promise<T | null> {
-    return (await done(this.database.transaction(store).objectStore(store).get(key))) ?? null;
+    const [, found] = this.begin(store, "readonly");
+    return (await done<T | undefined>(found.get(key))) ?? null;
   }
 
-  private begin(store: Store): [IDBTransaction, IDBObjectStore] {
-    const transaction = this.database.transaction(store, "readwrite", { durability: "strict" });
-    return [transaction, transaction.objectStore(store)];
+  private begin(
+    store: Store,
+    mode: IDBTransactionMode = "readwrite",
+  ): [IDBTransaction, IDBObjectStore] {
+    try {
+      const transaction = this.database.transaction(store, mode, { durability: "strict" });
+      return [transaction, transaction.objectStore(store)];
+    } catch (cause) {
+      throw new Error("the record is closed, or was deleted: open it again", { cause });
+    }
   }
 
   /** The key of this browser, which cannot be exported; null: there is none, or it was cleared. */
@@ -85,6 +113,40 @@ export class Record {
     if (found === undefined) store.add(made, "key");
     await written;
     return found ?? made;
+  }
+
+  /**
+   * Notes that a client runs a plan that its registrar signed, and which plans end with it.
+   *
+   * @throws InputError if the plan was ended, or another one has its number or a higher one
+   */
+  async accept(signature: Signature): Promise<void> {
+    const { registrar, plan, purpose, number, replaces } = signature;
+    await this.hear(registrar, ({ accepted, ended }) => {
+      if (ended.includes(plan)) refuse(`plan ${plan} was replaced or revoked by its registrar`);
+      if (accepted.some((each) => each.plan === plan && each.number === number)) return null;
+      const last = accepted.find((each) => each.purpose === purpose && each.number >= number);
+      if (last) refuse(`plan ${last.plan} has the number ${last.number}, and this one ${number}`);
+      return { accepted: [...accepted, signature], ended: [...ended, ...replaces] };
+    });
+  }
+
+  /** Notes which plans a registrar ended: no report of these is made any more. */
+  async revoke({ registrar, revoked }: Revocation): Promise<void> {
+    await this.hear(registrar, ({ ended }) => ({ ended: [...ended, ...revoked] }));
+  }
+
+  private async hear(registrar: string, news: (said: Said) => Partial<Said> | null): Promise<void> {
+    const [transaction, store] = this.begin("registrars");
+    const written = ended(transaction);
+    const found: Said | undefined = await done(store.get(registrar));
+    const said = found ?? { registrar, accepted: [], ended: [] };
+    try {
+      const more = news(said);
+      if (more) store.put({ ...said, ...more });
+    } finally {
+      await written;
+    }
   }
 
   async entry(name: string): Promise<Entry | null> {

@@ -71,6 +71,7 @@ export async function report(
     refuse(`the plan has no round ${round}: rounds are 0 to ${plan.num_rounds - 1}`);
   }
   if (!Number.isSafeInteger(time) || time < 0) refuse(`${time} is no time in seconds`);
+  if (time >= (plan.signature?.end ?? Infinity)) refuse("the plan's last day is over");
   const found = item === null ? null : await locate(plan, item, candidates);
   if (found === null && !circuit.abstain) refuse("the item is outside the plan's domain");
   const cells =

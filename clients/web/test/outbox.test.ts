@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { Server } from "../src/frames.js";
-import { NotOpenError, Outbox, type World } from "../src/outbox.js";
+import { Outbox, type World } from "../src/outbox.js";
 import { readPlan } from "../src/plan.js";
 import { Record, SpentError } from "../src/record.js";
 import { BASE, published } from "./given.js";
@@ -19,15 +19,22 @@ const WEEK = 7 * 86_400;
 let made = 0;
 
 type Said = [status: number, type: string] | null; // null: the connection broke
+type Both<T> = { [server in Server]: T };
+const SERVERS = ["helper", "leader"] as const;
 
 /** Two servers and a clock. */
 class Servers implements World {
   time = NOW;
-  state = "open";
-  skew = 0;
+  readonly state: Both<unknown> = { helper: "open", leader: "open" };
+  readonly skew: Both<number> = { helper: 0, leader: 0 };
+  /** What else a server says of its state. */
+  readonly instead: { [server in Server]?: (date: string) => Promise<Response> } = {};
+  after = "7";
+  drawn = 0;
   readonly slept: number[] = [];
+  readonly asked: Server[] = [];
   readonly sent: [Server, string][] = [];
-  readonly said: { [server in Server]: Said[] } = { helper: [], leader: [] };
+  readonly said: Both<Said[]> = { helper: [], leader: [] };
   private readonly waiting = new Map<string, Promise<unknown>>();
 
   async fetch(url: string, options: RequestInit): Promise<Response> {
@@ -36,20 +43,26 @@ class Servers implements World {
     assert.equal(new URL(url).pathname, options.method === "PUT" ? `${path}/reports` : path);
     assert.equal(options.credentials, "omit");
     assert.equal(options.redirect, "error");
-    const date = new Date(1000 * (this.time + this.skew)).toUTCString();
+    const date = new Date(1000 * (this.time + this.skew[server])).toUTCString();
     let said: Said = [200, STATE];
     if (options.method === "PUT") {
       this.sent.push([server, Buffer.from(options.body as Uint8Array).toString("hex")]);
       const next = this.said[server].shift();
       said = next === undefined ? [201, STATE] : next;
+    } else {
+      this.asked.push(server);
+      const instead = this.instead[server];
+      if (instead) return instead(date);
     }
     if (said === null) throw new TypeError("the network failed");
-    const headers = { "content-type": said[1], date, "retry-after": "7" };
-    return new Response(JSON.stringify({ server, state: this.state }), { status: said[0], headers });
+    const headers = { "content-type": said[1], date, "retry-after": this.after };
+    const body = JSON.stringify({ server, state: this.state[server] });
+    const isEmpty = [204, 205, 304].includes(said[0]);
+    return new Response(isEmpty ? null : body, { status: said[0], headers });
   }
 
   now = () => this.time;
-  random = () => 0;
+  random = () => this.drawn;
   async sleep(seconds: number): Promise<void> {
     this.slept.push(seconds);
     this.time += seconds;
@@ -87,6 +100,23 @@ test("the key stays, and cannot be exported", async () => {
   await assert.rejects(crypto.subtle.exportKey("pkcs8", kept!.privateKey));
 });
 
+test("an open record holds no deletion up, and what is on its way stops there", async () => {
+  const servers = new Servers();
+  const name = fresh();
+  const { record, report } = await tab(servers, name);
+  servers.said.helper.push([503, PROBLEM]); // then the helper would accept
+  servers.sleep = () =>
+    new Promise((resolve, reject) => {
+      const asked = indexedDB.deleteDatabase(name);
+      asked.onsuccess = () => resolve();
+      asked.onblocked = () => reject(new Error("the deletion waits"));
+    });
+  await assert.rejects(report(), /the record is closed, or was deleted: open it again/);
+  assert.deepEqual([servers.frames("helper"), servers.frames("leader")], [1, 0]);
+  await assert.rejects(record.identity(), /open it again/);
+  assert.equal(await (await Record.open(name)).identity(), null);
+});
+
 test("the helper's frame leaves first, and each only once where all goes well", async () => {
   const servers = new Servers();
   const { record, report } = await tab(servers, fresh());
@@ -98,43 +128,159 @@ test("the helper's frame leaves first, and each only once where all goes well", 
   assert.equal(servers.sent.length, 2);
 });
 
-test("nothing is spent where a server does not let a client begin", async () => {
-  const changes: ((servers: Servers) => void)[] = [
-    (servers) => (servers.state = "closing"),
-    (servers) => (servers.state = "closed"),
-    (servers) => (servers.state = "unknown"),
-    (servers) => (servers.skew = 86_400),
-    (servers) => (servers.skew = -86_400),
-    (servers) => (servers.fetch = async () => new Response("", { status: 404 })),
-    (servers) => (servers.fetch = () => Promise.reject(new TypeError("no network"))),
+/** A state as a server would say it, but for changes. */
+const stated =
+  (body: unknown, status = 200, type = STATE) =>
+  async (date: string) =>
+    new Response(typeof body === "string" ? body : JSON.stringify(body), {
+      status,
+      headers: { "content-type": type, date },
+    });
+
+test("nothing is spent where either server does not let a client begin", async () => {
+  const changes: [RegExp, (servers: Servers, server: Server) => void][] = [
+    [/release is closing/, ({ state }, server) => (state[server] = "closing")],
+    [/release is closed/, ({ state }, server) => (state[server] = "closed")],
+    [/release is OPEN/, ({ state }, server) => (state[server] = "OPEN")],
+    [/release is undefined/, ({ state }, server) => (state[server] = undefined)],
+    [/another time/, ({ skew }, server) => (skew[server] = 86_400)],
+    [/another time/, ({ skew }, server) => (skew[server] = -86_400)],
+    [/another time/, ({ skew }, server) => (skew[server] = 3601)],
+    [/another time/, ({ skew }, server) => (skew[server] = -3601)],
+    [
+      /another time/,
+      ({ instead }, server) =>
+        (instead[server] = () => stated({ server, state: "open" })("no date")),
+    ],
+    [/that it is the one/, ({ instead }, server) => (instead[server] = stated({ state: "open" }))],
+    [/that it is the one/, ({ instead }, server) => (instead[server] = stated("{"))],
+    [/that it is the one/, ({ instead }, server) => (instead[server] = stated(null))],
+    [
+      /that it is the one/, // as where the page has exchanged the two addresses
+      ({ instead }, server) =>
+        (instead[server] = stated({ server: SERVERS.find((s) => s !== server), state: "open" })),
+    ],
+    ...[200, 404, 410, 429, 500, 503].map((status): (typeof changes)[number] => [
+      RegExp(`answers with HTTP ${status}`),
+      ({ instead }, server) =>
+        (instead[server] = stated({ server, state: "open" }, status, PROBLEM)),
+    ]),
+    [
+      /cannot be reached/,
+      ({ instead }, server) => (instead[server] = () => Promise.reject(new TypeError())),
+    ],
   ];
-  for (const change of changes) {
+  for (const server of SERVERS) {
+    for (const [why, change] of changes) {
+      const servers = new Servers();
+      change(servers, server);
+      const { record, report } = await tab(servers, fresh());
+      await assert.rejects(report(), ({ name, message }: Error) => {
+        assert.deepEqual([name, message.slice(0, 10)], ["NotOpenError", `the ${server}`]);
+        return why.test(message);
+      });
+      assert.equal(await record.entry(`${PLAN.fingerprint}/0`), null);
+      assert.deepEqual(servers.asked, server === "helper" ? ["helper"] : ["helper", "leader"]);
+      assert.equal(servers.sent.length, 0);
+    }
     const servers = new Servers();
-    change(servers);
-    const { record, report } = await tab(servers, fresh());
-    await assert.rejects(report(), NotOpenError);
-    assert.equal(await record.entry(`${PLAN.fingerprint}/0`), null);
+    servers.skew[server] = 3600;
+    assert.equal(await (await tab(servers, fresh())).report(), "accepted");
   }
 });
 
+/** What ends a report, as docs/protocol.md has it, "Over HTTPS". */
+const ENDS = new Set([
+  `201 ${STATE}`,
+  `410 ${STATE}`,
+  ...[400, 403, 409, 410].map((status) => `${status} ${PROBLEM}`),
+]);
+
 test("what a server answers ends a report, or lets the same bytes go again", async () => {
-  for (const server of ["helper", "leader"] as const) {
+  for (const server of SERVERS) {
     for (const status of [400, 403, 409, 410]) {
       const servers = new Servers();
-      servers.said[server].push([status, PROBLEM]);
+      servers.said[server].push([status, `${PROBLEM}; charset=utf-8`]);
       assert.equal(await (await tab(servers, fresh())).report(), "not counted");
       assert.equal(servers.frames("leader"), server === "helper" ? 0 : 1);
     }
     const servers = new Servers();
-    const again: Said[] = [null, [404, PROBLEM], [408, PROBLEM], [503, PROBLEM], [502, "text/html"]];
-    again.push([201, "text/html"], [403, "text/html"], [200, STATE], [409, STATE], [410, "text/html"]);
+    const again: Said[] = [null];
+    for (let status = 200; status < 600; status++) {
+      for (const type of [STATE, PROBLEM, "text/html", ""]) {
+        if (!ENDS.has(`${status} ${type}`)) again.push([status, type]);
+      }
+    }
     servers.said[server].push(...again);
     assert.equal(await (await tab(servers, fresh())).report(), "accepted");
-    assert.equal(servers.sent.length, 12);
+    assert.equal(servers.said[server].length, 0);
+    assert.equal(servers.sent.length, again.length + 2);
     assert.deepEqual([servers.frames("helper"), servers.frames("leader")], [1, 1]);
     assert.equal(servers.slept[0], 0.5); // nobody answered
     assert.ok(servers.slept.slice(1).every((seconds) => seconds >= 7)); // as Retry-After says
   }
+});
+
+test("pauses double up to ten minutes, begin anew at the leader, and are drawn", async () => {
+  const broken = (times: number): Said[] => Array<Said>(times).fill(null);
+  const doubled = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600];
+  for (const [drawn, pauses] of [
+    [1, doubled],
+    [0, doubled.map(() => 0.5)],
+    [0.5, doubled.map((most) => (0.5 + most) / 2)],
+  ] as const) {
+    const servers = new Servers();
+    servers.drawn = drawn;
+    servers.said.helper.push(...broken(12));
+    servers.said.leader.push(...broken(3));
+    assert.equal(await (await tab(servers, fresh())).report(), "accepted");
+    assert.deepEqual(servers.slept, [...pauses, ...pauses.slice(0, 3)]);
+  }
+  for (const [after, pause] of [
+    ["120", 120],
+    ["999999", 3600],
+    ["Infinity", 3600],
+    ["-1", 0.5],
+    ["NaN", 0.5],
+    ["Fri, 15 Jan 2027 08:00:00 GMT", 0.5],
+  ] as const) {
+    const servers = new Servers();
+    servers.after = after;
+    servers.said.helper.push([503, PROBLEM]);
+    assert.equal(await (await tab(servers, fresh())).report(), "accepted");
+    assert.deepEqual(servers.slept, [pause], after);
+  }
+});
+
+test("a server that never answers is left after a time, and asked again", async () => {
+  const servers = new Servers();
+  const { fetch } = servers;
+  const patience: number[] = [];
+  const own = AbortSignal.timeout;
+  AbortSignal.timeout = (milliseconds) => {
+    patience.push(milliseconds);
+    return AbortSignal.abort();
+  };
+  const never = (_: string, { signal }: RequestInit) =>
+    new Promise<Response>((_, reject) => {
+      if (signal?.aborted) reject(signal.reason); // else it waits for ever
+    });
+  try {
+    servers.fetch = never;
+    const { report, outbox } = await tab(servers, fresh());
+    await assert.rejects(report(), /the helper cannot be reached/);
+    servers.fetch = fetch;
+    servers.sleep = async () => void (servers.fetch = fetch);
+    const asked = report();
+    servers.fetch = (url, options) => (options.method ? never : fetch).call(servers, url, options);
+    assert.equal(await asked, "accepted");
+    assert.equal(await outbox.resume(0), null);
+  } finally {
+    AbortSignal.timeout = own;
+  }
+  assert.deepEqual(patience.slice(0, 3), [60_000, 60_000, 60_000]);
+  assert.ok(patience.slice(3).every((each) => each > 60_000)); // a frame takes its time
+  assert.equal(patience.length, 6); // of which the helper's frame was sent twice
 });
 
 test("who gives up says what is known", async () => {
