@@ -25,7 +25,7 @@ from fedtally.cli.app import run
 
 # CSI of seven and of eight bits, OSC, a carriage return, a backspace, and letters of other orders.
 HOSTILE = "\x1b[2A\x1b[2K\x9b31m\x1b]0;title\x07\r\b\x7fServer key aaaa\u202e\u2066\u2028"
-PRINTS = {"__init__.py", "app.py", "console.py", "layout.py"}  # the rest prints by `console`
+PRINTS = {"__init__.py", "app.py", "console.py", "help.py"}  # the rest prints by `console`
 
 
 def is_harmless(text: str) -> bool:

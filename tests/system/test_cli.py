@@ -256,6 +256,7 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
         "window",
         "columns",
         "draw",
+        "ended",
         "privacy",
         "secure_sum",
         "sizing",
@@ -272,7 +273,7 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
         "evaluation",
         "timings",
     ]
-    assert document["open"] is None
+    assert document["open"] is document["ended"] is None
     assert document["schema"] == "fedtally-result/2"
     assert document["privacy"] is None
     assert document["evaluation"] is None

@@ -141,8 +141,8 @@ def test_what_is_let_in_is_proven(
         ({"epsilon": float("inf")}, "epsilon must be finite"),
         ({"delta": 1.0}, "delta must be above 0 and below 1"),
         ({"delta": False}, "delta must be a number"),
-        ({"relation": "neighbours"}, "relation must be one of"),
-        ({"trust": "nobody"}, "trust must be one of"),
+        ({"relation": "neighbours"}, "relation must be zero-out, replace-one or add-remove"),
+        ({"trust": "nobody"}, "trust must be central or distributed"),
         ({"not_private": 1}, "not_private must be true or false"),
     ],
 )

@@ -926,7 +926,7 @@ def test_what_had_no_epsilon_cannot_be_capped_afterwards(record: ClientRecord) -
         ((1.0, 1e-16, 0), "delta from 1e-15"),
         ((1.0, 1e-6, -1), "time must be at least 0"),
         ((1.0, 1e-6, 0, "add-remove"), "add-remove hides the number of clients"),
-        ((1.0, 1e-6, 0, "none"), "relation must be one of"),
+        ((1.0, 1e-6, 0, "none"), "relation must be zero-out, replace-one or add-remove"),
     ],
 )
 def test_caps_have_bounds(record: ClientRecord, values: tuple[Any, ...], message: str) -> None:

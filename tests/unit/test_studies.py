@@ -643,9 +643,9 @@ def test_a_document_and_a_table(call: Called) -> None:
             "recovery",
         ),
         *("repeats", "target", "linf", "worst_linf", "exceeded", "predicted_failure", "verdict"),
-        "names",
+        *("names", "rounds"),
     }
-    assert document["names"] is None
+    assert (document["names"], document["rounds"]) == (None, None)
     assert document["target"] == {"linf": 0.01, "failure_probability": 0.02, "recovery": "joint"}
     assert [row["exceeded_with"] for row in document["linf"]] == [0.5, 0.1, 0.02]
     assert document["plan"]["fingerprint"] == plan.fingerprint
