@@ -143,7 +143,8 @@ function domainOf(table: Table): Domain {
   }
   if (digest !== null) fromHex(digest, 32, "sha256 of the domain");
   if (typeof size !== "bigint" || size < 1n || size > 2n ** 64n) refuse("the domain has no size");
-  const [low, high] = [first, last] as [bigint, bigint];
+  if (typeof first !== "bigint" || typeof last !== "bigint") refuse("the bounds are no integers");
+  const [low, high] = [first, last];
   if (kind === "range") {
     const bounds = -(2n ** 63n) <= low && low <= high && high < 2n ** 63n;
     if (!bounds || high - low + 1n !== size) refuse("the bounds of the range do not fit its size");
@@ -171,14 +172,16 @@ function checkPolicy(of: Parameters, length: number, privacy: Table | undefined,
   if (!(planned <= epsilon)) refuse(`the plan's epsilon is ${planned}: above ${epsilon}`);
 }
 
+const worded = (value: Json): string => (typeof value === "string" ? value : canonical(value));
+
 /** The plan's entries, and its fingerprint. */
 export async function readEntries(json: string): Promise<[Table, Bytes]> {
   const given = parse(json);
   if (!isTable(given)) refuse("the plan is no table");
   const { schema = "fedtally-plan/1", fingerprint, ...rest } = given as Record<string, Json>;
-  if (schema !== "fedtally-plan/1") refuse(`a plan of schema ${String(schema)} is unknown here`);
-  const method = isTable(rest["secure_sum"]) ? rest["secure_sum"]["method"] : "none";
-  if (method !== "two-server") refuse(`reports go to two servers, not to ${String(method)}`);
+  if (schema !== "fedtally-plan/1") refuse(`a plan of schema ${worded(schema)} is unknown here`);
+  const { method = "none" } = isTable(rest["secure_sum"]) ? rest["secure_sum"] : {};
+  if (method !== "two-server") refuse(`reports go to two servers, not to ${worded(method)}`);
   const entries = read(rest, "plan", {});
   const digest = await sha256(utf8("fedtally-plan/1\n"), utf8(canonical(entries)));
   if (fingerprint !== undefined && fingerprint !== toHex(digest)) {

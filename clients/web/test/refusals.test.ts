@@ -41,6 +41,9 @@ const read = async (entries: Entries, policy = POLICY) =>
 const PLANS: [string, Entries, RegExp][] = [
   ["no secure sum", { ...BASE, secure_sum: undefined }, /two servers, not to none/],
   ["secagg", sums({ method: "secagg" }), /two servers, not to secagg/],
+  ["a table for a protocol", sums({ method: { more: [{}] } }), /not to {"more":\[{}\]}/],
+  ["no protocol", sums({ method: undefined }), /not to none/],
+  ["a table for a schema", { ...BASE, schema: {} }, /schema {} is unknown/],
   ["no proofs", sums({ validity: undefined }), /no validity/],
   ["other proofs", sums({ validity: "most" }), /no validity/],
   ["another schema", { ...BASE, schema: "fedtally-plan/2" }, /fedtally-plan\/2 is unknown/],
@@ -71,6 +74,8 @@ const PLANS: [string, Entries, RegExp][] = [
   ["an open domain", { ...BASE, spelling: { rows: 2, width: 8 } }, /no open domain/],
   ["a domain of another kind", { ...BASE, domain: { ...RANGE, kind: "open" } }, /kind open/],
   ["a range of another size", { ...BASE, domain: { ...RANGE, size: 8 } }, /do not fit its size/],
+  ["bounds that are floats", { ...BASE, domain: { ...RANGE, last: 4.5 } }, /no integers/],
+  ["bounds that are truth values", { ...BASE, domain: { ...RANGE, first: false } }, /no integers/],
   ["length", sums({ length: 17 }), /length must be from 16 to 16/],
   ["a schedule", { ...BASE, schedule: "batched:03" }, /schedule batched:03/],
   ["more batches than rounds", { ...BASE, schedule: "batched:4" }, /schedule batched:4/],
@@ -106,6 +111,14 @@ test("texts that are no plan are refused", async () => {
     ["{'a':1}", /no name/],
     ['{"a":1,}', /no name/],
     ['{"a":[1 2]}', /no \] at/],
+    ['{"a":"', /a text is none/],
+    ['{"a":"\\x"}', /a text is none/],
+    ['{"a":"\n"}', /a text is none/],
+    ['{"\\u12":1}', /a text is none/],
+    ["[".repeat(2 ** 20), /levels deep/],
+    ['{"a":'.repeat(33), /levels deep/],
+    [`${"[".repeat(32)}${"]".repeat(32)}`, /no table/],
+    [`[${"[],".repeat(40)}[]]`, /no table/],
     [" ".repeat(2 ** 20 + 1), /at most 2\^20 bytes/],
   ];
   for (const [text, message] of texts) {
