@@ -30,9 +30,9 @@ HERE = Path(__file__).resolve().parent
 LIBRARY = HERE.parents[1] / "clients" / "web" / "dist" / "fedtally.js"
 
 
-def integrity(text: str) -> str:
+def integrity(text: str, name: str = "sha384") -> str:
     """Return the hash with which a page loads a script."""
-    return f"sha384-{b64encode(hashlib.sha384(text.encode()).digest()).decode()}"
+    return f"{name}-{b64encode(hashlib.new(name, text.encode()).digest()).decode()}"
 
 
 def manifest(title: str, name: str, policy: str, addresses: list[str]) -> dict[str, Any]:
@@ -91,16 +91,22 @@ def make(
         "survey": f"export const survey = {json.dumps(survey, indent=2)};\n",
         "page": (HERE / "page.js").read_text(),
     }
+    hashes = {name: integrity(text) for name, text in scripts.items()}
+    checked, allowed = "", ""
+    if extension is None:  # the files of an extension are checked as a whole
+        # Without it an `import` would load a script that its tag has refused.
+        rules = json.dumps({"integrity": {f"./{name}.js": each for name, each in hashes.items()}})
+        checked = f'<script type="importmap">{rules}</script>'
+        allowed = f" '{integrity(rules, 'sha256')}'"
     policy = (
-        f"default-src 'none'; script-src 'self'; connect-src {helper} {leader};"
+        f"default-src 'none'; script-src 'self'{allowed}; connect-src {helper} {leader};"
         " base-uri 'none'; form-action 'none'"
     )
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in scripts.items():
         (folder / f"{name}.js").write_text(text)
-    hashes = {name: integrity(text) for name, text in scripts.items()}
     page = Template((HERE / "index.html").read_text())
-    words = {"title": html.escape(title), "policy": policy}
+    words = {"title": html.escape(title), "policy": policy, "checked": checked}
     (folder / "index.html").write_text(page.substitute(words | hashes))
     if extension is not None:
         found = manifest(title, extension, policy, [helper, leader])
