@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 from fedtally import Plan
 from fedtally.campaign.key_files import read_public_key
+from fedtally.errors import FedtallyError
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = HERE.parents[1] / "clients" / "web" / "dist" / "fedtally.js"
@@ -120,17 +121,21 @@ def main() -> None:
     for name in ("title", "purpose", "helper", "leader"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--registrar", required=True, help="the file of its public key")
-    parser.add_argument("--plan", type=Plan.load, help="the published plan")
+    parser.add_argument("--plan", type=Path, help="the published plan")
     parser.add_argument("--candidates", type=Path, help="the plan's candidates, one a line")
     parser.add_argument("--min-honest", type=int, default=2, help="fewest honest people in a sum")
     parser.add_argument("--extension", metavar="ID", help="make an extension with this id")
     given = vars(parser.parse_args())
     if (given["plan"] is None) != (given["candidates"] is None):
         parser.error("--plan and --candidates go together")
-    if given["candidates"] is not None:
-        given["candidates"] = given["candidates"].read_text(encoding="utf-8").splitlines()
-    given["registrar"] = read_public_key(given["registrar"], "registrar").hex()
-    make(given.pop("folder"), **given)
+    try:
+        if given["plan"] is not None:
+            given["plan"] = Plan.load(given["plan"])
+            given["candidates"] = given["candidates"].read_text(encoding="utf-8").splitlines()
+        given["registrar"] = read_public_key(given["registrar"], "registrar").hex()
+        make(given.pop("folder"), **given)
+    except (FedtallyError, OSError) as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":
