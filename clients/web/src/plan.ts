@@ -135,6 +135,7 @@ function domainOf(table: Table): Domain {
     sha256: digest = null,
   } = table as Record<string, Json>;
   const known = ["range", "integers", "dictionary", "strings", "grid"];
+  if (typeof table["public"] !== "boolean") refuse("the domain does not say if it is public");
   if (!known.includes(String(kind)))
     refuse(`a client here reports no domain of kind ${String(kind)}`);
   const listed = kind !== "range" && kind !== "grid";
@@ -213,6 +214,27 @@ function checkHistogram(rows: number, width: number, schedule: Schedule, domain:
   }
 }
 
+/** Names that an event may have: of others a client would not know what they promise. */
+const EVENT = {
+  schema: ["fedtally-event/1"],
+  mechanism: ["rounded-gaussian", "skellam", "geometric"],
+  relation: ["zero-out", "replace-one", "add-remove"],
+  trust: ["central", "distributed"],
+};
+
+function checkPeople(entries: Table, rounds: number, privacy: Table | undefined): void {
+  const people = integer(entries, "num_clients", 1, Number.MAX_SAFE_INTEGER);
+  const most = integer(entries, "max_round_clients", 1, people);
+  if (rounds * most < people) refuse("the rounds cannot hold num_clients");
+  if (privacy === undefined) return;
+  for (const [name, known] of Object.entries(EVENT)) {
+    const value = String((privacy["event"] as Table)[name]);
+    if (!known.includes(value)) refuse(`the event's ${name} ${value} is unknown`);
+  }
+  const [epsilon, delta] = [privacy["epsilon"], privacy["delta"]].map((each) => (each as Float).value);
+  if (!(epsilon! > 0 && delta! >= 0 && delta! < 1)) refuse("epsilon or delta is out of range");
+}
+
 /** What the servers must agree about, as the plan says it. */
 function parametersOf(
   sum: Table,
@@ -255,6 +277,7 @@ export async function readPlan(json: string, fingerprint: string, policy: Policy
   const [rows, width] = [integer(entries, "rows", 1, 1024), integer(entries, "width", 1, 2 ** 24)];
   integer(sum, "length", rows * width, rows * width);
   const num_rounds = integer(entries, "num_rounds", 1, 2 ** 20);
+  checkPeople(entries, num_rounds, privacy);
   const schedule = scheduleOf(entries["schedule"], num_rounds);
   const domain = domainOf(entries["domain"] as Table);
   if (histogram) checkHistogram(rows, width, schedule, domain);
