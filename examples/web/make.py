@@ -25,14 +25,15 @@ from urllib.parse import urlsplit
 
 from fedtally import Plan
 from fedtally.campaign.key_files import read_public_key
+from fedtally.errors import FedtallyError
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = HERE.parents[1] / "clients" / "web" / "dist" / "fedtally.js"
 
 
-def integrity(text: str) -> str:
+def integrity(text: str, name: str = "sha384") -> str:
     """Return the hash with which a page loads a script."""
-    return f"sha384-{b64encode(hashlib.sha384(text.encode()).digest()).decode()}"
+    return f"{name}-{b64encode(hashlib.new(name, text.encode()).digest()).decode()}"
 
 
 def manifest(title: str, name: str, policy: str, addresses: list[str]) -> dict[str, Any]:
@@ -91,16 +92,22 @@ def make(
         "survey": f"export const survey = {json.dumps(survey, indent=2)};\n",
         "page": (HERE / "page.js").read_text(),
     }
+    hashes = {name: integrity(text) for name, text in scripts.items()}
+    checked, allowed = "", ""
+    if extension is None:  # the files of an extension are checked as a whole
+        # Without it an `import` would load a script that its tag has refused.
+        rules = json.dumps({"integrity": {f"./{name}.js": each for name, each in hashes.items()}})
+        checked = f'<script type="importmap">{rules}</script>'
+        allowed = f" '{integrity(rules, 'sha256')}'"
     policy = (
-        f"default-src 'none'; script-src 'self'; connect-src {helper} {leader};"
+        f"default-src 'none'; script-src 'self'{allowed}; connect-src {helper} {leader};"
         " base-uri 'none'; form-action 'none'"
     )
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in scripts.items():
         (folder / f"{name}.js").write_text(text)
-    hashes = {name: integrity(text) for name, text in scripts.items()}
     page = Template((HERE / "index.html").read_text())
-    words = {"title": html.escape(title), "policy": policy}
+    words = {"title": html.escape(title), "policy": policy, "checked": checked}
     (folder / "index.html").write_text(page.substitute(words | hashes))
     if extension is not None:
         found = manifest(title, extension, policy, [helper, leader])
@@ -114,17 +121,21 @@ def main() -> None:
     for name in ("title", "purpose", "helper", "leader"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--registrar", required=True, help="the file of its public key")
-    parser.add_argument("--plan", type=Plan.load, help="the published plan")
+    parser.add_argument("--plan", type=Path, help="the published plan")
     parser.add_argument("--candidates", type=Path, help="the plan's candidates, one a line")
     parser.add_argument("--min-honest", type=int, default=2, help="fewest honest people in a sum")
     parser.add_argument("--extension", metavar="ID", help="make an extension with this id")
     given = vars(parser.parse_args())
     if (given["plan"] is None) != (given["candidates"] is None):
         parser.error("--plan and --candidates go together")
-    if given["candidates"] is not None:
-        given["candidates"] = given["candidates"].read_text(encoding="utf-8").splitlines()
-    given["registrar"] = read_public_key(given["registrar"], "registrar").hex()
-    make(given.pop("folder"), **given)
+    try:
+        if given["plan"] is not None:
+            given["plan"] = Plan.load(given["plan"])
+            given["candidates"] = given["candidates"].read_text(encoding="utf-8").splitlines()
+        given["registrar"] = read_public_key(given["registrar"], "registrar").hex()
+        make(given.pop("folder"), **given)
+    except (FedtallyError, OSError) as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -188,6 +188,22 @@ def check_requests(browser: Any, servers: Any) -> None:
     assert sizes[:2] == [0, 0] and 0 < sizes[2] < sizes[3] == servers.folders["leader"].report_bytes
 
 
+@pytest.mark.parametrize("name", ["fedtally", "survey", "page"])
+def test_a_changed_script_stops_the_page(tmp_path: Path, name: str) -> None:
+    survey = Survey(tmp_path)
+    place = survey.site / f"{name}.js"
+    text = place.read_text()
+    with site(survey.site) as origin, Chromium(tmp_path) as browser:
+        place.write_text(f"{text}\nglobalThis.isChanged = true;\n")
+        browser.go(f"{origin}/index.html")
+        time.sleep(1)  # in which a whole page enrols
+        assert browser.value("[globalThis.isChanged ?? false, " + SAID + "]") == [False, "..."]
+        assert any("integrity" in each for each in browser.complaints), browser.complaints
+        place.write_text(text)
+        browser.go(f"{origin}/index.html")
+        enrolled(browser)
+
+
 @pytest.mark.parametrize("kind", BROWSERS)
 def test_an_extension_enrols_and_reports(tmp_path: Path, kind: str) -> None:
     survey = Survey(tmp_path, extension="survey@example.org")

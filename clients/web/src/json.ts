@@ -11,8 +11,11 @@ export type Table = { readonly [name: string]: Json };
 const TOKEN =
   /[\t\n\r ]*(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|"(?:[^"\\]|\\.)*"|true|false|.)/suy;
 
+const DEEPEST = 32; // tables and lists within each other: plans have four
+
 export function parse(text: string): Json {
   let at = 0;
+  let depth = 0;
   const next = (): string => {
     TOKEN.lastIndex = at;
     const token = TOKEN.exec(text)?.[1] ?? refuse("the plan is no JSON: it ends too early");
@@ -29,15 +32,25 @@ export function parse(text: string): Json {
     if (!isNext(token)) refuse(`the plan is no JSON: no ${token} at character ${at}`);
   };
   const list = (end: string, item: () => void): void => {
-    if (isNext(end)) return;
-    do item();
-    while (isNext(","));
-    expect(end);
+    if (++depth > DEEPEST) refuse(`the plan is more than ${DEEPEST} levels deep`);
+    if (!isNext(end)) {
+      do item();
+      while (isNext(","));
+      expect(end);
+    }
+    depth--;
+  };
+  const unquote = (token: string): string => {
+    try {
+      return JSON.parse(token) as string;
+    } catch {
+      return refuse(`the plan is no JSON: a text is none, before character ${at}`);
+    }
   };
   const value = (): Json => {
     const token = next();
     if (token === "true" || token === "false") return token === "true";
-    if (token[0] === '"') return JSON.parse(token) as string;
+    if (token[0] === '"') return unquote(token);
     if (/^-?\d+$/.test(token)) return BigInt(token);
     if (/^-?\d/.test(token)) return new Float(Number(token));
     if (token === "[") {
@@ -50,7 +63,7 @@ export function parse(text: string): Json {
     list("}", () => {
       const name = next();
       if (name[0] !== '"') refuse(`the plan is no JSON: no name at character ${at}`);
-      const key = JSON.parse(name) as string;
+      const key = unquote(name);
       if (key in table) refuse(`the plan has the entry "${key}" twice`);
       expect(":");
       table[key] = value();

@@ -1,7 +1,7 @@
 // Reporting once: both servers are asked, the release is spent, and both frames are sent until
 // both servers have them. The rules are those of docs/protocol.md, "Over HTTPS".
 
-import { type Bytes, refuse } from "./bytes.js";
+import { type Bytes, join, refuse } from "./bytes.js";
 import type { Server } from "./frames.js";
 import type { Identity } from "./identity.js";
 import type { Plan } from "./plan.js";
@@ -11,6 +11,7 @@ import { type Item, type Options, report } from "./report.js";
 const STATE = "application/vnd.fedtally.release+json";
 const PROBLEM = "application/problem+json";
 const FRAME = "application/vnd.fedtally.frame";
+const MOST_STATE = 4096; // bytes of what a server says of a release
 const MOST_SKEW = 3600; // seconds between a server's clock and this one
 const GIVE_UP = 7 * 86_400; // seconds after the release was spent: servers take no older report
 const PAUSES = [0.5, 600] as const; // seconds between two attempts
@@ -53,7 +54,40 @@ const asking = (frame?: Bytes): RequestInit => ({
   signal: AbortSignal.timeout(MOST_WAIT + Math.ceil((frame?.length ?? 0) / SLOWEST)),
   ...(frame && { method: "PUT", headers: { "content-type": FRAME }, body: frame }),
 });
+/** Leaves a body unread: it would hold a connection until it ends. */
+const drop = (said: Response | null): void => void said?.body?.cancel().catch(() => null);
+
+/** What a short body of JSON says; null: nothing, or it is too long. */
+async function read(said: Response): Promise<{ server?: unknown; state?: unknown } | null> {
+  const parts: Uint8Array[] = [];
+  const reader = said.body!.getReader();
+  for (let size = 0; ; ) {
+    const { done, value } = await reader.read();
+    if (done) return JSON.parse(new TextDecoder().decode(join(...parts)));
+    parts.push(value);
+    if ((size += value.length) > MOST_STATE) {
+      void reader.cancel().catch(() => null);
+      return null;
+    }
+  }
+}
+
 const kind = (said: Response) => said.headers.get("content-type")?.split(";")[0]?.trim();
+
+/** Without TLS anybody on the way could say that a server took a report. */
+function checkAddress(address: string, server: Server): void {
+  const { protocol, hostname, host, pathname } = URL.canParse(address)
+    ? new URL(address)
+    : refuse(`the ${server} has no address: give https://HOST`);
+  const plain = `${protocol}//${host}${pathname}`; // an error tells no password
+  const isHere = ["localhost", "127.0.0.1", "[::1]"].includes(hostname);
+  if (protocol !== "https:" && !(protocol === "http:" && isHere)) {
+    refuse(`the ${server}'s address must begin with https://, or be on this machine, not ${plain}`);
+  }
+  if (plain !== address && plain !== `${address}/`) {
+    refuse(`the ${server}'s address must be ${plain}, without a user, a query or more`);
+  }
+}
 
 export class Outbox {
   constructor(
@@ -61,7 +95,9 @@ export class Outbox {
     private readonly plan: Plan,
     private readonly addresses: Addresses,
     private readonly world: World = browser,
-  ) {}
+  ) {
+    for (const server of ["helper", "leader"] as const) checkAddress(addresses[server], server);
+  }
 
   /**
    * Reports once in a release, or goes on with the report that is on its way.
@@ -112,10 +148,13 @@ export class Outbox {
     };
     const url = this.url(server, release);
     const said = await this.world.fetch(url, asking()).catch(() => no("cannot be reached"));
-    if (said.status !== 200 || kind(said) !== STATE) no(`answers with HTTP ${said.status}`);
-    const state = await said.json().catch(() => null);
+    if (said.status !== 200 || kind(said) !== STATE) {
+      drop(said);
+      no(`answers with HTTP ${said.status}`);
+    }
+    const state = await read(said).catch(() => null);
     if (state?.server !== server) no("does not say that it is the one");
-    if (state.state !== "open") no(`says that the release is ${String(state.state)}`);
+    if (state?.state !== "open") no(`says that the release is ${JSON.stringify(state?.state)}`);
     const time = Date.parse(said.headers.get("date") ?? "") / 1000;
     if (!(Math.abs(time - this.world.now()) <= MOST_SKEW)) no("has another time than this clock");
   }
@@ -136,7 +175,7 @@ export class Outbox {
     const url = `${this.url(server, release)}/reports`;
     for (let pause: number = PAUSES[0]; this.world.now() < entry.spent + GIVE_UP; ) {
       const said = await this.world.fetch(url, asking(entry.frames![server])).catch(() => null);
-      void said?.body?.cancel().catch(() => null); // or it holds a connection until it ends
+      drop(said);
       if (said?.status === 201 && kind(said) === STATE) return "accepted";
       if (said !== null && [400, 403, 409, 410].includes(said.status)) {
         if (kind(said) === PROBLEM) return "not counted";

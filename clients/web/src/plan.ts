@@ -135,6 +135,7 @@ function domainOf(table: Table): Domain {
     sha256: digest = null,
   } = table as Record<string, Json>;
   const known = ["range", "integers", "dictionary", "strings", "grid"];
+  if (typeof table["public"] !== "boolean") refuse("the domain does not say if it is public");
   if (!known.includes(String(kind)))
     refuse(`a client here reports no domain of kind ${String(kind)}`);
   const listed = kind !== "range" && kind !== "grid";
@@ -143,7 +144,8 @@ function domainOf(table: Table): Domain {
   }
   if (digest !== null) fromHex(digest, 32, "sha256 of the domain");
   if (typeof size !== "bigint" || size < 1n || size > 2n ** 64n) refuse("the domain has no size");
-  const [low, high] = [first, last] as [bigint, bigint];
+  if (typeof first !== "bigint" || typeof last !== "bigint") refuse("the bounds are no integers");
+  const [low, high] = [first, last];
   if (kind === "range") {
     const bounds = -(2n ** 63n) <= low && low <= high && high < 2n ** 63n;
     if (!bounds || high - low + 1n !== size) refuse("the bounds of the range do not fit its size");
@@ -171,14 +173,16 @@ function checkPolicy(of: Parameters, length: number, privacy: Table | undefined,
   if (!(planned <= epsilon)) refuse(`the plan's epsilon is ${planned}: above ${epsilon}`);
 }
 
+const worded = (value: Json): string => (typeof value === "string" ? value : canonical(value));
+
 /** The plan's entries, and its fingerprint. */
 export async function readEntries(json: string): Promise<[Table, Bytes]> {
   const given = parse(json);
   if (!isTable(given)) refuse("the plan is no table");
   const { schema = "fedtally-plan/1", fingerprint, ...rest } = given as Record<string, Json>;
-  if (schema !== "fedtally-plan/1") refuse(`a plan of schema ${String(schema)} is unknown here`);
-  const method = isTable(rest["secure_sum"]) ? rest["secure_sum"]["method"] : "none";
-  if (method !== "two-server") refuse(`reports go to two servers, not to ${String(method)}`);
+  if (schema !== "fedtally-plan/1") refuse(`a plan of schema ${worded(schema)} is unknown here`);
+  const { method = "none" } = isTable(rest["secure_sum"]) ? rest["secure_sum"] : {};
+  if (method !== "two-server") refuse(`reports go to two servers, not to ${worded(method)}`);
   const entries = read(rest, "plan", {});
   const digest = await sha256(utf8("fedtally-plan/1\n"), utf8(canonical(entries)));
   if (fingerprint !== undefined && fingerprint !== toHex(digest)) {
@@ -208,6 +212,27 @@ function checkHistogram(rows: number, width: number, schedule: Schedule, domain:
   if (domain.kind === "integers" || domain.kind === "strings") {
     refuse(`a histogram has no domain of kind ${domain.kind}`);
   }
+}
+
+/** Names that an event may have: of others a client would not know what they promise. */
+const EVENT = {
+  schema: ["fedtally-event/1"],
+  mechanism: ["rounded-gaussian", "skellam", "geometric"],
+  relation: ["zero-out", "replace-one", "add-remove"],
+  trust: ["central", "distributed"],
+};
+
+function checkPeople(entries: Table, rounds: number, privacy: Table | undefined): void {
+  const people = integer(entries, "num_clients", 1, Number.MAX_SAFE_INTEGER);
+  const most = integer(entries, "max_round_clients", 1, people);
+  if (rounds * most < people) refuse("the rounds cannot hold num_clients");
+  if (privacy === undefined) return;
+  for (const [name, known] of Object.entries(EVENT)) {
+    const value = String((privacy["event"] as Table)[name]);
+    if (!known.includes(value)) refuse(`the event's ${name} ${value} is unknown`);
+  }
+  const [epsilon, delta] = [privacy["epsilon"], privacy["delta"]].map((each) => (each as Float).value);
+  if (!(epsilon! > 0 && delta! >= 0 && delta! < 1)) refuse("epsilon or delta is out of range");
 }
 
 /** What the servers must agree about, as the plan says it. */
@@ -252,6 +277,7 @@ export async function readPlan(json: string, fingerprint: string, policy: Policy
   const [rows, width] = [integer(entries, "rows", 1, 1024), integer(entries, "width", 1, 2 ** 24)];
   integer(sum, "length", rows * width, rows * width);
   const num_rounds = integer(entries, "num_rounds", 1, 2 ** 20);
+  checkPeople(entries, num_rounds, privacy);
   const schedule = scheduleOf(entries["schedule"], num_rounds);
   const domain = domainOf(entries["domain"] as Table);
   if (histogram) checkHistogram(rows, width, schedule, domain);

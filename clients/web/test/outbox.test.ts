@@ -139,9 +139,9 @@ const stated =
 
 test("nothing is spent where either server does not let a client begin", async () => {
   const changes: [RegExp, (servers: Servers, server: Server) => void][] = [
-    [/release is closing/, ({ state }, server) => (state[server] = "closing")],
-    [/release is closed/, ({ state }, server) => (state[server] = "closed")],
-    [/release is OPEN/, ({ state }, server) => (state[server] = "OPEN")],
+    [/release is "closing"/, ({ state }, server) => (state[server] = "closing")],
+    [/release is "closed"/, ({ state }, server) => (state[server] = "closed")],
+    [/release is "OPEN"/, ({ state }, server) => (state[server] = "OPEN")],
     [/release is undefined/, ({ state }, server) => (state[server] = undefined)],
     [/another time/, ({ skew }, server) => (skew[server] = 86_400)],
     [/another time/, ({ skew }, server) => (skew[server] = -86_400)],
@@ -218,6 +218,42 @@ test("what a server answers ends a report, or lets the same bytes go again", asy
     assert.deepEqual([servers.frames("helper"), servers.frames("leader")], [1, 1]);
     assert.equal(servers.slept[0], 0.5); // nobody answered
     assert.ok(servers.slept.slice(1).every((seconds) => seconds >= 7)); // as Retry-After says
+  }
+});
+
+test("addresses are of https, or of this machine, and nothing but addresses", async () => {
+  const record = await Record.open(fresh());
+  const made = (helper: string, leader = "https://leader") =>
+    new Outbox(record, PLAN, { helper, leader }, new Servers());
+  for (const address of [
+    "https://helper.example.net",
+    "https://helper.example.net/",
+    "https://helper.example.net:8443/sums/",
+    "http://localhost:8080",
+    "http://127.0.0.1:8080/a",
+    "http://[::1]:8080",
+  ]) {
+    made(address);
+  }
+  for (const [address, message] of [
+    ["http://helper.example.net", /must begin with https/],
+    ["http://localhost.example.net", /must begin with https/],
+    ["ftp://localhost", /must begin with https/],
+    ["data:text/plain,a", /must begin with https/],
+    ["helper.example.net", /no address/],
+    ["", /no address/],
+    ["http://user:secret@helper.example.net", /must begin with https/],
+    ["https://user:secret@helper.example.net", /must be https:\/\/helper.example.net\/, /],
+    ["https://helper.example.net/?a=b", /without a user/],
+    ["https://helper.example.net/#a", /without a user/],
+    ["https://helper.example.net/a/../b", /must be https:\/\/helper.example.net\/b, /],
+    ["https://HELPER.example.net", /must be https:\/\/helper.example.net\/, /],
+  ] as const) {
+    assert.throws(() => made(address), { name: "InputError", message }, address);
+    assert.throws(
+      () => made("https://helper", address),
+      (e: Error) => e.message.includes("the leader") && !e.message.includes("secret"),
+    );
   }
 });
 
