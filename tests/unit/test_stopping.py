@@ -80,6 +80,7 @@ def test_an_answer_says_in_each_form_how_its_campaign_ended(tmp_path: Path) -> N
     assert documents.of_result(found, found.top(1))["ended"] == found.ended
     details = plain(answer(found, found.top(1), details=True))
     assert f"Rounds {rounds} of {ROUNDS}: the error was known" in " ".join(details.split())
+    assert f" in {rounds} rounds, one item each" in " ".join(details.split())
     found.save(tmp_path / "early.fed")
     loaded = fedtally.Result.load(tmp_path / "early.fed")
     assert loaded.ended == found.ended and loaded.warnings == found.warnings

@@ -279,7 +279,8 @@ def _ended(result: Result) -> list[tuple[str, str]]:
 def _attended(result: Result) -> str:
     """Return how many took part, in which rounds, and with how many items each."""
     most = in_number(result.plan.max_items, "one item each", "at most {} items each")
-    rounds = amounts.counted(result.plan.num_rounds, "round")
+    held = result.plan.num_rounds if result.ended is None else result.ended["rounds"]
+    rounds = amounts.counted(held, "round")
     if result.span is not None:
         return f"{contributions(result)}, {most}"
     if result.num_silos:
