@@ -9,9 +9,9 @@ import hashlib
 
 import pytest
 
-from fedtally.privacy import gaussian
 from fedtally.privacy.budget import Cap, Charge, OverspentError, check_cap
 from fedtally.privacy.events import Event
+from fedtally.privacy.laws.skellam import Skellam
 
 
 def _charge(number: int) -> Charge:
@@ -31,14 +31,14 @@ def test_a_plan_more_in_the_record_costs_an_invite_one_event_more(
     monkeypatch: pytest.MonkeyPatch, epsilon: float
 ) -> None:
     looked = 0
-    square = gaussian._square
+    square = Skellam.square
 
-    def counted(event: Event) -> float:
+    def counted(law: Skellam, event: Event) -> float:
         nonlocal looked
         looked += 1
-        return square(event)
+        return square(law, event)
 
-    monkeypatch.setattr(gaussian, "_square", counted)
+    monkeypatch.setattr(Skellam, "square", counted)
     costs = []
     for plans in (100, 200):
         looked, charges = 0, [_charge(number) for number in range(plans)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -15,12 +15,11 @@ BRANCHES = "\n".join(f"    if x == {i}: return {i}" for i in range(21))
 
 @pytest.fixture(scope="module")
 def house() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("house", ROOT / "tools" / "house.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        return importlib.import_module("house")
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
 
 
 def test_no_number_of_the_package_is_worse_than_accepted(house: ModuleType) -> None:

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtally.crypto.keys import Secret
+from fedtally.plan.parts.protection import Protection
 from fedtally.privacy.config import PrivacyConfig, propose
-from fedtally.privacy.row_noise import row_noise_bound
+from fedtally.sketch import Schedule
 
 SERVERS: dict[str, Any] = {"delta": 1e-6, "trust": "distributed"}
 SHARES = SERVERS | {"honest_survivors": 500, "most_clients": 600}
@@ -20,6 +21,11 @@ SHARES = SERVERS | {"honest_survivors": 500, "most_clients": 600}
 
 def terms_of(asked: dict[str, Any], epsilon: float, rows: int, width: int) -> PrivacyConfig:
     return propose(**asked, epsilon=epsilon, rows=rows, width=width)
+
+
+def row_bound(terms: PrivacyConfig, rows: int, width: int, clients: int) -> int:
+    protection = Protection(terms, Schedule.parse("shared"), 1, has_secure_sum=True)
+    return protection.row_bound(rows, width, clients)
 
 
 def distribution(terms: PrivacyConfig, clients: int) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -50,7 +56,7 @@ def test_a_row_exceeds_the_bound_with_less_than_its_chance(
     for _ in range(width):
         whole = np.convolve(whole, size)
         whole = whole[: np.flatnonzero(whole > 1e-60).max() + 1]  # far below what counts here
-    bound = row_noise_bound(terms, rows, width, 600)
+    bound = row_bound(terms, rows, width, 600)
     above = rows * whole[bound + 1 :].sum()
     assert above <= 2**-40
     assert rows * whole[int(0.8 * bound) :].sum() > 2**-40  # and not much more than is needed
@@ -73,7 +79,7 @@ def test_drawn_noise_stays_below_the_bound(
     keys = (Secret(seed.to_bytes(8, "little") + bytes([draw]) * 24) for draw in range(draws))
     total = np.sum([noise.draw(key, rows * width) for key in keys], axis=0)
     sizes = np.abs(total).reshape(rows, width).sum(axis=1)
-    assert sizes.max() <= row_noise_bound(terms, rows, width, 600)
+    assert sizes.max() <= row_bound(terms, rows, width, 600)
 
 
 @pytest.mark.parametrize("asked", [SERVERS, SHARES])
@@ -90,10 +96,10 @@ def test_the_drawn_rows_are_far_from_the_bound(asked: dict[str, Any]) -> None:
     chances = distribution(terms, 600)
     mean = 1000 * float(np.sum(chances * np.abs(np.arange(len(chances)) - len(chances) // 2)))
     stddev = math.sqrt(1000) * terms.largest_stddev(600)
-    bound = row_noise_bound(terms, 5, 1000, 600)
+    bound = row_bound(terms, 5, 1000, 600)
     assert abs(sizes.mean() - mean) < 6 * stddev / math.sqrt(2000)
     assert sizes.max() + stddev < bound < mean + 10 * stddev
 
 
 def test_noise_that_is_added_afterwards_counts_for_nothing() -> None:
-    assert row_noise_bound(propose(epsilon=1.0, delta=1e-6, rows=3, width=16), 3, 16, 600) == 0
+    assert row_bound(propose(epsilon=1.0, delta=1e-6, rows=3, width=16), 3, 16, 600) == 0

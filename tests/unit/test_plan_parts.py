@@ -322,7 +322,9 @@ def test_a_secure_sum_has_room_for_its_noise(by: str, law: Any, more: int) -> No
     bound = protection.bound(counters, N)
     assert bound == params.noise_bound(terms(by).largest_stddev(N), counters, law) + more
     row_bound = protection.row_bound(ROWS, WIDTH, N)
-    assert row_bound == row_noise_bound(terms(by), ROWS, WIDTH, N)
+    asked = terms(by)
+    draws = (asked.share(N),) if by == "clients" else (asked.noise(), asked.noise())
+    assert row_bound == row_noise_bound(draws, asked.largest_stddev(N), ROWS, WIDTH)
     keys = [Secret(bytes([i]) * 32) for i in range(2)]
     drawn = [
         noise.draw(key, 2_000 * WIDTH)

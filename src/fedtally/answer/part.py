@@ -15,7 +15,7 @@ from fedtally.answer.exports import check_table_fits
 from fedtally.answer.window import Window
 from fedtally.base import validate
 from fedtally.domain import Domain, OpenStrings
-from fedtally.errors import IncompatibleError, InvalidInputError
+from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.plan.chosen_decoder import decoder_of
 from fedtally.privacy import NOT_PRIVATE
@@ -426,10 +426,7 @@ def _check_silos(plan: Plan, sketches: Sequence[CountSketch]) -> None:
 def _check_planned(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> None:
     """Refuse sums of another plan, whose items and symbols are in other counters."""
     check_compatible(check_landed(sketches), plan.spec, "the sums are not those of the plan")
-    if plan.is_open and domain.describe() != plan.domain:
-        raise IncompatibleError(
-            f"the domain is not that of the plan: {domain.describe()}, and not {dict(plan.domain)}"
-        )
+    plan.candidates.check_domain(domain)
 
 
 def _check_noised(plan: Plan, sketches: Sequence[CountSketch]) -> None:

@@ -96,6 +96,7 @@ class DapNoise:
             InvalidInputError: the noise is too little for it, or the task is a vector of sums.
         """
         from fedtally.privacy import config
+        from fedtally.privacy.laws import LAWS
 
         task.check_noise()
         mechanism, counters = Mechanism.ROUNDED_GAUSSIAN, task.prio3.circuit.length
@@ -104,7 +105,7 @@ class DapNoise:
             rows=1,
             relation=Relation.REPLACE_ONE,
             variance=self.variance,
-            total_variation=config.total_variation(mechanism, Trust.DISTRIBUTED, counters, 1),
+            total_variation=LAWS[mechanism].total_variation(Trust.DISTRIBUTED, counters, 1),
             trust=Trust.DISTRIBUTED,
             encoding=Encoding.HISTOGRAM,
         )

@@ -178,11 +178,12 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
     check(typed, unmet(no_plan=True, no_tested_plan=True))
     _check_recovery(options, "--plan")
     plan, repeats = Plan.load(options["plan"]), options["repeats"] or _REPEATS_OF_PLAN
-    check(typed, unmet(list=plan.is_open, open_plan=not plan.is_open))
+    is_open = plan.is_open
+    check(typed, unmet(list=is_open, open_plan=not is_open))
     use_threads(options["threads"])
     trial = engine.Trial(plan, repeats, options["recovery"], options["seed"])
     named = options["domain"]
-    domain = named if plan.is_open and named == "open" else read_domain(named)
+    domain = named if is_open and named == "open" else read_domain(named)
     data = open_input(source, options)
     with console.Progress(options["quiet"]) as progress:
         found = engine.run(data, trial, domain, options["outside"], progress)

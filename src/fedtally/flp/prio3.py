@@ -54,6 +54,42 @@ class VerifyState:
     joint_seed: bytes = field(repr=False)
 
 
+class Streams(NamedTuple):
+    """The streams of one instance: XofTurboShake128 of seeds, by what each is used for.
+
+    Attributes:
+        id: the number of the algorithm, in the draft's table.
+        context: the bytes that name the application.
+    """
+
+    id: int
+    context: bytes
+
+    def of(self, usage: int, seed: bytes, binder: bytes) -> Callable[[int], bytes]:
+        """Return the stream of a seed: a function of the number of bytes.
+
+        Args:
+            usage: the number of what it is used for.
+            seed: the seed.
+            binder: what else the stream depends on.
+        """
+        return partial(turboshake128, self.head(usage, seed) + binder, _DOMAIN)
+
+    def head(self, usage: int, seed: bytes) -> bytes:
+        """Return what a stream is of, before its binder."""
+        label = self.label(VERSION, usage) + self.context
+        return len(label).to_bytes(2, "little") + label + bytes([len(seed)]) + seed
+
+    def label(self, version: int, usage: int) -> bytes:
+        """Return what tells the uses of one seed apart.
+
+        Args:
+            version: the version of the draft.
+            usage: the number of what the stream is used for.
+        """
+        return bytes([version, _VDAF]) + self.id.to_bytes(4, "big") + usage.to_bytes(2, "big")
+
+
 @dataclass(frozen=True)
 class Prio3:
     """One instance of Prio3.
@@ -276,6 +312,10 @@ class Prio3:
         return FullyLinearProof(self.circuit)
 
     @property
+    def _streams(self) -> Streams:
+        return Streams(self.id, self.context)
+
+    @property
     def _nothing(self) -> Array:
         return self.circuit.truncate(self.circuit.field.words([0] * self.circuit.length))
 
@@ -295,7 +335,7 @@ class Prio3:
         if not aggregator:
             words = self._words(seed)
             return _Opened(words[:length], words[length:].reshape(self.proofs, -1, 1), blind)
-        stream = self._stream(_MEASUREMENT_SHARE, seed[: self.seed_bytes], bytes([aggregator]))
+        stream = self._streams.of(_MEASUREMENT_SHARE, seed[: self.seed_bytes], bytes([aggregator]))
         words = self.circuit.field.sample(stream, length)
         binder = bytes([self.proofs, aggregator])
         last = seed[-self.seed_bytes :]
@@ -314,34 +354,24 @@ class Prio3:
 
     def _joint_part(self, aggregator: int, blind: bytes, words: Array, nonce: bytes) -> bytes:
         binder = bytes([aggregator]) + nonce + self.circuit.field.encode(words)
-        return self._stream(_JOINT_PART, blind, binder)(self.seed_bytes)
+        return self._streams.of(_JOINT_PART, blind, binder)(self.seed_bytes)
 
     def _joint_seed(self, parts: Sequence[bytes]) -> bytes:
         """Return the seed of the joint randomness, or nothing where there is none."""
         if not self._blind_bytes:
             return b""
         nothing = bytes(self.seed_bytes)
-        return self._stream(_JOINT_SEED, nothing, b"".join(parts))(self.seed_bytes)
+        return self._streams.of(_JOINT_SEED, nothing, b"".join(parts))(self.seed_bytes)
 
     def _joint(self, seed: bytes) -> Array:
         return self._expand(_JOINT, seed, bytes([self.proofs]), self.circuit.joint_length)
 
     def _expand(self, usage: int, seed: bytes, binder: bytes, length: int) -> Array:
         """Return as many elements for each proof: [proofs, length, 1]."""
-        words = self.circuit.field.sample(self._stream(usage, seed, binder), self.proofs * length)
+        words = self.circuit.field.sample(
+            self._streams.of(usage, seed, binder), self.proofs * length
+        )
         return words.reshape(self.proofs, length, 1)
-
-    def _stream(self, usage: int, seed: bytes, binder: bytes) -> Callable[[int], bytes]:
-        """Return XofTurboShake128 of a seed: a function of the number of bytes."""
-        return partial(turboshake128, self._head(usage, seed) + binder, _DOMAIN)
-
-    def _head(self, usage: int, seed: bytes) -> bytes:
-        """Return what a stream is of, before its binder."""
-        label = self._label(VERSION, usage) + self.context
-        return len(label).to_bytes(2, "little") + label + bytes([len(seed)]) + seed
-
-    def _label(self, version: int, usage: int) -> bytes:
-        return bytes([version, _VDAF]) + self.id.to_bytes(4, "big") + usage.to_bytes(2, "big")
 
 
 class _Opened(NamedTuple):

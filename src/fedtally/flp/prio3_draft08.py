@@ -17,7 +17,7 @@ import numpy as np
 from fedtally.errors import InvalidInputError
 from fedtally.flp.circuits import Count, Histogram, SumVec, bit_inputs
 from fedtally.flp.fields import Array, Field
-from fedtally.flp.prio3 import Prio3
+from fedtally.flp.prio3 import Prio3, Streams
 
 VERSION = 8
 
@@ -63,6 +63,15 @@ class Histogram08(Histogram):
         return field.reduce(total)[..., None, :]
 
 
+class Streams08(Streams):
+    """The streams of draft 08, whose labels have no context."""
+
+    def head(self, usage: int, seed: bytes) -> bytes:
+        """Return what a stream is of, before its binder."""
+        label = self.label(VERSION, usage)
+        return bytes([len(label)]) + label + seed
+
+
 @dataclass(frozen=True)
 class Prio3Draft08(Prio3):
     """One instance of Prio3 in draft 08, for servers.
@@ -103,6 +112,10 @@ class Prio3Draft08(Prio3):
         """
         raise InvalidInputError("draft 08 is for servers: a client makes reports by Prio3")
 
+    @property
+    def _streams(self) -> Streams08:
+        return Streams08(self.id, self.context)
+
     @cached_property
     def _points(self) -> Array:
         """The powers of the first 2P - 1 roots of order 2P, a row for each."""
@@ -115,10 +128,6 @@ class Prio3Draft08(Prio3):
         seeds = self._proof.prove_random_length
         values = self.circuit.field.mix(self._points, proofs[:, seeds:])
         return np.concatenate([proofs[:, :seeds], values], 1)
-
-    def _head(self, usage: int, seed: bytes) -> bytes:
-        label = self._label(VERSION, usage)
-        return bytes([len(label)]) + label + seed
 
 
 def _powers(field: Field, one: Array, calls: int, chunk: int) -> Array:

@@ -26,8 +26,6 @@ from fedtally.sketch import ScheduleKind
 SCHEMA = "fedtally-host/1"
 _MAX_BYTES = 2**16  # of a file: far more than any host has
 _AGAIN = "measure again: python -m benchmarks host -o FILE"
-# draws from a table in the time of one exact draw: python -m benchmarks noise
-_DRAWS_OF_EXACT = 80
 _EXACT = 1 << 24  # counts below it are decoded in single precision
 
 OPERATIONS: Mapping[str, str] = MappingProxyType(
@@ -224,11 +222,9 @@ REFERENCE = Host(
 
 def noise_work(noise: Noise | Geometric, draws: int, scans: bool = False) -> Work:
     """Return what draws of noise take; those that scan a small table do so in constant time."""
-    if isinstance(noise, Geometric):
-        return {"draw": draws * _DRAWS_OF_EXACT}
     if scans and noise.is_small:
         return {"scan": draws * len(noise.masses), "mask": 8 * draws}
-    return {"draw": draws}
+    return {"draw": draws * noise.work}
 
 
 def decoding_work(

@@ -28,8 +28,9 @@ which clients take part.
 Arithmetic is in floating point, with margins: 1e-8 of epsilon, and 1e-15 of delta for every
 convolution, five times what was measured.
 
-The parts: `bounds` (what all bounds share), `gaussian` (curves that are known exactly) and
-`loss_distribution` (integer noise on a grid). The last two alone import `dp_accounting`.
+The parts: `bounds` (what all bounds share), `laws` (each mechanism of noise), `gaussian` (curves
+that are known exactly) and `loss_distribution` (integer noise on a grid). The last two alone import
+`dp_accounting`.
 """
 
 from __future__ import annotations
@@ -56,15 +57,9 @@ from fedtally.privacy.bounds import (
     demanded_delta,
     with_margin,
 )
-from fedtally.privacy.events import Event, Mechanism, Relation
-from fedtally.privacy.gaussian import (
-    bound_of_pure,
-    gaussian_bound,
-    gaussian_curve,
-    noise_multiplier,
-    pure_losses,
-)
-from fedtally.privacy.geometric import variance_of
+from fedtally.privacy.events import Event, Relation
+from fedtally.privacy.gaussian import gaussian_curve, noise_multiplier
+from fedtally.privacy.laws import LAWS, gaussian_bound
 from fedtally.privacy.loss_distribution import loss_bound, renyi_divergence
 
 __all__ = [
@@ -194,9 +189,10 @@ def pure_epsilon(events: Event | Sequence[Event]) -> float:
     """
     total = 0.0
     for event in checked_events(events):
-        if not event.mechanism.is_pure:
+        losses = LAWS[event.mechanism].pure_losses(event)
+        if losses is None:
             return math.inf
-        for loss, number in pure_losses(event):
+        for loss, number in losses:
             total = _sum_above(total, math.nextafter(number * loss, math.inf))
     return total
 
@@ -522,14 +518,8 @@ def concentrated(events: Event | Sequence[Event]) -> Concentrated:
     """
     found = checked_events(events)
     fixed, variation = _slack(found)
-    return Concentrated(sum(map(_rho, found)), min(1.0, fixed + variation))
-
-
-def _rho(event: Event) -> float:
-    if not event.mechanism.is_pure:
-        return gaussian_bound(event) ** 2 / 2
-    return sum(
-        number * min(loss, bound_of_pure(loss)) ** 2 / 2 for loss, number in pure_losses(event)
+    return Concentrated(
+        sum(LAWS[event.mechanism].rho(event) for event in found), min(1.0, fixed + variation)
     )
 
 
@@ -665,7 +655,7 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
             checked_events([*others, replace(event, variance=variance)]), delta
         ).epsilon
 
-    guess = min(max(_guess(event, target, delta), 1e-8), 1e16)
+    guess = min(max(LAWS[event.mechanism].guess(event, target, delta), 1e-8), 1e16)
     low, high = 0.9 * guess, 1.1 * guess
     while found(high) > target:
         low, high = high, 2 * high
@@ -702,13 +692,6 @@ def _least_between(
             middle = meets if low < meets < high else middle
         low, high = (low, middle) if found(middle) <= target else (middle, high)
     return high
-
-
-def _guess(event: Event, epsilon: float, delta: float) -> float:
-    """Return about the variance at which an event alone is private."""
-    if event.mechanism.is_pure:
-        return variance_of(epsilon / sum(shift * k for shift, k in event.shifts.items()))
-    return (event.l2_sensitivity * noise_multiplier(epsilon, delta)) ** 2
 
 
 def realised(event: Event, survivors: int, corrupt: int) -> Event:
@@ -750,7 +733,7 @@ def _slack(events: Sequence[Event]) -> tuple[float, float]:
     The first adds to delta as it is, the second (1 + e^epsilon) times.
     """
     # each of a person's silos may be in sums of its own
-    sums = sum(event.contributions for event in events if event.mechanism is Mechanism.SKELLAM)
+    sums = sum(event.contributions * LAWS[event.mechanism].sums_of_part for event in events)
     return sums * SECURE_SUM_DELTA, sum(
         event.contributions * event.total_variation for event in events
     )
@@ -775,13 +758,9 @@ def _solve(bound: Bound, delta: float, variation: float) -> float:
 
 def _bounds(events: Sequence[Event]) -> list[Bound]:
     """Return the bounds that apply, at least one."""
-    is_gaussian = all(event.mechanism is Mechanism.ROUNDED_GAUSSIAN for event in events)
-    bounds = [
-        gaussian_curve(
-            gaussian_bound(events),
-            Method.ANALYTIC_GAUSSIAN if is_gaussian else Method.DOMINATING_GAUSSIAN,
-        )
-    ]
+    methods = {LAWS[event.mechanism].method for event in events}
+    method = methods.pop() if len(methods) == 1 else Method.DOMINATING_GAUSSIAN
+    bounds = [gaussian_curve(gaussian_bound(events), method)]
     if composed := loss_bound(events):
         bounds.append(composed)
     if math.isfinite(pure := pure_epsilon(events)):

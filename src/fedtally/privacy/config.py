@@ -12,7 +12,6 @@ epsilon 1 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -26,29 +25,12 @@ from fedtally.privacy.accounting import Guarantee, checked_delta
 from fedtally.privacy.budget import checked_name
 from fedtally.privacy.events import Collisions, Event, Mechanism, Relation, Trust, default_clip_norm
 from fedtally.privacy.geometric import Geometric
-from fedtally.privacy.mechanism import (
-    MAX_VARIANCE,
-    MIN_GAUSSIAN_VARIANCE,
-    Noise,
-    rounded_gaussian,
-    skellam,
-)
+from fedtally.privacy.laws import LAWS, Law
+from fedtally.privacy.mechanism import MAX_VARIANCE, Noise
 
 POPULATION = "clients"  # the population of a plan that names none
 # Below 0.001 noise drowns every item; above 100 a guarantee says nothing at all.
 MIN_EPSILON, MAX_EPSILON = 1e-3, 100.0
-# the least variance of each mechanism: below it nearly every draw is 0
-_SMALLEST = {
-    Mechanism.ROUNDED_GAUSSIAN: MIN_GAUSSIAN_VARIANCE,
-    Mechanism.SKELLAM: 2.0**-16,
-    Mechanism.GEOMETRIC: 2.0**-20,
-}
-# The total variation of one draw from a table of 2^20 entries; none is longer
-# (docs/privacy-proofs/table_sampler.md).
-_DRAW_VARIATION = 2.0**-108
-# The probability that one of two servers draws noise beyond what a counter has room for, and stops:
-# its distribution then is not the ideal one (docs/privacy-proofs/two_servers.md).
-_REFUSED_BY = {(Mechanism.ROUNDED_GAUSSIAN, Trust.DISTRIBUTED): 2.0**-80}
 
 
 class NoiseBy(StrEnum):
@@ -125,9 +107,9 @@ class PrivacyConfig:
                 f"privacy.event must be an Event, got {type(self.event).__name__}"
             )
         object.__setattr__(self, "delta", _checked_delta(self.delta, self.event.mechanism))
-        if not _SMALLEST[self.event.mechanism] <= self.event.noise_variance <= MAX_VARIANCE / 2:
+        if not self._law.least_variance <= self.event.noise_variance <= MAX_VARIANCE / 2:
             raise InvalidInputError(
-                f"the variance of the noise must be {_SMALLEST[self.event.mechanism]:g} to"
+                f"the variance of the noise must be {self._law.least_variance:g} to"
                 f" {MAX_VARIANCE / 2:g}, got {self.event.noise_variance:g}; change epsilon, rows or"
                 " participations"
             )
@@ -192,31 +174,32 @@ class PrivacyConfig:
     @property
     def by_clients(self) -> bool:
         """Whether the clients add the noise, in shares."""
-        return self.event.mechanism is Mechanism.SKELLAM
+        return self.noised_by is NoiseBy.CLIENTS
 
     @property
     def noised_by(self) -> NoiseBy:
         """The parties whose noise a sum of the plan must hold: the mark of its sketch."""
-        return NoiseBy.of(self.event.trust, is_two_server=not self.by_clients)
+        event = self.event
+        trusted = (by for by in NoiseBy if by.trust is event.trust)
+        return next(by for by in trusted if event.mechanism in by.mechanisms)
+
+    @property
+    def _law(self) -> Law:
+        return LAWS[self.event.mechanism]
 
     def noise(self) -> Noise | Geometric:
         """Return the noise that an aggregator, or each of two servers, adds to every counter."""
-        draw = _DRAWN_AT_ONCE.get(self.event.mechanism)
-        if draw is None:
-            raise InvalidInputError("this noise comes from the clients, in shares")
-        return draw(self.event.noise_variance)
+        return self._law.at_once(self.event.noise_variance)
 
     def share(self, clients: int = 1) -> Noise:
         """Return the noise that `clients` clients together add to every counter.
 
         Proof: docs/privacy-proofs/shares.md.
         """
-        if self.event.honest_survivors is None:
-            raise InvalidInputError("this noise is drawn at once, not in shares of the clients")
         # Sized by the fewest honest clients that may be in a sum: with more the noise is larger,
-        # and it is never smaller.
-        shares = validate.integer(1, clients=clients) / self.event.honest_survivors
-        return _drawable(skellam(self.event.noise_variance * shares))
+        # and it is never smaller. Noise that is drawn at once has one share, and refuses it.
+        shares = validate.integer(1, clients=clients) / (self.event.honest_survivors or 1)
+        return self._law.in_shares(self.event.noise_variance * shares)
 
     def draws_of_all(self, clients: int, sums: int) -> tuple[float, int]:
         """Return the variance of a draw, and the number of draws in all released sums together.
@@ -348,7 +331,7 @@ def exposure(
         encoding=encoding,
         honest_survivors=honest_survivors,
         collisions=collisions,
-        total_variation=total_variation(mechanism, trust, counters, most_clients),
+        total_variation=LAWS[mechanism].total_variation(trust, counters, most_clients),
         trust=trust,
     )
 
@@ -375,7 +358,7 @@ def least_noise(
     """
     delta = 0.0 if event.mechanism.is_pure else checked_delta(delta)
     least = _calibrated(event, checked_epsilon(epsilon), delta)
-    variance = max(least, _SMALLEST[event.mechanism])
+    variance = max(least, LAWS[event.mechanism].least_variance)
     # Where there is next to no noise, nothing may be proven of a variance although something is of
     # a smaller one.
     while _guarantee(replace(event.in_a_row, variance=variance), delta).epsilon > epsilon:
@@ -387,29 +370,6 @@ def least_noise(
         population=population,
         not_private=not_private,
     )
-
-
-def total_variation(mechanism: Mechanism, trust: Trust, counters: int, clients: int) -> float:
-    """Return the total variation of all draws of one release: docs/privacy-proofs.
-
-    Args:
-        mechanism: the noise.
-        trust: the parties that it trusts.
-        counters: the counters of a client's vector.
-        clients: the most clients in the sum. Each of them draws for every counter where the clients
-            add the noise.
-    """
-    by_one = counters + 1  # one more for the number of clients
-    draws = {
-        Mechanism.ROUNDED_GAUSSIAN: by_one,
-        Mechanism.SKELLAM: by_one * clients,
-        Mechanism.GEOMETRIC: 0,  # drawn exactly
-    }[mechanism]
-    if not draws:
-        return 0.0
-    # Rounded up to a power of two: an upper bound that a small change of a plan leaves as it is.
-    drawn = _DRAW_VARIATION * 2.0 ** math.ceil(math.log2(draws))
-    return drawn + _REFUSED_BY.get((mechanism, trust), 0.0)
 
 
 class Opened(NamedTuple):
@@ -541,7 +501,7 @@ def _check_noise(event: Event, opened: Opened) -> None:
             f" {event.clip_norm:g}"
         )
     trust = event.trust or Trust.CENTRAL
-    least = total_variation(event.mechanism, trust, opened.counters, opened.clients)
+    least = LAWS[event.mechanism].total_variation(trust, opened.counters, opened.clients)
     if event.total_variation < least:
         raise InvalidInputError(
             f"privacy.event.total_variation must be at least {least:.3g}, which the sampler of the"
@@ -586,18 +546,6 @@ def _checked_delta(delta: float, mechanism: Mechanism) -> float:
             f"{arg.delta} must be 0 with {mechanism} noise, which needs none, got {delta!r}"
         )
     return 0.0
-
-
-def _drawable(noise: Noise) -> Noise:
-    assert noise.total_variation <= _DRAW_VARIATION
-    return noise
-
-
-# what draws the noise that is added at once: by an aggregator, or by each of two servers
-_DRAWN_AT_ONCE: dict[Mechanism, Callable[[float], Noise | Geometric]] = {
-    Mechanism.ROUNDED_GAUSSIAN: lambda variance: _drawable(rounded_gaussian(variance)),
-    Mechanism.GEOMETRIC: Geometric,
-}
 
 
 def _guarantee(event: Event, delta: float) -> Guarantee:

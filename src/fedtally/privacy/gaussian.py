@@ -1,18 +1,15 @@
-"""Gaussian noise, and the Gaussian that dominates other noise: their curves are known exactly."""
+"""The curve of a Gaussian, which is known exactly."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import numpy as np
 
 from fedtally.base import validate
 from fedtally.privacy import library
-from fedtally.privacy.bounds import F64, Bound, Method, checked_delta, checked_events, with_margin
-from fedtally.privacy.events import Event, Mechanism
-from fedtally.privacy.geometric import rate_of
+from fedtally.privacy.bounds import F64, Bound, Method, checked_delta, with_margin
 
 
 def noise_multiplier(epsilon: float, delta: float) -> float:
@@ -35,65 +32,6 @@ def _multiplier(epsilon: float, delta: float) -> float:
     # The search behind it is exact to about 1e-9. Ten times that is added, so that an error makes
     # the noise too large, never too small.
     return float(get_sigma_gaussian(epsilon, delta)) * (1 + 1e-8)
-
-
-def gaussian_bound(events: Event | Sequence[Event]) -> float:
-    """Return the mu of a Gaussian mechanism that dominates the events.
-
-    All that the events show is a function of one Gaussian that is shifted by mu standard
-    deviations. So the events are mu-Gaussian differentially private (Dong, Roth and Su 2022),
-    however later events were chosen in view of earlier ones.
-
-    For rounded Gaussian noise mu is the distance over the standard deviation. For Skellam noise of
-    variance v it is the distance times 2 Phi^-1((1 + p) / 2), where p = e^-v I_0(v) is the
-    probability of 0: about (1 + 1 / (6 v)) / sqrt(v). It holds for every integer vector of that
-    Euclidean length, and no smaller mu holds for a vector of one 1.
-    Proof: docs/privacy-proofs/skellam.md.
-
-    For geometric noise a counter that moves by k has a privacy loss of at most k rates, and mu of a
-    loss of at most e is 2 Phi^-1(e^e / (1 + e^e)): about 1.25 e where it is small. No smaller mu
-    holds for a counter that moves by 1. Proof: docs/privacy-proofs/geometric.md.
-
-    >>> event = Event("skellam", 5, "zero-out", variance=500.0, honest_survivors=90)
-    >>> round(gaussian_bound(event) / (5 / 500) ** 0.5, 5)
-    1.00033
-    """
-    found = checked_events(events)
-    # Shifts in independent Gaussians are one shift in a rotated Gaussian, so lengths add in squares
-    return math.sqrt(sum(_square(event) for event in found))
-
-
-def _square(event: Event) -> float:
-    """Return mu^2 of an event."""
-    match event.mechanism:
-        case Mechanism.GEOMETRIC:
-            return sum(number * bound_of_pure(loss) ** 2 for loss, number in pure_losses(event))
-        case Mechanism.ROUNDED_GAUSSIAN:
-            unit = 1 / math.sqrt(event.noise_variance)
-        case Mechanism.SKELLAM:
-            # Phi^-1((1 + p) / 2) is sqrt(2) erfinv(p). The inverse error function keeps all digits
-            # of a small p, while (1 + p) / 2 would round them away. Where p is close to 1, it is
-            # known to 3e-9 of itself; the factor covers that.
-            at = library.special()
-            unit = 2 * math.sqrt(2) * float(at.erfinv(at.i0e(event.noise_variance))) * (1 + 1e-8)
-    return (event.l2_sensitivity * unit) ** 2
-
-
-def pure_losses(event: Event) -> list[tuple[float, int]]:
-    """Return the largest privacy losses of the counters that a client moves, each with its number.
-
-    The noise is geometric. Proof: docs/privacy-proofs/geometric.md.
-
-    >>> event = Event("geometric", 1, "replace-one", variance=8, encoding="histogram")
-    >>> [(round(loss, 3), number) for loss, number in pure_losses(event)]
-    [(0.495, 2)]
-    """
-    rate = rate_of(event.noise_variance)
-    # a float rounds to nearest: one step up is an upper bound
-    return [
-        (math.nextafter(float(rate * shift), math.inf), number)
-        for shift, number in event.shifts.items()
-    ]
 
 
 def bound_of_pure(epsilon: float) -> float:

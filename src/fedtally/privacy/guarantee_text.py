@@ -19,7 +19,8 @@ from fedtally.privacy.accounting import (
     rounded_up,
 )
 from fedtally.privacy.config import PrivacyConfig
-from fedtally.privacy.events import Event, Mechanism, Relation, Trust
+from fedtally.privacy.events import Event, Relation, Trust
+from fedtally.privacy.laws import LAWS
 
 # One sentence for each relation and each method: a new one without its sentence is an error, not a
 # statement about another one.
@@ -89,11 +90,6 @@ PROVEN = {
         " above the exact value at epsilon 1, more at larger ones"
     ),
     Method.BASIC: "by adding up what each counter shows at most, without a delta",
-}
-# what an aggregator or two servers add
-NOISE = {
-    Mechanism.ROUNDED_GAUSSIAN: "rounded Gaussian noise",
-    Mechanism.GEOMETRIC: "geometric noise (discrete Laplace)",
 }
 
 
@@ -419,21 +415,21 @@ def _concentrated(event: Event) -> str:
 
 
 def _noise(terms: PrivacyConfig, num_releases: int, is_two_server: bool, clients: str) -> str:
-    event = terms.event
+    event, noise = terms.event, LAWS[terms.event.mechanism].words
     sums = in_number(num_releases, "the one sum", "each of {} sums")
     stddev = f"standard deviation {terms.stddev:.4g} in every counter of {sums}"
     if event.trust is Trust.CENTRAL:
         return (
             "central trust: the party that opens the exact sums is trusted to add"
-            f" {NOISE[event.mechanism]} of {stddev}"
+            f" {noise} of {stddev}"
         )
     if is_two_server:
         return (
-            f"distributed trust: each of two servers adds {NOISE[event.mechanism]} of {stddev}; one"
+            f"distributed trust: each of two servers adds {noise} of {stddev}; one"
             " of the two may be dishonest"
         )
     return (
-        f"distributed trust: the {clients} add shares of Skellam noise; the shares of"
+        f"distributed trust: the {clients} add shares of {noise}; the shares of"
         f" {event.honest_survivors:,} honest {clients} together have {stddev}, and more {clients}"
         " add more"
     )

@@ -17,17 +17,9 @@ import numpy as np
 from fedtally.privacy import library
 from fedtally.privacy.bounds import F64, Bound, Method, with_margin
 from fedtally.privacy.events import Event, Mechanism
-from fedtally.privacy.gaussian import gaussian_bound, gaussian_delta
-from fedtally.privacy.geometric import rate_of
+from fedtally.privacy.gaussian import gaussian_delta
+from fedtally.privacy.laws import LAWS, gaussian_bound
 
-# Noise of a larger variance enters as the Gaussian that dominates it. Rounding a Gaussian changes
-# epsilon by less than 1e-5 of it there, and the Bessel functions of Skellam noise lose digits.
-# Tables of geometric noise, whose tails are long, would be too long.
-_AS_GAUSSIAN = {
-    Mechanism.ROUNDED_GAUSSIAN: 1e4,
-    Mechanism.SKELLAM: 1e7,
-    Mechanism.GEOMETRIC: 1e6,
-}
 # Steps of the grid in one standard deviation of a privacy loss. More steps make epsilon less
 # pessimistic and convolutions slower: with 100 epsilon is 1e-4 above the exact value.
 _STEPS = 100.0
@@ -41,7 +33,6 @@ _LONGEST_GRID = 2**17  # points of one loss in either direction: bounds memory a
 # A tail below this is rounded up to a loss at the end of the grid: far below any delta in use.
 _NEGLIGIBLE = 1e-20
 _MATTERS = 1e-12  # the least mass of an atom that has a say in the choice of the step
-_VANISHING = 1e-290  # a probability below it has lost digits, since doubles end at 1e-308
 _MOST_FOLDS = 2**18  # pairs: from there on their errors add up to more than small deltas
 _OVERFLOWS = 700.0  # e^epsilon is a finite double up to about 709
 
@@ -113,8 +104,9 @@ def _renyi(pair: _Integer | _Normal, order: float) -> float:
     """Return the Renyi divergence of a pair, from above."""
     if isinstance(pair, _Normal):
         return with_margin(order * pair.mu**2 / 2)
-    if pair.mechanism is Mechanism.ROUNDED_GAUSSIAN:  # a function of a Gaussian
-        return with_margin(order * pair.shift**2 / (2 * pair.variance))
+    law = LAWS[pair.mechanism]
+    if (known := law.divergence(pair.variance, pair.shift, order)) is not None:
+        return with_margin(known)
     logs = np.log(_distribution(pair.mechanism, pair.variance))
     overlap = len(logs) - pair.shift
     if overlap <= 0:
@@ -122,9 +114,9 @@ def _renyi(pair: _Integer | _Normal, order: float) -> float:
     # E[e^((order - 1) loss)], outcome by outcome: the loss rises with the outcome
     terms = logs[:overlap] + (order - 1) * (logs[:overlap] - logs[pair.shift :])
     # Beyond the largest outcome a term is at most `factor` times the one before.
-    factor = float(logs[overlap] - logs[overlap - 1]) + (order - 1) * _bend(
-        pair, len(logs), overlap
-    )
+    last = overlap - 1 - len(logs) // 2  # the outcome: 0 stands in the middle
+    bend = law.bend(pair.variance, last, pair.shift)
+    factor = float(logs[overlap] - logs[overlap - 1]) + (order - 1) * bend
     if factor >= 0:
         return math.inf
     beyond = terms[-1] + factor - math.log(-math.expm1(factor))
@@ -135,27 +127,13 @@ def _renyi(pair: _Integer | _Normal, order: float) -> float:
     return with_margin(max(0.0, total) / (order - 1))
 
 
-def _bend(pair: _Integer, length: int, overlap: int) -> float:
-    """Return how much faster probabilities fall, at most, at an outcome `shift` further out.
-
-    It is a bound for the last outcome that overlaps, and for all beyond it, of the logarithm of
-    p(k + 1) / p(k) over p(k + 1 + shift) / p(k + shift).
-    """
-    if pair.mechanism is Mechanism.GEOMETRIC:
-        return 0.0
-    k = overlap - 1 - length // 2  # the outcome: 0 stands in the middle
-    # Amos (1974): v / (k + 1 + hypot(v, k + 1)) <= I_(k+1)(v) / I_k(v) <= v / (k + hypot(v, k + 2))
-    v, further = pair.variance, k + pair.shift + 1
-    return math.asinh(further / v) - math.asinh(k / v)
-
-
 def _folds(events: Sequence[Event]) -> Counter[_Integer | _Normal]:
     """Return the pairs of distributions that the events compose at worst, each with its number."""
     folds: Counter[_Integer | _Normal] = Counter()
     for event in events:
         # With a clip the worst vector of that length is not known: the lemma behind `shifts`
         # assumes that only the number of items bounds it.
-        if event.is_clipped or event.noise_variance > _AS_GAUSSIAN[event.mechanism]:
+        if event.is_clipped or event.noise_variance > LAWS[event.mechanism].normal_from:
             folds[_Normal(gaussian_bound(event))] += 1
         else:
             for shift, number in event.shifts.items():
@@ -283,12 +261,7 @@ def _integer_loss(pair: _Integer) -> _Loss:
 
 def _atoms(pair: _Integer, loss: F64, mass: F64) -> tuple[F64, F64] | None:
     """Return the losses of a pair and their masses, where they are few."""
-    if pair.mechanism is Mechanism.GEOMETRIC:
-        # many outcomes have one loss: rate (2 j - shift), j = 0 .. shift
-        rate = float(rate_of(pair.variance))
-        step = np.rint((loss / rate + pair.shift) / 2).astype(np.int64)
-        mass = np.bincount(step, mass, minlength=pair.shift + 1).astype(np.float64)
-        loss = rate * (2.0 * np.arange(len(mass), dtype=np.float64) - pair.shift)
+    loss, mass = LAWS[pair.mechanism].atoms(pair.variance, pair.shift, loss, mass)
     matters = mass > _MATTERS
     return (loss[matters], mass[matters]) if matters.sum() <= _FEW_ATOMS else None
 
@@ -297,43 +270,5 @@ def _atoms(pair: _Integer, loss: F64, mass: F64) -> tuple[F64, F64] | None:
 @lru_cache(maxsize=4)
 def _distribution(mechanism: Mechanism, variance: float) -> F64:
     """Return the probabilities of the integers around 0, symmetric, until they vanish."""
-    half = _HALVES[mechanism](variance)
+    half = LAWS[mechanism].half(variance)
     return np.concatenate([half[:0:-1], half])
-
-
-def _geometric_half(variance: float) -> F64:
-    """Return the probabilities of 0, 1, ... until they vanish."""
-    rate = float(rate_of(variance))
-    half: F64 = np.exp(-rate * np.arange(math.floor(-math.log(_VANISHING) / rate)))
-    return half * math.tanh(rate / 2)
-
-
-def _gaussian_half(variance: float) -> F64:
-    """Return the probabilities of 0, 1, ... of a rounded Gaussian."""
-    stddev, k = math.sqrt(variance), _outcomes(variance)
-    at = library.special()
-    return _cut(at.ndtr((0.5 - k) / stddev) - at.ndtr((-0.5 - k) / stddev))
-
-
-def _skellam_half(variance: float) -> F64:
-    """Return the probabilities of 0, 1, ... of a Skellam distribution."""
-    return _cut(library.special().ive(_outcomes(variance), variance))
-
-
-def _outcomes(variance: float) -> F64:
-    # A Gaussian falls below 1e-290 within 37 standard deviations. Skellam tails of small variances
-    # are heavier; 250 more integers hold them.
-    return np.arange(math.ceil(38 * math.sqrt(variance)) + 250, dtype=np.float64)
-
-
-def _cut(probabilities: Any) -> F64:
-    """Return probabilities, cut before they lose digits: quotients of such would be no losses."""
-    half = np.asarray(probabilities, np.float64)
-    return half[: int(np.argmin(np.append(half[1:], 0.0) > _VANISHING)) + 1]
-
-
-_HALVES: dict[Mechanism, Callable[[float], F64]] = {
-    Mechanism.ROUNDED_GAUSSIAN: _gaussian_half,
-    Mechanism.SKELLAM: _skellam_half,
-    Mechanism.GEOMETRIC: _geometric_half,
-}

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +52,8 @@ class Noise:
     name: str
     variance: float
     masses: tuple[int, ...]
+
+    work: ClassVar[int] = 1  # draws from a table in the time of one draw
 
     @property
     def largest(self) -> int:

@@ -20,7 +20,8 @@ The bound, and the mean of the sizes:
 
 >>> from fedtally.privacy.config import propose
 >>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000, trust="distributed")
->>> row_noise_bound(terms, 5, 1000, 1000), round(1000 * 0.7979 * terms.largest_stddev(1000))
+>>> stddev = terms.largest_stddev(1000)
+>>> row_noise_bound((terms.noise(),) * 2, stddev, 5, 1000), round(1000 * 0.7979 * stddev)
 (12709, 10655)
 """
 
@@ -32,8 +33,6 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.privacy.config import PrivacyConfig
-from fedtally.privacy.events import Trust
 from fedtally.privacy.mechanism import Noise
 
 F64 = npt.NDArray[np.float64]
@@ -42,26 +41,23 @@ _ROUNDING = 2.0**-20  # far above the rounding of all floating-point sums below
 
 
 @lru_cache(maxsize=64)
-def row_noise_bound(privacy: PrivacyConfig, rows: int, width: int, clients: int) -> int:
+def row_noise_bound(draws: tuple[Noise, ...], stddev: float, rows: int, width: int) -> int:
     """Return the most that the sizes of the noise add up to in any row, but for 2^-40 in all.
 
     Args:
-        privacy: the terms of a plan. Central noise is added after the sum: the bound is then 0.
+        draws: the draws of one distribution that are in a counter: one of all clients together, or
+            two of two servers.
+        stddev: the standard deviation of all of them together.
         rows: the rows of the sketch.
         width: the counters in a row.
-        clients: the most clients in a sum.
     """
-    if privacy.event.trust is Trust.CENTRAL:
-        return 0
-    noise = privacy.share(clients) if privacy.by_clients else privacy.noise()
-    assert isinstance(noise, Noise)  # geometric noise is of central trust
+    noise, moment = draws[0], _MOMENTS[len(draws)]
     pmf = noise.pmf()
     sizes, chances = np.arange(-noise.largest, noise.largest + 1.0), np.zeros(2 * noise.largest + 1)
     chances[np.fromiter(pmf, np.int64) + noise.largest] = np.fromiter(pmf.values(), np.float64)
     log_odds = (FAILURE_BITS + 1) * math.log(2) + math.log(rows)
-    moment = _log_moment if privacy.by_clients else _log_moment_of_two
     # eight to a doubling, around one over the standard deviation: the best rate is among them
-    rates = np.exp2(np.arange(-80, 41) / 8) / privacy.largest_stddev(clients)
+    rates = np.exp2(np.arange(-80, 41) / 8) / stddev
     least = min((width * moment(rate, sizes, chances) + log_odds) / rate for rate in rates.tolist())
     return math.ceil(float(least) * (1 + _ROUNDING))
 
@@ -80,3 +76,6 @@ def _log_moment_of_two(rate: float, sizes: F64, chances: F64) -> float:
     from_here_up = np.cumsum(weights[::-1])  # entry u + m: over all V >= -u
     not_negative = float(np.sum(weights * from_here_up))
     return 2 * top + math.log(2 * not_negative - float(np.sum(chances**2)) * math.exp(-2 * top))
+
+
+_MOMENTS = {1: _log_moment, 2: _log_moment_of_two}  # by the number of draws in a counter

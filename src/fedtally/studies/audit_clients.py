@@ -511,13 +511,20 @@ def law_of(terms: PrivacyConfig, clients: int) -> Distribution:
         clients: the number of clients in the release, or of its silos.
     """
     event = terms.event
-    if event.honest_survivors is not None:
-        # each client adds a share, and shares of Skellam noise add up to Skellam noise
-        return Distribution.skellam(event.noise_variance * clients / event.honest_survivors)
-    if event.mechanism is Mechanism.GEOMETRIC:
-        return Distribution.discrete_laplace(event.noise_variance)
+    if event.honest_survivors is None:
+        variance = event.noise_variance
+    else:  # each client adds a share, and variances of shares add up
+        variance = event.noise_variance * clients / event.honest_survivors
     # each of two servers adds all of the noise, since the other one may not
-    return Distribution.rounded_gaussian(event.noise_variance).times(event.draws_of_sum)
+    return _DISTRIBUTIONS[event.mechanism](variance).times(event.draws_of_sum)
+
+
+# By other ways than the noise is drawn (`privacy.laws`): an audit must not share their errors.
+_DISTRIBUTIONS = {
+    Mechanism.ROUNDED_GAUSSIAN: Distribution.rounded_gaussian,
+    Mechanism.SKELLAM: Distribution.skellam,
+    Mechanism.GEOMETRIC: Distribution.discrete_laplace,
+}
 
 
 def terms_of(plan: Plan) -> PrivacyConfig:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedtally.answer import amounts
 from fedtally.answer.sections import counted, dap
+from fedtally.base.encoding import Encoding
 from fedtally.base.text import in_number
 from fedtally.plan import Plan
 from fedtally.plan.calendar import Calendar, time_text
@@ -17,6 +18,59 @@ if TYPE_CHECKING:
     from fedtally.plan.proposal import Proposal
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class _Words(NamedTuple):
+    """What is said of a plan of one encoding.
+
+    Attributes:
+        heading: what a client sends, as a heading.
+        counters: its counters, given their bits in words.
+        dimensions: its size in few words.
+        instead: what a client could send instead in the clear, given that in binary.
+        beside: what a histogram would take, given the bytes of an upload; it begins with a comma
+            or a semicolon.
+    """
+
+    heading: str
+    counters: Callable[[Plan, str], str]
+    dimensions: Callable[[Plan], str]
+    instead: Callable[[Plan, str], str]
+    beside: Callable[[Plan], str]
+
+
+def _beside_sketch(plan: Plan) -> str:
+    """Return what a histogram would take. It needs candidates that all clients know."""
+    exact = plan.one_hot_bytes_per_client
+    takes = "takes only" if exact <= plan.bytes_per_client else "takes"
+    over = "" if plan.domain["public"] else "over a declared list "
+    histogram = "an exact histogram" if plan.privacy is None else "a histogram"  # as noisy
+    return f"; {over}{histogram} {takes} {amounts.size(exact)}"
+
+
+_WORDS = {
+    Encoding.SKETCH: _Words(
+        "Sketch",
+        lambda plan, bits: (
+            f"{plan.rows} rows x {plan.width:,} counters of {bits}, {plan.schedule} schedule"
+        ),
+        lambda plan: f"{plan.rows} x {plan.width:,}",
+        lambda plan, binary: (
+            f"one-hot vector: {amounts.size(plan.one_hot_bytes_per_client)}; {binary}"
+        ),
+        _beside_sketch,
+    ),
+    Encoding.HISTOGRAM: _Words(
+        "Histogram",
+        lambda plan, bits: (
+            f"a counter of {bits} for each of {amounts.counted(plan.domain_size, 'candidate')}:"
+            " no collisions"
+        ),
+        lambda plan: f"histogram of {plan.width:,}",
+        lambda plan, binary: binary,  # it is the one-hot vector
+        lambda plan: ", a counter for each candidate",
+    ),
+}
 
 
 def encoded(plan: Plan) -> tuple[str, str]:
@@ -31,14 +85,8 @@ def encoded(plan: Plan) -> tuple[str, str]:
     >>> encoded(replace(plan, rows=1, encoding="histogram"))
     ('Histogram', 'a counter of 6 bits for each of 8 candidates: no collisions')
     """
-    bits = f"{plan.modulus_bits} bits"
-    if plan.is_histogram:
-        each = amounts.counted(plan.domain_size, "candidate")
-        return "Histogram", f"a counter of {bits} for each of {each}: no collisions"
-    return (
-        "Sketch",
-        f"{plan.rows} rows x {plan.width:,} counters of {bits}, {plan.schedule} schedule",
-    )
+    words = _WORDS[plan.encoding]
+    return words.heading, words.counters(plan, f"{plan.modulus_bits} bits")
 
 
 def dimensions(plan: Plan) -> str:
@@ -49,7 +97,7 @@ def dimensions(plan: Plan) -> str:
     ...                 domain={"kind": "range", "size": 900, "public": True}))
     '7 x 8'
     """
-    return f"histogram of {plan.width:,}" if plan.is_histogram else f"{plan.rows} x {plan.width:,}"
+    return _WORDS[plan.encoding].dimensions(plan)
 
 
 def upload(plan: Plan) -> str:
@@ -64,14 +112,12 @@ def upload(plan: Plan) -> str:
     'the item itself, binary: 2 B, but then the server would see it)'
     """
     sends = _sends(plan)
-    if plan.is_open:
+    if plan.spelling is not None:
         return f"{sends}; {spelled(plan)}"
     items = in_number(plan.most_items, "the item itself", "the items themselves")
     seen = in_number(plan.most_items, "it", "them")
     binary = f"{items}, binary: {amounts.size(plan.binary_bytes_per_client)}"
-    exact = f"one-hot vector: {amounts.size(plan.one_hot_bytes_per_client)}; {binary}"
-    if plan.is_histogram:  # which is one
-        exact = binary
+    exact = _WORDS[plan.encoding].instead(plan, binary)
     return f"{sends} ({exact}, but then the server would see {seen})"
 
 
@@ -94,7 +140,7 @@ def _sends(plan: Plan) -> str:
 def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
     """Return what a client uploads, beside a histogram, in words; `traffic` as for `rows`.
 
-    A histogram needs candidates that all clients know. Those of the input itself are none.
+    Candidates of the input itself are none that all clients know.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -108,15 +154,9 @@ def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
     if dap.is_dap(traffic):
         return dap.upload(traffic)
     sends = _sends(plan)
-    if plan.is_open:
+    if not plan.candidates.num_listed:  # nobody has the list that a histogram needs
         return sends
-    if plan.is_histogram:
-        return f"{sends}, a counter for each candidate"
-    exact = plan.one_hot_bytes_per_client
-    takes = "takes only" if exact <= plan.bytes_per_client else "takes"
-    over = "" if plan.domain["public"] else "over a declared list "
-    histogram = "an exact histogram" if plan.privacy is None else "a histogram"  # as noisy
-    return f"{sends}; {over}{histogram} {takes} {amounts.size(exact)}"
+    return sends + _WORDS[plan.encoding].beside(plan)
 
 
 def spelled(plan: Plan) -> str:

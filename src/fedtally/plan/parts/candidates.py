@@ -13,15 +13,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError, arg, opt
+from fedtally.errors import IncompatibleError, InvalidInputError, arg, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.recovery.decoders import OPEN
 from fedtally.sketch import Spelling
+
+if TYPE_CHECKING:
+    from fedtally.domain import Domain
 
 _OPEN = "open"  # the kind of domain whose names are spelled
 _NFC = "nfc"  # the one normal form of strings that such a domain may ask for
@@ -87,6 +90,23 @@ class Candidates:
         if self.kind == "open":
             raise InvalidInputError(
                 f"{looks} at every candidate, and of an open domain nobody has the list: {way}"
+            )
+
+    def check_domain(self, domain: Domain) -> None:
+        """Refuse a domain other than that of a plan, where no sum tells them apart.
+
+        The ids of an open domain are hashes, whatever was hashed and however.
+
+        Args:
+            domain: what turns ids into items.
+
+        Raises:
+            IncompatibleError: the domain is open, and another one.
+        """
+        if self.kind == "open" and domain.describe() != self.description:
+            raise IncompatibleError(
+                f"the domain is not that of the plan: {domain.describe()}, and not"
+                f" {dict(self.description)}"
             )
 
     def check_recovery(self, recovery: str) -> None:

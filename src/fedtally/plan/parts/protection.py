@@ -243,8 +243,9 @@ class Protection:
             width: the counters of a row.
             clients: the most clients in a sum.
         """
-        if self.terms is None:
+        if not self.is_in_sums:
             return 0
         from fedtally.privacy.row_noise import row_noise_bound
 
-        return row_noise_bound(self.terms, rows, width, clients)
+        draws = cast("list[Noise]", self.of_sum(clients))  # no noise that is exact is in sums
+        return row_noise_bound(tuple(draws), self.stddev(clients), rows, width)

@@ -85,7 +85,6 @@ class DapServer:
         note: takes what the operator should know, in words.
         watcher: counts responses.
         draw: returns a whole number between two bounds, both included, at random.
-        room: for bodies.
         thread: runs what the server is asked; one thread.
 
     Attributes:
@@ -102,12 +101,12 @@ class DapServer:
     note: Callable[[str], None] = lambda _: None
     watcher: Watcher = field(default_factory=Watcher)
     draw: Callable[[int, int], int] = draw
-    room: Room = field(default_factory=lambda: Room(MOST_BODIES))
     thread: Executor = field(default_factory=one_thread)
     is_leaving: bool = field(default=False, init=False)
     overtaken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def __post_init__(self) -> None:
+        self._room = Room(MOST_BODIES)
         self._configs = self.keys.configs.encode()
         self._why = ""
 
@@ -209,7 +208,7 @@ class DapServer:
         size = length_of(request, most, f"at most {most} bytes at once")
         if not self.has_room():
             raise Refused(503, "the disk is full: nothing was taken", _FULL)
-        with self.room.of(size):
+        with self._room.of(size):
             return await body_of(request)
 
     async def ask(self, call: Callable[[], _T]) -> _T:

@@ -1,0 +1,78 @@
+"""Geometric noise, or discrete Laplace noise: an aggregator adds it, and it needs no delta.
+
+Proof: docs/privacy-proofs/geometric.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedtally.privacy.bounds import F64
+from fedtally.privacy.events import Event
+from fedtally.privacy.gaussian import bound_of_pure
+from fedtally.privacy.geometric import Geometric, rate_of, variance_of
+from fedtally.privacy.laws.law import VANISHING, Law
+
+
+class DiscreteLaplace(Law):
+    """A counter that moves by k has a privacy loss of at most k rates, and of at least minus that.
+
+    >>> event = Event("geometric", 1, "replace-one", variance=8, encoding="histogram")
+    >>> [(round(loss, 3), number) for loss, number in DiscreteLaplace().pure_losses(event)]
+    [(0.495, 2)]
+    """
+
+    words = "geometric noise (discrete Laplace)"
+    least_variance = 2.0**-20
+    normal_from = 1e6  # its tables, whose tails are long, would be too long
+
+    def at_once(self, variance: float) -> Geometric:
+        """Return the noise of that variance."""
+        return Geometric(variance)
+
+    def draws(self, counters: int, clients: int) -> int:
+        """Return 0: no draw is from a table."""
+        return 0
+
+    def half(self, variance: float) -> F64:
+        """Return the probabilities of 0, 1, ... until they vanish: float64 [k]."""
+        rate = float(rate_of(variance))
+        half: F64 = np.exp(-rate * np.arange(math.floor(-math.log(VANISHING) / rate)))
+        return half * math.tanh(rate / 2)
+
+    def square(self, event: Event) -> float:
+        """Return mu^2 of the Gaussian that dominates the losses of all counters."""
+        return sum(number * bound_of_pure(loss) ** 2 for loss, number in self.pure_losses(event))
+
+    def pure_losses(self, event: Event) -> list[tuple[float, int]]:
+        """Return the largest loss of each counter that a client moves, with the number of these."""
+        rate = rate_of(event.noise_variance)
+        # a float rounds to nearest: one step up is an upper bound
+        return [
+            (math.nextafter(float(rate * shift), math.inf), number)
+            for shift, number in event.shifts.items()
+        ]
+
+    def rho(self, event: Event) -> float:
+        """Return epsilon^2 / 2 of each counter, or mu^2 / 2 where that is less."""
+        return sum(
+            number * min(loss, bound_of_pure(loss)) ** 2 / 2
+            for loss, number in self.pure_losses(event)
+        )
+
+    def bend(self, variance: float, k: int, shift: int) -> float:
+        """Return 0: probabilities fall by the same factor everywhere."""
+        return 0.0
+
+    def atoms(self, variance: float, shift: int, loss: F64, mass: F64) -> tuple[F64, F64]:
+        """Return the losses rate (2 j - shift), j = 0 .. shift: many outcomes have the same."""
+        rate = float(rate_of(variance))
+        step = np.rint((loss / rate + shift) / 2).astype(np.int64)
+        mass = np.bincount(step, mass, minlength=shift + 1).astype(np.float64)
+        return rate * (2.0 * np.arange(len(mass), dtype=np.float64) - shift), mass
+
+    def guess(self, event: Event, epsilon: float, delta: float) -> float:
+        """Return about the variance at which an event alone is private, without its delta."""
+        return variance_of(epsilon / sum(shift * k for shift, k in event.shifts.items()))

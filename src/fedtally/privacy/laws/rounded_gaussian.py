@@ -1,0 +1,50 @@
+"""Gaussian noise, rounded to integers: a function of a Gaussian, so the guarantee of that holds."""
+
+from __future__ import annotations
+
+import math
+
+from fedtally.privacy import library
+from fedtally.privacy.bounds import F64, Method
+from fedtally.privacy.events import Event, Trust
+from fedtally.privacy.laws.law import Law, cut, outcomes, table
+from fedtally.privacy.mechanism import MIN_GAUSSIAN_VARIANCE, Noise, rounded_gaussian
+
+# The probability that one of two servers draws noise beyond what a counter has room for, and stops:
+# its distribution then is not the ideal one (docs/privacy-proofs/two_servers.md).
+_REFUSED = 2.0**-80
+
+
+class RoundedGaussian(Law):
+    """A Gaussian rounded to the nearest integer, which an aggregator or two servers add."""
+
+    words = "rounded Gaussian noise"
+    least_variance = MIN_GAUSSIAN_VARIANCE
+    normal_from = 1e4  # rounding changes epsilon by less than 1e-5 of it there
+    method = Method.ANALYTIC_GAUSSIAN
+
+    def at_once(self, variance: float) -> Noise:
+        """Return the noise of that variance."""
+        return table(rounded_gaussian(variance))
+
+    def draws(self, counters: int, clients: int) -> int:
+        """Return one draw for each counter."""
+        return counters
+
+    def refused(self, trust: Trust) -> float:
+        """Return the probability that a server stops; an aggregator never does."""
+        return _REFUSED if trust is Trust.DISTRIBUTED else 0.0
+
+    def half(self, variance: float) -> F64:
+        """Return the probabilities of 0, 1, ... until they vanish: float64 [k]."""
+        stddev, k = math.sqrt(variance), outcomes(variance)
+        at = library.special()
+        return cut(at.ndtr((0.5 - k) / stddev) - at.ndtr((-0.5 - k) / stddev))
+
+    def square(self, event: Event) -> float:
+        """Return mu^2 of the Gaussian itself."""
+        return (event.l2_sensitivity * (1 / math.sqrt(event.noise_variance))) ** 2
+
+    def divergence(self, variance: float, shift: int, order: float) -> float:
+        """Return the Renyi divergence of the Gaussian itself."""
+        return order * shift**2 / (2 * variance)

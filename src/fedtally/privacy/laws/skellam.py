@@ -1,0 +1,52 @@
+"""Skellam noise, of which each client adds a share before secure summation."""
+
+from __future__ import annotations
+
+import math
+
+from fedtally.errors import InvalidInputError
+from fedtally.privacy import library
+from fedtally.privacy.bounds import F64
+from fedtally.privacy.events import Event
+from fedtally.privacy.laws.law import Law, cut, outcomes, table
+from fedtally.privacy.mechanism import Noise, skellam
+
+
+class Skellam(Law):
+    """The difference of two Poisson variables, whose independent shares add up to it."""
+
+    words = "Skellam noise"
+    least_variance = 2.0**-16
+    normal_from = 1e7  # its Bessel functions lose digits there
+    sums_of_part = 1
+
+    def at_once(self, variance: float) -> Noise:
+        """Refuse: clients add it."""
+        raise InvalidInputError("this noise comes from the clients, in shares")
+
+    def in_shares(self, variance: float) -> Noise:
+        """Return the noise of some shares, which add up to this variance."""
+        return table(skellam(variance))
+
+    def draws(self, counters: int, clients: int) -> int:
+        """Return one draw for each counter of each client."""
+        return counters * clients
+
+    def half(self, variance: float) -> F64:
+        """Return the probabilities of 0, 1, ... until they vanish: float64 [k]."""
+        return cut(library.special().ive(outcomes(variance), variance))
+
+    def square(self, event: Event) -> float:
+        """Return mu^2 of the Gaussian that dominates it: docs/privacy-proofs/skellam.md."""
+        # Phi^-1((1 + p) / 2) is sqrt(2) erfinv(p). The inverse error function keeps all digits of a
+        # small p, while (1 + p) / 2 would round them away. Where p is close to 1, it is known to
+        # 3e-9 of itself; the factor covers that.
+        at = library.special()
+        unit = 2 * math.sqrt(2) * float(at.erfinv(at.i0e(event.noise_variance))) * (1 + 1e-8)
+        return (event.l2_sensitivity * unit) ** 2
+
+    def bend(self, variance: float, k: int, shift: int) -> float:
+        """Return how much faster probabilities fall, at most, at an outcome `shift` further out."""
+        # Amos (1974):
+        # v / (k + 1 + hypot(v, k + 1)) <= I_(k+1)(v) / I_k(v) <= v / (k + hypot(v, k + 2))
+        return math.asinh((k + shift + 1) / variance) - math.asinh(k / variance)
