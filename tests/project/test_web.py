@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -153,7 +154,7 @@ FIELDS: dict[str, dict[str, Any]] = {  # of which bits, and the plan
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_random_reports_are_valid(make, field):
+def test_random_reports_are_valid(make, field, capsys):
     world = World(people=AT_ONCE, bits=int(field), **FIELDS[field])
     proof = world.plan.report_proof
     assert proof is not None
@@ -169,6 +170,9 @@ def test_random_reports_are_valid(make, field):
         got = pair.total()
         if not world.plan.protection.is_charged:  # the sum has no noise
             assert np.array_equal(got, plain_sum(world, reports, round))
+        if (part + 1) % 10 == 0:  # a long run says how far it is
+            with capsys.disabled():
+                sys.stdout.write(f"field of {field} bits: {(part + 1) * AT_ONCE} valid reports\n")
 
 
 def plain_sum(world: World, reports: list[Any], round: int) -> Any:
