@@ -236,8 +236,15 @@ test("a client reports in as many releases as its epsilon counts on", async () =
   assert.match(lost!.reason.message, /allows a client 2 reports/);
   assert.ok(lost!.reason instanceof SpentError);
   assert.equal(servers.sent.length, 4);
-  const other = await tab(servers, name, undefined, PLAN); // another plan, without epsilon
-  for (const release of [0, 1, 2]) assert.equal(await other.report(release), "accepted");
+  const others = [plan, BATCHED]; // each plan counts for itself, wherever its fingerprint stands
+  for (const order of [others, [...others].reverse()]) {
+    const [record, outside] = [await Record.open(fresh()), new Servers()];
+    for (const each of [...order, PLAN]) {
+      const { report } = await tab(outside, "", record, each);
+      const releases = Math.min(each.mostReports, 3);
+      for (let i = 0; i < releases; i++) assert.equal(await report(i), "accepted");
+    }
+  }
 });
 
 test("no server hears of a client before its report is made", async () => {
