@@ -50,7 +50,7 @@ async function begin(record) {
     const { candidates } = survey;
     attempt(async () => {
       say("Sending; if you close this page, it goes on at your next visit.");
-      say(FATES[await outbox.report(RELEASE, identity, part("item").value, { round: 0, candidates })]);
+      say(FATES[await outbox.report(RELEASE, identity, part("item").value, { candidates })]);
     });
   };
   const fate = await outbox.resume(RELEASE); // of a page that was closed while it sent

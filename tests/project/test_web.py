@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -31,6 +32,8 @@ from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, Domain, IntegerRange
+from fedtally.errors import FedtallyError
+from fedtally.plan import Plan
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.config import TwoServerConfig
 from fedtally.secagg.two_server import BatchPolicy, MemoryJournal, Outcome
@@ -153,7 +156,7 @@ FIELDS: dict[str, dict[str, Any]] = {  # of which bits, and the plan
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_random_reports_are_valid(make, field):
+def test_random_reports_are_valid(make, field, capsys):
     world = World(people=AT_ONCE, bits=int(field), **FIELDS[field])
     proof = world.plan.report_proof
     assert proof is not None
@@ -169,6 +172,9 @@ def test_random_reports_are_valid(make, field):
         got = pair.total()
         if not world.plan.protection.is_charged:  # the sum has no noise
             assert np.array_equal(got, plain_sum(world, reports, round))
+        if (part + 1) % 10 == 0:  # a long run says how far it is
+            with capsys.disabled():
+                sys.stdout.write(f"field of {field} bits: {(part + 1) * AT_ONCE} valid reports\n")
 
 
 def plain_sum(world: World, reports: list[Any], round: int) -> Any:
@@ -207,6 +213,54 @@ def test_a_proof_of_possession_is_that_of_python(make):
         assert lines == [each.to_line().rstrip() for each in expected]
         read = [Proof.from_line(line + "\n") for line in lines]
         assert len(allow_list_of(read, registrar, purpose)) == 3
+
+
+def changes_of(entries: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a plan's entries with one of them changed, or left out, at whatever depth."""
+    for name, value in entries.items():
+        rest = {key: each for key, each in entries.items() if key != name}
+        yield rest
+        if isinstance(value, dict):
+            yield from (entries | {name: each} for each in changes_of(value))
+        elif isinstance(value, bool):
+            yield entries | {name: not value}
+        elif isinstance(value, int):
+            others = {value - 1, value + 1, 2 * value, -value, 0, 1, 2**20, 2**64} - {value}
+            yield from (entries | {name: each} for each in others)
+        elif isinstance(value, float):
+            others = {value / 2, value * (1 - 1e-12), 2 * value, -value, 0.0, 1.0, 1e300} - {value}
+            yield from (entries | {name: each} for each in others)
+        else:
+            words = ["", " ", "skellam", "geometric", "central", "replace-one", "add-remove"]
+            words += ["shared", "fresh", "batched:2", "histogram", "integers", "e\u0301", "00" * 32]
+            yield from (entries | {name: each} for each in words)
+
+
+PRIVATE = {
+    "24": FIELDS["24"] | {"rounds": 2, "schedule": "hybrid", "delta": 1e-7},
+    "32": FIELDS["32"] | {"delta": 1e-7},
+}
+
+
+@pytest.mark.parametrize("field", PRIVATE)
+def test_what_python_refuses_of_a_plan_is_refused(make, field):
+    plan = World(people=3, bits=int(field), **PRIVATE[field]).plan
+    tried, refused = [], []
+    for entries in [json.loads(plan.canonical), *changes_of(json.loads(plan.canonical))]:
+        text = json.dumps(entries, sort_keys=True, separators=(",", ":"))
+        try:
+            print_ = Plan.from_dict(entries).fingerprint
+            refused.append("")
+        except FedtallyError as error:
+            # what a server that lies would say it is
+            print_ = hashlib.sha256(f"fedtally-plan/1\n{text}".encode()).hexdigest()
+            refused.append(str(error))
+        tried.append((text, print_))
+    found = make(plans=tried, identities=[])
+    assert len(found) == len(tried) and found[0] == refused[0] == ""
+    taken = [why for why, theirs in zip(refused, found, strict=True) if why and not theirs]
+    assert [why for why in taken if not why.startswith("noise of variance")] == []
+    assert sum(map(bool, refused)) > 100
 
 
 def bundled() -> dict[str, Any]:

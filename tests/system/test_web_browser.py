@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,14 @@ import pytest
 pytest.importorskip("uvicorn")
 pytest.importorskip("httpx")
 
+from aggregate_world import SIDES, plan_of
 from benchmarks.behind_nginx import NGINX
 from browser import Page, find
 from firefox import Marionette
 from web_built import WEB, need
-from web_live import Survey, site
+from web_live import DOMAIN, FRUITS, Survey, site
+
+from fedtally.campaign.transports.https.resource import PROBLEM_TYPE, STATE_TYPE
 
 pytestmark = [
     pytest.mark.browser,
@@ -255,7 +260,7 @@ _BEGIN = """
   const { candidates } = survey;
   const send = async () => {
     const identity = await record.identity() ?? await record.enrol();
-    return outbox.report(0, identity, "plum", { round: 0, candidates })
+    return outbox.report(0, identity, "plum", { candidates })
       .catch(error => error.name);
   };
 """
@@ -312,6 +317,89 @@ def test_a_browser_is_killed_before_and_after_each_write(tmp_path: Path, kind: s
                 assert again == ("SpentError" if is_spent else "accepted"), name
         survey.send(servers, OTHERS)
         survey.check_sum(servers, [*OTHERS.values(), *(["plum"] * len(names))])
+
+
+class Scripted(BaseHTTPRequestHandler):
+    """A server that any page may ask, whose release is open, and that a test tells what to say."""
+
+    protocol_version = "HTTP/1.1"
+    side: str
+    says: list[tuple[int, str] | None]
+    frames: list[bytes]
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _answer(self, status: int, kind: str, body: bytes = b"", *, is_cors: bool = True) -> None:
+        self.send_response(status)
+        headers = {"Content-Type": kind, "Content-Length": len(body), "Location": "/elsewhere"}
+        if is_cors:
+            headers |= {"Access-Control-Allow-Origin": self.headers["Origin"]}
+            headers |= {"Access-Control-Expose-Headers": "Date"}
+            headers |= {"Access-Control-Allow-Methods": "PUT"}
+            headers |= {"Access-Control-Allow-Headers": "content-type"}
+        for name, value in headers.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        if status not in (204, 304):
+            self.wfile.write(body)
+
+    def do_OPTIONS(self) -> None:
+        self._answer(200, "")
+
+    def do_GET(self) -> None:
+        assert self.path.startswith("/v1/plans/"), self.path  # no redirect is followed
+        self._answer(200, STATE_TYPE, json.dumps({"server": self.side, "state": "open"}).encode())
+
+    def do_PUT(self) -> None:
+        self.frames.append(self.rfile.read(int(self.headers["Content-Length"])))
+        says = self.says.pop(0) if self.says else (201, STATE_TYPE)
+        if says is None:  # no answer
+            self.close_connection = True
+            return
+        self._answer(*says, b"" if says[0] == 204 else b"{}", is_cors=says[1] != "none")
+
+
+ENDS = {(201, STATE_TYPE), (410, STATE_TYPE)}
+ENDS |= {(status, PROBLEM_TYPE) for status in (400, 403, 409, 410)}
+AGAIN = [(status, STATE_TYPE) for status in (200, 204, 302, 307, 400, 409)]
+AGAIN += [(status, PROBLEM_TYPE) for status in (201, 304, 401, 404, 408, 413, 429, 500, 503)]
+AGAIN += [(403, "text/html"), (201, "none"), (409, "none")]  # none: without headers for pages
+
+
+def test_each_status_of_each_server(tmp_path: Path) -> None:
+    survey = Survey(tmp_path)
+    survey.plan = plan_of(tmp_path, domain=DOMAIN)
+    kinds = {side: type(side, (Scripted,), {"side": side, "frames": []}) for side in SIDES}
+    with ExitStack() as stack:
+        urls = {}
+        for side, kind in kinds.items():
+            server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), kind))
+            server.daemon_threads = True
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            stack.callback(server.shutdown)
+            urls[side] = f"http://localhost:{server.server_address[1]}"
+        survey.write(plan=survey.plan, candidates=list(FRUITS), **urls)
+        origin = stack.enter_context(site(survey.site))
+        browser = stack.enter_context(Chromium(tmp_path))
+        browser.go(f"{origin}/page.js")
+        hurry = "const own = setTimeout; globalThis.setTimeout = (f, ms) => own(f, ms / 50)"
+        browser.value(f"(() => {{ {hurry}; }})()")
+        for side in SIDES:
+            for i, says in enumerate([*sorted(ENDS), *AGAIN, None]):
+                for each, kind in kinds.items():
+                    kind.says, kind.frames = [says] if each == side else [], []
+                fate = with_outbox(browser, f"{side} {i}", "return send();")
+                got = {each: len(kind.frames) for each, kind in kinds.items()}
+                is_helper, is_again = side == "helper", says not in ENDS
+                if is_again or says == (201, STATE_TYPE):
+                    assert fate == "accepted", (side, says)
+                    assert got == {"helper": 1, "leader": 1} | {side: 1 + is_again}, (side, says)
+                else:
+                    is_known = is_helper or says[1] == PROBLEM_TYPE
+                    assert fate == ("not counted" if is_known else "unknown"), (side, says)
+                    assert got == {"helper": 1, "leader": 0 if is_helper else 1}, (side, says)
+                assert all(len(set(kind.frames)) <= 1 for kind in kinds.values()), (side, says)
 
 
 @pytest.mark.promise

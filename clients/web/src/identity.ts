@@ -45,12 +45,13 @@ export function registrarsKey(registrar: string): Bytes {
   return key;
 }
 
-export function checkPurpose(purpose: string): void {
-  const length = [...purpose].length;
-  if (length < 1 || length > 200) refuse(`a purpose has 1 to 200 characters, not ${length}`);
-  const printable = /^(?! )(?:[^\p{C}\p{Z}]| )+$/u.test(purpose) && !purpose.endsWith(" ");
-  if (!printable || purpose.normalize("NFC") !== purpose) {
-    refuse("a purpose is printable text in Unicode's normal form C, without blanks at its ends");
+/** Refuses what is no name of a purpose, or of something else. */
+export function checkName(name: string, what = "purpose"): void {
+  const length = [...name].length;
+  if (length < 1 || length > 200) refuse(`a ${what} has 1 to 200 characters, not ${length}`);
+  const printable = /^(?! )(?:[^\p{C}\p{Z}]| )+$/u.test(name) && !name.endsWith(" ");
+  if (!printable || name.normalize("NFC") !== name) {
+    refuse(`a ${what} is printable text in Unicode's normal form C, without blanks at its ends`);
   }
 }
 
@@ -67,7 +68,7 @@ export async function register(
 ): Promise<string> {
   await checkAlgorithms();
   const key = registrarsKey(registrar);
-  checkPurpose(purpose);
+  checkName(purpose);
   const digest = await sha256(utf8(purpose));
   const signature = await sign(identity, join(label("proof of possession"), key, digest));
   const [name, proof] = [toHex(identity.publicKey), toHex(signature)];

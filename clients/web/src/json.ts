@@ -78,6 +78,13 @@ export function parse(text: string): Json {
 export const isTable = (value: Json | undefined): value is Table =>
   typeof value === "object" && !(value instanceof Float) && !Array.isArray(value);
 
+/** An entry that was read as an integer, within bounds. */
+export function integer(table: Table, name: string, low: number, high: number): number {
+  const value = Number(table[name]);
+  if (value < low || value > high) refuse(`${name} must be from ${low} to ${high}, not ${value}`);
+  return value;
+}
+
 const ESCAPES: Record<string, string> = {
   '"': '\\"',
   "\\": "\\\\",

@@ -1,12 +1,13 @@
 // Reporting once: both servers are asked, the release is spent, and both frames are sent until
 // both servers have them. The rules are those of docs/protocol.md, "Over HTTPS".
 
-import { type Bytes, join, refuse } from "./bytes.js";
+import { type Bytes, join, refuse, toInteger } from "./bytes.js";
 import type { Server } from "./frames.js";
 import type { Identity } from "./identity.js";
-import type { Plan } from "./plan.js";
+import { quote } from "./json.js";
+import { type Plan, roundsOf } from "./plan.js";
 import { type Entry, type Fate, type Record, SpentError } from "./record.js";
-import { type Item, type Options, report } from "./report.js";
+import { drawn, type Item, type Options, report } from "./report.js";
 
 const STATE = "application/vnd.fedtally.release+json";
 const PROBLEM = "application/problem+json";
@@ -51,6 +52,7 @@ const asking = (frame?: Bytes): RequestInit => ({
   credentials: "omit",
   redirect: "error",
   cache: "no-store",
+  referrerPolicy: "no-referrer", // the address of a page may tell who reads it
   signal: AbortSignal.timeout(MOST_WAIT + Math.ceil((frame?.length ?? 0) / SLOWEST)),
   ...(frame && { method: "PUT", headers: { "content-type": FRAME }, body: frame }),
 });
@@ -100,23 +102,35 @@ export class Outbox {
   }
 
   /**
-   * Reports once in a release, or goes on with the report that is on its way.
+   * Reports once in a release, or goes on with the report that is on its way. The report is of the
+   * present time and of any round of the release, all of which are in one sum.
    *
    * @returns what became of the report
    * @throws NotOpenError, or InputError of the report, before the release is spent
-   * @throws SpentError if the release was spent before, with what became of it
+   * @throws SpentError if the release was spent before, with what became of it, or as many
+   *   releases as the plan allows
    */
-  async report(release: number, identity: Identity, item: Item, options: Options): Promise<Fate> {
+  async report(
+    release: number,
+    identity: Identity,
+    item: Item,
+    options: Pick<Options, "candidates"> = {},
+  ): Promise<Fate> {
     return this.alone(release, async (name) => {
       const found = await this.record.entry(name);
       if (found !== null) {
         if (found.fate !== null) throw new SpentError(`${name} is spent: ${found.fate}`);
         return this.send(release, found);
       }
+      const [first, end] = roundsOf(this.plan, release);
+      const round = first + Number(toInteger(drawn(16)) % BigInt(end - first));
+      const time = Math.floor(this.world.now());
+      // before a server hears of this client: how long it takes tells nobody what the item is
+      const frames = await report(this.plan, identity, item, { ...options, round, time });
       for (const server of ["helper", "leader"] as const) await this.ask(server, release);
-      const frames = await report(this.plan, identity, item, options);
       if (this.plan.signature !== null) await this.record.accept(this.plan.signature);
-      return this.send(release, await this.record.spend(name, frames, this.world.now()));
+      const spent = await this.record.spend(name, frames, time, this.plan.mostReports);
+      return this.send(release, spent);
     });
   }
 
@@ -129,9 +143,7 @@ export class Outbox {
   }
 
   private alone<T>(release: number, work: (name: string) => Promise<T>): Promise<T> {
-    if (!Number.isSafeInteger(release) || release < 0) {
-      refuse(`${release} is no release: releases count from 0`);
-    }
+    roundsOf(this.plan, release); // it refuses what is no release
     const name = `${this.plan.fingerprint}/${release}`;
     return this.world.locked(`fedtally ${name}`, () => work(name));
   }
@@ -154,7 +166,7 @@ export class Outbox {
     }
     const state = await read(said).catch(() => null);
     if (state?.server !== server) no("does not say that it is the one");
-    if (state?.state !== "open") no(`says that the release is ${JSON.stringify(state?.state)}`);
+    if (state?.state !== "open") no(`says that the release is ${quote(String(state?.state).slice(0, 40))}`);
     const time = Date.parse(said.headers.get("date") ?? "") / 1000;
     if (!(Math.abs(time - this.world.now()) <= MOST_SKEW)) no("has another time than this clock");
   }

@@ -2,8 +2,9 @@
 
 import { type Bytes, fromHex, isUnicode, join, refuse, sha256, toHex, u64, utf8 } from "./bytes.js";
 import type { OneHot } from "./circuit.js";
-import { canonical, Float, isTable, type Json, parse, type Table } from "./json.js";
+import { canonical, Float, integer, isTable, type Json, parse, type Table } from "./json.js";
 import { circuitOf, contextOf, type Parameters } from "./parameters.js";
+import { checkPrivacy } from "./privacy.js";
 import { readSignature, type Signature } from "./signature.js";
 import type { Schedule } from "./sketch.js";
 
@@ -25,6 +26,8 @@ export interface Domain {
   readonly kind: "range" | "integers" | "dictionary" | "strings" | "grid";
   readonly size: bigint;
   readonly first: bigint;
+  /** Whether the candidates are nobody's own items. */
+  readonly isPublic: boolean;
   /** Digest of the candidates, if they are public. */
   readonly sha256: string | null;
 }
@@ -39,6 +42,10 @@ export interface Plan {
   readonly width: number;
   readonly schedule: Schedule;
   readonly num_rounds: number;
+  /** Sums that are opened; each is of rounds in a row. */
+  readonly releases: number;
+  /** The most reports of a client, over all releases: its epsilon counts on that. */
+  readonly mostReports: number;
   readonly histogram: boolean;
   readonly domain: Domain;
   readonly parameters: Parameters;
@@ -113,12 +120,6 @@ function defaultsOf(table: Json): Table {
   return "mechanism" in table ? { trust } : { largest_entry: 1n, noise: 0n };
 }
 
-function integer(table: Table, name: string, low: number, high: number): number {
-  const value = Number(table[name]);
-  if (value < low || value > high) refuse(`${name} must be from ${low} to ${high}, not ${value}`);
-  return value;
-}
-
 function scheduleOf(text: Json | undefined, rounds: number): Schedule {
   if (text === "shared" || text === "fresh" || text === "hybrid") return { kind: text };
   const batches = Number(/^batched:([1-9]\d{0,6})$/.exec(String(text))?.[1]);
@@ -154,6 +155,7 @@ function domainOf(table: Table): Domain {
     kind: kind as Domain["kind"],
     size,
     first: low,
+    isPublic: table["public"],
     sha256: digest as string | null,
   };
 }
@@ -214,25 +216,30 @@ function checkHistogram(rows: number, width: number, schedule: Schedule, domain:
   }
 }
 
-/** Names that an event may have: of others a client would not know what they promise. */
-const EVENT = {
-  schema: ["fedtally-event/1"],
-  mechanism: ["rounded-gaussian", "skellam", "geometric"],
-  relation: ["zero-out", "replace-one", "add-remove"],
-  trust: ["central", "distributed"],
-};
-
-function checkPeople(entries: Table, rounds: number, privacy: Table | undefined): void {
-  const people = integer(entries, "num_clients", 1, Number.MAX_SAFE_INTEGER);
+function checkPeople(entries: Table, sum: Table, rounds: number, releases: number): number {
+  const people = integer(entries, "num_clients", 1, 2 ** 40);
   const most = integer(entries, "max_round_clients", 1, people);
   if (rounds * most < people) refuse("the rounds cannot hold num_clients");
-  if (privacy === undefined) return;
-  for (const [name, known] of Object.entries(EVENT)) {
-    const value = String((privacy["event"] as Table)[name]);
-    if (!known.includes(value)) refuse(`the event's ${name} ${value} is unknown`);
+  const together = Math.min(people, most * Math.ceil(rounds / releases));
+  if (Number(sum["min_batch"]) > together) refuse(`no sum of the plan has min_batch clients`);
+  return people;
+}
+
+/** Sums that are opened: of each round, or, where two parties add noise, of each batch of rounds. */
+function releasesOf(schedule: Schedule, rounds: number, hasNoise: boolean): number {
+  if (!hasNoise || schedule.kind === "hybrid" || schedule.kind === "fresh") return rounds;
+  return schedule.kind === "batched" ? schedule.batches : 1;
+}
+
+/** The rounds that are in one release, as numbers: the first, and the first that is not. */
+export function roundsOf(plan: Plan, release: number): [number, number] {
+  const { num_rounds, releases } = plan;
+  if (!Number.isInteger(release) || release < 0 || release >= releases) {
+    refuse(`the plan has no release ${release}: releases are 0 to ${releases - 1}`);
   }
-  const [epsilon, delta] = [privacy["epsilon"], privacy["delta"]].map((each) => (each as Float).value);
-  if (!(epsilon! > 0 && delta! >= 0 && delta! < 1)) refuse("epsilon or delta is out of range");
+  const first = (number: number) =>
+    number * Math.floor(num_rounds / releases) + Math.min(number, num_rounds % releases);
+  return [first(release), first(release + 1)];
 }
 
 /** What the servers must agree about, as the plan says it. */
@@ -277,10 +284,14 @@ export async function readPlan(json: string, fingerprint: string, policy: Policy
   const [rows, width] = [integer(entries, "rows", 1, 1024), integer(entries, "width", 1, 2 ** 24)];
   integer(sum, "length", rows * width, rows * width);
   const num_rounds = integer(entries, "num_rounds", 1, 2 ** 20);
-  checkPeople(entries, num_rounds, privacy);
   const schedule = scheduleOf(entries["schedule"], num_rounds);
+  const releases = releasesOf(schedule, num_rounds, privacy !== undefined);
+  const num_clients = checkPeople(entries, sum, num_rounds, releases);
   const domain = domainOf(entries["domain"] as Table);
   if (histogram) checkHistogram(rows, width, schedule, domain);
+  const opened = { rows, counters: rows * width, histogram, num_clients, num_rounds, releases };
+  const [noise, isPublic] = [Number(sum["noise"]), domain.isPublic];
+  const mostReports = checkPrivacy(privacy, { ...opened, isPublic, noise });
   const widths = new Array<number>(rows).fill(width);
   const shape = { widths, signed: !histogram, fingerprint: digest };
   const parameters = parametersOf(sum, privacy, shape);
@@ -289,7 +300,8 @@ export async function readPlan(json: string, fingerprint: string, policy: Policy
   const context = await contextOf(parameters, circuit);
   const seed = fromHex(entries["seed"], 32, "seed");
   const sketch = { seed, rows, width, schedule, num_rounds, histogram, domain };
-  return { fingerprint, entries, ...sketch, parameters, circuit, context, signature: null };
+  const opens = { releases, mostReports, parameters, circuit, context };
+  return { fingerprint, entries, ...sketch, ...opens, signature: null };
 }
 
 /**

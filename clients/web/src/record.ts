@@ -156,19 +156,24 @@ export class Record {
   /**
    * Spends a release and keeps both frames, in one transaction: both or neither are on disk.
    *
-   * @throws SpentError if the release was spent before; nothing changes then
+   * @param name fingerprint of the plan and number of the release
+   * @param spent seconds since 1970
+   * @param most the most releases of the plan that may be spent
+   * @throws SpentError if the release was spent before, or as many as may be; nothing changes then
    */
-  async spend(name: string, frames: Frames, spent: number): Promise<Entry> {
+  async spend(name: string, frames: Frames, spent: number, most: number): Promise<Entry> {
     const [transaction, store] = this.begin("releases");
     const written = ended(transaction);
+    const plan = name.split("/")[0]!;
+    const ofPlan = IDBKeyRange.bound(`${plan}/`, `${plan}0`); // "0" is the sign after "/"
+    const known = await done(store.getAllKeys(ofPlan));
     const entry: Entry = { name, spent, frames, hasHelper: false, fate: null };
-    store.add(entry);
-    try {
-      await written;
-    } catch (error) {
-      if (!(error instanceof Error) || error.name !== "ConstraintError") throw error;
-      throw new SpentError(`${name} is spent: no second report of it is made`);
-    }
+    const isSpent = known.includes(name);
+    const may = !isSpent && known.length < most;
+    if (may) store.add(entry);
+    await written;
+    if (isSpent) throw new SpentError(`${name} is spent: no second report of it is made`);
+    if (!may) throw new SpentError(`the plan allows a client ${most} reports: all are spent`);
     return entry;
   }
 

@@ -26,30 +26,35 @@ export interface Options {
 /** The id of an item, and its place among the candidates; null for what is no candidate. */
 async function locate(
   { domain, seed }: Plan,
-  item: number | bigint | string,
+  item: Item,
   candidates: Options["candidates"],
 ): Promise<{ id: bigint; place: bigint } | null> {
+  const isListed = domain.kind !== "range" && domain.kind !== "grid";
+  if (isListed) {
+    // whatever the item is: who holds nothing is refused like everybody
+    if (candidates === undefined) refuse(`a domain of kind ${domain.kind} needs its candidates`);
+    await checkCandidates(domain, candidates);
+  }
+  if (item === null) return null;
   const isText = domain.kind === "dictionary" || domain.kind === "strings";
   if (isText !== (typeof item === "string")) {
     refuse(`items of a domain of kind ${domain.kind} are ${isText ? "texts" : "integers"}`);
   }
   if (typeof item === "number" && !Number.isSafeInteger(item)) return null;
   const exact = typeof item === "string" ? item : BigInt(item);
-  if (domain.kind === "range" || domain.kind === "grid") {
+  if (!isListed) {
     const first = domain.kind === "range" ? domain.first : 0n;
     const place = (exact as bigint) - first;
     return place < 0n || place >= domain.size ? null : { id: idOf(exact as bigint), place };
   }
-  if (candidates === undefined) refuse(`a domain of kind ${domain.kind} needs its candidates`);
-  await checkCandidates(domain, candidates);
-  const place = BigInt(candidates.indexOf(exact));
+  const place = BigInt(candidates!.indexOf(exact));
   if (place < 0n) return null;
   if (typeof exact === "bigint") return { id: idOf(exact), place };
   return { id: domain.kind === "strings" ? fingerprint(seed, exact) : place, place };
 }
 
 const idOf = (value: bigint): bigint => BigInt.asUintN(64, value);
-const drawn = (size: number): Bytes => crypto.getRandomValues(new Uint8Array(size));
+export const drawn = (size: number): Bytes => crypto.getRandomValues(new Uint8Array(size));
 
 /**
  * Makes both frames of a report. Each call draws everything anew: keep the frames, and send
@@ -72,7 +77,7 @@ export async function report(
   }
   if (!Number.isSafeInteger(time) || time < 0) refuse(`${time} is no time in seconds`);
   if (time >= (plan.signature?.end ?? Infinity)) refuse("the plan's last day is over");
-  const found = item === null ? null : await locate(plan, item, candidates);
+  const found = await locate(plan, item, candidates);
   if (found === null && !circuit.abstain) refuse("the item is outside the plan's domain");
   const cells =
     found &&

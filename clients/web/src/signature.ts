@@ -1,7 +1,7 @@
 // What a registrar signs of plans: docs/protocol.md, "Enrolment".
 
 import { type Bytes, fromHex, join, label, refuse, sha256, u32, utf8 } from "./bytes.js";
-import { checkPurpose, registrarsKey } from "./identity.js";
+import { checkName, registrarsKey } from "./identity.js";
 import { quote } from "./json.js";
 
 /** A registrar's signature of a plan, which was checked. */
@@ -59,7 +59,7 @@ function unquoted(text: string): string {
     purpose = JSON.parse(text);
   } catch {}
   if (typeof purpose !== "string" || quote(purpose) !== text) refuse("the purpose is no text");
-  checkPurpose(purpose);
+  checkName(purpose);
   return purpose;
 }
 

@@ -82,11 +82,43 @@ export const BASE: Entries = {
   },
 };
 
+export const EVENT: Entries = {
+  schema: "fedtally-event/1",
+  mechanism: "rounded-gaussian",
+  rows: 2,
+  relation: "zero-out",
+  variance: 16,
+  max_items: 1,
+  participations: 1,
+  per_release: 1,
+  total_variation: 2 ** -79,
+  trust: "distributed",
+};
+const PRIVACY = { epsilon: 2, delta: 1e-6, population: "all", not_private: false };
+
+/** A plan with changes of its entries, its secure sum, its privacy and its event. */
+export const changed = (of: Entries, { sum = {}, privacy, event, ...changes }: Entries): Entries => ({
+  ...of,
+  secure_sum: { ...of["secure_sum"], ...sum },
+  ...((privacy || event || of["privacy"]) && {
+    privacy: {
+      ...PRIVACY,
+      ...of["privacy"],
+      ...privacy,
+      event: { ...EVENT, ...of["privacy"]?.event, ...event },
+    },
+  }),
+  ...changes,
+});
+
+/** A plan to which both servers add noise. */
+export const PRIVATE = changed(BASE, { sum: { noise: 46 }, privacy: {} });
+
 /** The text of a plan, and its fingerprint. */
 export async function published(entries: Entries): Promise<[string, string]> {
   const text = JSON.stringify(entries, null, 2);
   const floats = text.replace(
-    /("(?:epsilon|variance|total_variation)": )(\d+)(?=[,\n])/g,
+    /("(?:epsilon|delta|variance|clip_norm|total_variation)": )(\d+)(?=[,\n])/g,
     "$1$2.0",
   );
   const line = canonical(parse(floats));

@@ -58,7 +58,7 @@ async function world() {
   };
   const addresses = { helper: helper.address, leader: leader.address };
   const outbox = new Outbox(record, PLAN, addresses, outside);
-  const report = () => outbox.report(0, identity, 1, { round: 0 });
+  const report = () => outbox.report(0, identity, 1);
   const entry = () => record.entry(`${PLAN.fingerprint}/0`);
   return { helper, leader, stranger, report, entry, outbox };
 }

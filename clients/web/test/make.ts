@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 
-import { toHex } from "../src/bytes.js";
+import { InputError, toHex } from "../src/bytes.js";
 import { OneHot } from "../src/circuit.js";
 import type { Element } from "../src/field.js";
 import { type Frames, makeFrames, type Vector } from "../src/frames.js";
@@ -25,6 +25,8 @@ interface Wanted {
   cheats?: string[];
   registrar?: string;
   purpose?: string;
+  /** Texts and fingerprints: of each plan it prints why it is refused, or nothing. */
+  plans?: [string, string][];
 }
 
 /** A key pair; importing a secret key alone takes a millisecond. */
@@ -101,7 +103,12 @@ async function cheat(
 
 const wanted = JSON.parse(readFileSync(0, "utf8")) as Wanted;
 const identities = await Promise.all(wanted.identities.map(identityOf));
-if (wanted.registrar !== undefined) {
+if (wanted.plans !== undefined) {
+  for (const [text, print] of wanted.plans) {
+    const found = await readPlan(text, print, { minHonest: 2 }).catch((error) => error);
+    process.stdout.write(`${found instanceof InputError ? found.message : ""}\n`);
+  }
+} else if (wanted.registrar !== undefined) {
   for (const each of identities) {
     process.stdout.write(await register(each, wanted.registrar, wanted.purpose!));
   }

@@ -8,7 +8,7 @@ import type { Server } from "../src/frames.js";
 import { Outbox, type World } from "../src/outbox.js";
 import { readPlan } from "../src/plan.js";
 import { Record, SpentError } from "../src/record.js";
-import { BASE, published } from "./given.js";
+import { BASE, changed, PRIVATE, published } from "./given.js";
 
 const PLAN = await readPlan(...(await published(BASE)), { minHonest: 2 });
 const ADDRESSES = { helper: "https://helper", leader: "https://leader/" };
@@ -39,8 +39,9 @@ class Servers implements World {
 
   async fetch(url: string, options: RequestInit): Promise<Response> {
     const server = new URL(url).hostname as Server;
-    const path = `/v1/plans/${PLAN.fingerprint}/releases/0`;
-    assert.equal(new URL(url).pathname, options.method === "PUT" ? `${path}/reports` : path);
+    const path = /^\/v1\/plans\/[0-9a-f]{64}\/releases\/\d+(\/reports)?$/.exec(new URL(url).pathname);
+    assert.equal(path![1] === undefined, options.method === undefined);
+    assert.equal(options.referrerPolicy, "no-referrer");
     assert.equal(options.credentials, "omit");
     assert.equal(options.redirect, "error");
     const date = new Date(1000 * (this.time + this.skew[server])).toUTCString();
@@ -79,12 +80,12 @@ class Servers implements World {
   }
 }
 
-async function tab(servers: Servers, name: string, record?: Record) {
+async function tab(servers: Servers, name: string, record?: Record, plan = PLAN) {
   const found = record ?? (await Record.open(name));
   const identity = await found.enrol();
-  const outbox = new Outbox(found, PLAN, ADDRESSES, servers);
-  const options = { round: 0, time: NOW };
-  return { record: found, outbox, report: () => outbox.report(0, identity, 1, options) };
+  const outbox = new Outbox(found, plan, ADDRESSES, servers);
+  const report = (release = 0, item = 1) => outbox.report(release, identity, item);
+  return { record: found, outbox, identity, report };
 }
 
 const fresh = () => `record ${made++}`;
@@ -142,7 +143,7 @@ test("nothing is spent where either server does not let a client begin", async (
     [/release is "closing"/, ({ state }, server) => (state[server] = "closing")],
     [/release is "closed"/, ({ state }, server) => (state[server] = "closed")],
     [/release is "OPEN"/, ({ state }, server) => (state[server] = "OPEN")],
-    [/release is undefined/, ({ state }, server) => (state[server] = undefined)],
+    [/release is "undefined"/, ({ state }, server) => (state[server] = undefined)],
     [/another time/, ({ skew }, server) => (skew[server] = 86_400)],
     [/another time/, ({ skew }, server) => (skew[server] = -86_400)],
     [/another time/, ({ skew }, server) => (skew[server] = 3601)],
@@ -195,6 +196,72 @@ const ENDS = new Set([
   `410 ${STATE}`,
   ...[400, 403, 409, 410].map((status) => `${status} ${PROBLEM}`),
 ]);
+
+const BATCHED = await readPlan(
+  ...(await published(changed(PRIVATE, { num_rounds: 5, schedule: "batched:2" }))),
+  { minHonest: 2 },
+);
+
+test("a report is of a round of its release, and of the present time", async () => {
+  const rounds = new Set<number>();
+  for (let i = 0; rounds.size < 2; i++) {
+    assert.ok(i < 200, "one of two rounds is never drawn");
+    const servers = new Servers();
+    const { identity, outbox } = await tab(servers, fresh(), undefined, BATCHED);
+    const given: object = { round: 0, time: 1 }; // of a script that knows no better
+    assert.equal(await outbox.report(1, identity, 1, given), "accepted");
+    const [[, frame]] = servers.sent as [[Server, string]];
+    const found = Buffer.from(frame, "hex");
+    rounds.add(found.readUInt32LE(64));
+    assert.equal(found.readBigUInt64LE(100), BigInt(NOW));
+  }
+  assert.deepEqual([...rounds].sort(), [3, 4]);
+  const servers = new Servers();
+  const { record, outbox, report } = await tab(servers, fresh(), undefined, BATCHED);
+  for (const release of [-1, 2, 0.5, NaN]) {
+    await assert.rejects(report(release), /has no release/);
+    await assert.rejects(outbox.resume(release), /has no release/);
+  }
+  assert.deepEqual([servers.asked, await record.entry(`${BATCHED.fingerprint}/2`)], [[], null]);
+});
+
+test("a client reports in as many releases as its epsilon counts on", async () => {
+  const two = changed(PRIVATE, { num_rounds: 4, schedule: "hybrid", event: { participations: 2 } });
+  const plan = await readPlan(...(await published(two)), { minHonest: 2 });
+  const [servers, name] = [new Servers(), fresh()];
+  const tabs = await Promise.all([1, 2, 3].map(() => tab(servers, name, undefined, plan)));
+  const ends = await Promise.allSettled(tabs.map(({ report }, release) => report(release)));
+  assert.equal(ends.filter((end) => end.status === "fulfilled").length, 2);
+  const [lost] = ends.filter((end) => end.status === "rejected");
+  assert.match(lost!.reason.message, /allows a client 2 reports/);
+  assert.ok(lost!.reason instanceof SpentError);
+  assert.equal(servers.sent.length, 4);
+  const others = [plan, BATCHED]; // each plan counts for itself, wherever its fingerprint stands
+  for (const order of [others, [...others].reverse()]) {
+    const [record, outside] = [await Record.open(fresh()), new Servers()];
+    for (const each of [...order, PLAN]) {
+      const { report } = await tab(outside, "", record, each);
+      const releases = Math.min(each.mostReports, 3);
+      for (let i = 0; i < releases; i++) assert.equal(await report(i), "accepted");
+    }
+  }
+});
+
+test("no server hears of a client before its report is made", async () => {
+  const servers = new Servers();
+  const { report } = await tab(servers, fresh());
+  await assert.rejects(report(0, 99), /outside the plan's domain/);
+  assert.deepEqual(servers.asked, []);
+});
+
+test("what a server says goes into no error as it is", async () => {
+  const servers = new Servers();
+  servers.state.helper = `\u202e${"x".repeat(3000)}`;
+  await assert.rejects((await tab(servers, fresh())).report(), ({ message }: Error) => {
+    assert.match(message, /^[ -~]{1,120}$/);
+    return true;
+  });
+});
 
 test("what a server answers ends a report, or lets the same bytes go again", async () => {
   for (const server of SERVERS) {

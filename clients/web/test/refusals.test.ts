@@ -6,33 +6,16 @@ import { test } from "node:test";
 import { checkAlgorithms, MissingAlgorithmError } from "../src/algorithms.js";
 import { sha256, toHex } from "../src/bytes.js";
 import { makeIdentity, register } from "../src/identity.js";
-import { type Policy, readPlan } from "../src/plan.js";
+import { type Policy, readPlan, roundsOf } from "../src/plan.js";
 import { type Item, report } from "../src/report.js";
-import { BASE, type Entries, KEY, published, RANGE } from "./given.js";
+import { BASE, changed, type Entries, KEY, PRIVATE, published, RANGE } from "./given.js";
 
 const POLICY: Policy = { minHonest: 2 };
 
-const EVENT = {
-  schema: "fedtally-event/1",
-  mechanism: "rounded-gaussian",
-  rows: 2,
-  relation: "zero-out",
-  variance: 4,
-  max_items: 1,
-  participations: 1,
-  per_release: 1,
-  total_variation: 0,
-  trust: "distributed",
-};
-const PRIVACY = { epsilon: 2, delta: 1e-6, population: "all", not_private: false, event: EVENT };
-const PRIVATE = { ...BASE, privacy: PRIVACY };
 const WORDS = ["tea", "a caf\u00e9", "\u{1f375}"];
 const TEXTS = { ...BASE, domain: { kind: "dictionary", size: 3, public: false } };
 
-const sums = (changes: Entries): Entries => ({
-  ...BASE,
-  secure_sum: { ...BASE["secure_sum"], ...changes },
-});
+const sums = (sum: Entries): Entries => changed(BASE, { sum });
 
 /** A plan's text and its fingerprint, as its publisher would say it. */
 const read = async (entries: Entries, policy = POLICY) =>
@@ -57,7 +40,11 @@ const PLANS: [string, Entries, RegExp][] = [
   ["a table in the domain", { ...BASE, domain: { ...RANGE, more: {} } }, /"domain" has another/],
   ["no field", sums({ bits: 20 }), /no field has 20 bits/],
   ["sums beyond the field", sums({ n_max: 40_000 }), /cannot hold the sums/],
-  ["noise beyond the field", sums({ noise: 30_000 }), /cannot hold the sums/],
+  [
+    "noise beyond the field",
+    changed(BASE, { sum: { noise: 183_009 }, event: { variance: 2 ** 28 } }),
+    /cannot hold the sums/,
+  ],
   ["n_max", sums({ n_max: 1 }), /n_max must be/],
   ["min_batch", sums({ min_batch: 2 }), /min_batch must be/],
   ["corrupt", sums({ corrupt: 9 }), /corrupt must be/],
@@ -78,15 +65,8 @@ const PLANS: [string, Entries, RegExp][] = [
   ["nobody", { ...BASE, num_clients: 0 }, /num_clients must be from 1/],
   ["more in a round than in all", { ...BASE, num_clients: 9 }, /max_round_clients must be from 1/],
   ["more in all than in the rounds", { ...BASE, num_clients: 31 }, /rounds cannot hold/],
-  ...(["schema", "mechanism", "relation", "trust"] as const).map(
-    (name): [string, Entries, RegExp] => [
-      `another ${name}`,
-      { ...BASE, privacy: { ...PRIVACY, event: { ...EVENT, [name]: "another" } } },
-      RegExp(`the event's ${name} another is unknown`),
-    ],
-  ),
-  ["no epsilon", { ...BASE, privacy: { ...PRIVACY, epsilon: 0 } }, /out of range/],
-  ["delta of 1", { ...BASE, privacy: { ...PRIVACY, delta: 1.5 } }, /out of range/],
+  ["more in a sum than there are", sums({ min_batch: 30, n_max: 40 }), /min_batch clients/],
+  ["noise of nobody", sums({ noise: 1 }), /noise must be 0/],
   ["bounds that are floats", { ...BASE, domain: { ...RANGE, last: 4.5 } }, /no integers/],
   ["bounds that are truth values", { ...BASE, domain: { ...RANGE, first: false } }, /no integers/],
   ["length", sums({ length: 17 }), /length must be from 16 to 16/],
@@ -102,6 +82,109 @@ test("plans that no report can be made for are refused", async () => {
   for (const [what, entries, message] of PLANS) {
     await assert.rejects(read(entries), { name: "InputError", message }, what);
   }
+});
+
+/** A histogram, whose noise one trusted party adds. */
+const COUNTS = changed(BASE, {
+  rows: 1,
+  width: 9,
+  encoding: "histogram",
+  sum: { length: 9 },
+  privacy: { delta: 0 },
+  event: { rows: 1, encoding: "histogram", trust: "central", mechanism: "geometric", total_variation: 0 },
+});
+/** A sketch whose noise one trusted party adds to two releases. */
+const CENTRAL = changed(BASE, {
+  schedule: "batched:2",
+  privacy: {},
+  event: { relation: "replace-one", trust: "central", collisions: [2, 1] },
+});
+
+test("a promise of privacy is one of what the plan opens", async () => {
+  const least = 2 ** -80 + 2 ** (5 - 108); // of 16 counters and the number of clients
+  const taken: [Entries, Entries][] = [
+    [PRIVATE, {}],
+    [PRIVATE, { event: { total_variation: least } }],
+    [PRIVATE, { event: { total_variation: 4.9e-7 } }],
+    [PRIVATE, { event: { clip_norm: Math.SQRT2 } }],
+    [PRIVATE, { event: { relation: "replace-one" } }],
+    [PRIVATE, { event: { variance: 2 ** -6 }, sum: { noise: 3 } }],
+    [PRIVATE, { schedule: "hybrid", event: { participations: 3 } }],
+    [PRIVATE, { privacy: { epsilon: 100, delta: 0.03 } }],
+    [PRIVATE, { privacy: { not_private: true, delta: 0.99 }, domain: { ...RANGE, public: false } }],
+    [COUNTS, {}],
+    [CENTRAL, {}],
+    [CENTRAL, { event: { total_variation: 2 ** (5 - 108), collisions: [0, 0] } }],
+  ];
+  for (const [of, changes] of taken) await read(changed(of, changes));
+  const refused: [Entries, Entries, RegExp][] = [
+    ...["schema", "mechanism", "relation", "trust"].map((name): [Entries, Entries, RegExp] => [
+      PRIVATE,
+      { event: { [name]: "another" } },
+      RegExp(`event's ${name} must be [a-z-/1 ]+, not another`),
+    ]),
+    [PRIVATE, { event: { relation: "add-remove" } }, /relation must be zero-out or replace-one/],
+    [PRIVATE, { event: { mechanism: "skellam" } }, /mechanism must be rounded-gaussian, not/],
+    [PRIVATE, { event: { mechanism: "geometric" } }, /mechanism must be rounded-gaussian, not/],
+    [CENTRAL, { event: { mechanism: "geometric" } }, /mechanism must be rounded-gaussian, not/],
+    [PRIVATE, { sum: { noise: 45 } }, /noise must be 46, that of the plan's privacy, not 45/],
+    [PRIVATE, { sum: { noise: 47 } }, /noise must be 46/],
+    [PRIVATE, { event: { variance: 15 } }, /noise must be 45/],
+    [CENTRAL, { sum: { noise: 46 } }, /noise must be 0/],
+    [PRIVATE, { event: { variance: 2 ** -7 } }, /variance must be/],
+    [PRIVATE, { event: { variance: 2 ** 30 } }, /variance must be/],
+    [COUNTS, { event: { variance: 2 ** -21 } }, /variance must be/],
+    [PRIVATE, { event: { total_variation: least * (1 - 1e-15) } }, /total_variation must be/],
+    [PRIVATE, { event: { total_variation: 1.5 } }, /total_variation must be/],
+    [PRIVATE, { event: { total_variation: 5e-7 } }, /delta must exceed 0.000001,/],
+    [CENTRAL, { event: { total_variation: 2 ** (4 - 108) } }, /total_variation must be/],
+    [COUNTS, { event: { total_variation: 2 ** -79 } }, /total_variation must be from 0 to 0/],
+    [PRIVATE, { event: { rows: 3 } }, /rows must be from 2/],
+    [PRIVATE, { event: { max_items: 2 } }, /max_items must be/],
+    [PRIVATE, { event: { encoding: "histogram" } }, /encoding is not the plan's/],
+    [PRIVATE, { event: { encoding: "sketch" } }, /encoding is not the plan's/],
+    [COUNTS, { event: { encoding: undefined } }, /encoding is not the plan's/],
+    [PRIVATE, { event: { honest_survivors: 4 } }, /has no honest_survivors/],
+    [PRIVATE, { event: { silos_per_person: 2 } }, /has no silos_per_person/],
+    [PRIVATE, { event: { clip_norm: 1.4 } }, /clip_norm must be/],
+    [COUNTS, { event: { clip_norm: 2 } }, /has no clip_norm/],
+    [PRIVATE, { event: { relation: "replace-one", collisions: [1, 1] } }, /collisions are wrong/],
+    [CENTRAL, { event: { relation: "zero-out" } }, /collisions are wrong/],
+    [CENTRAL, { event: { collisions: [3, 1] } }, /collisions are wrong/],
+    [CENTRAL, { event: { collisions: [1, 2] } }, /collisions are wrong/],
+    [CENTRAL, { event: { collisions: [1, -1] } }, /collisions are wrong/],
+    [PRIVATE, { event: { participations: 0 } }, /participations must be from 1 to 3/],
+    [PRIVATE, { event: { participations: 4 } }, /participations must be from 1 to 3/],
+    [PRIVATE, { event: { participations: 2 } }, /several rounds of a release/],
+    [PRIVATE, { event: { participations: 2, per_release: 2 } }, /several rounds of a release/],
+    [PRIVATE, { event: { per_release: 2 } }, /per_release must be from 1 to 1/],
+    [PRIVATE, { privacy: { epsilon: 0 } }, /epsilon must be/],
+    [PRIVATE, { privacy: { epsilon: 101 } }, /epsilon must be/],
+    [PRIVATE, { privacy: { delta: 0 } }, /delta must be/],
+    [PRIVATE, { privacy: { delta: 1, not_private: true } }, /delta must be/],
+    [PRIVATE, { privacy: { delta: 0.04 } }, /delta must be below 1 \/ num_clients/],
+    [COUNTS, { privacy: { delta: 1e-6 } }, /delta must be from 0 to 0/],
+    [PRIVATE, { domain: { ...RANGE, public: false } }, /the domain must be public/],
+    [PRIVATE, { privacy: { population: "" } }, /a population has 1 to 200 characters/],
+  ];
+  for (const [of, changes, message] of refused) {
+    const what = JSON.stringify(changes);
+    await assert.rejects(read(changed(of, changes)), { name: "InputError", message }, what);
+  }
+});
+
+test("rounds of a release are those of its batch", async () => {
+  const rounds = async (changes: Entries, of = PRIVATE) => {
+    const plan = await read(changed(of, { num_rounds: 7, ...changes }));
+    const found = Array.from({ length: plan.releases }, (_, i) => roundsOf(plan, i));
+    assert.throws(() => roundsOf(plan, plan.releases), /has no release/);
+    return JSON.stringify(found);
+  };
+  const each = "[[0,1],[1,2],[2,3],[3,4],[4,5],[5,6],[6,7]]";
+  assert.equal(await rounds({}), "[[0,7]]");
+  assert.equal(await rounds({ schedule: "batched:3" }), "[[0,3],[3,5],[5,7]]");
+  for (const schedule of ["hybrid", "fresh"]) assert.equal(await rounds({ schedule }), each);
+  for (const schedule of ["shared", "batched:3"]) assert.equal(await rounds({ schedule }, BASE), each);
 });
 
 test("a plan is the one of the trusted fingerprint, or none", async () => {
@@ -158,7 +241,7 @@ test("a plan outside of the client's policy is refused", async () => {
   for (const [policy, message] of policies) await assert.rejects(read(BASE, policy), message);
   await read(PRIVATE, { minHonest: 4, corrupt: 1, epsilon: 2 });
   await assert.rejects(read(PRIVATE, { minHonest: 2, epsilon: 1.5 }), /epsilon is 2: above 1.5/);
-  const unsafe = { ...PRIVATE, privacy: { ...PRIVACY, not_private: true } };
+  const unsafe = changed(PRIVATE, { privacy: { not_private: true } });
   await assert.rejects(read(unsafe, { minHonest: 2, epsilon: 4 }), /epsilon is Infinity/);
 });
 
@@ -193,8 +276,10 @@ test("candidates are those of the plan", async () => {
   const made = (item: Item, candidates?: (string | bigint)[]) =>
     report(plan, identity, item, { round: 0, ...(candidates && { candidates }) });
   await made(WORDS[1]!, WORDS);
-  await assert.rejects(made("tea"), /needs its candidates/);
-  await assert.rejects(made("tea", ["tea"]), /3 candidates, not 1/);
+  for (const item of ["tea", "coffee", null]) { // whoever holds nothing is refused likewise
+    await assert.rejects(made(item), /needs its candidates/);
+    await assert.rejects(made(item, ["tea"]), /3 candidates, not 1/);
+  }
   await assert.rejects(made("tea", ["tea", "a", 1n]), /of type string/);
   await assert.rejects(made("coffee", WORDS), /outside/);
   await assert.rejects(made(1, WORDS), /are texts/);

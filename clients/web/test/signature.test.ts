@@ -148,8 +148,7 @@ test("a client reports under plans that are signed and have not ended", async ()
     const outside = world();
     const servers = { helper: "https://helper", leader: "https://leader" };
     const outbox = new Outbox(record, plan, servers, outside);
-    const time = outside.now();
-    const fate = await outbox.report(release, identity, 1, { round: release, time }).catch((e) => e);
+    const fate = await outbox.report(release, identity, 1).catch((e) => e);
     const isSpent = (await record.entry(`${prints[i]}/${release}`)) !== null;
     assert.deepEqual([isSpent, outside.puts], fate === "accepted" ? [true, 2] : [false, 0]);
     return fate === "accepted" ? fate : String(fate.message);
