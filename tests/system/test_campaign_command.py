@@ -477,7 +477,7 @@ def test_a_copy_that_was_put_back_is_refused_until_restore(
     place = init(world, plan)
     command = [str(place), "--agents", str(world.sockets), "--wait", "2"]
     assert run(["campaign", "restore", str(place)]) == 2
-    assert "holds no campaign.db" in " ".join(capsys.readouterr().err.split())
+    assert "has not begun" in capsys.readouterr().err
     assert run(["campaign", "run", *command]) == 1  # nobody is there
     resumed = f"fedtally campaign resume {place} --agents {world.sockets} goes on"
     assert resumed in " ".join(capsys.readouterr().err.split())  # it can be typed as it stands
@@ -496,6 +496,30 @@ def test_a_copy_that_was_put_back_is_refused_until_restore(
         assert run(["campaign", "restore", str(place)]) == 0
         assert run(["campaign", "resume", *command]) == 1
     assert landed(place) == {}  # and the clients' own records let nothing out twice
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_a_campaign_without_its_file_says_what_to_do(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str], is_marked: bool
+) -> None:
+    place = init(world, plan_of())
+    with hold(CampaignFolder.open(place)):
+        pass
+    (place / "campaign.db").unlink()
+    if not is_marked:
+        CampaignFolder.open(place).mark.unlink()
+    ways = f"fedtally campaign restore {place}; without a copy, fedtally campaign cancel {place}"
+    for more in (["restore"], ["result"], ["result", "--so-far"], ["result", "--end"]):
+        assert run(["campaign", more[0], str(place), *more[1:]]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert (ways in said) == (more != ["result"])
+    for verb in ("run", "resume"):
+        assert carried(verb, world, place) == 2
+        assert ways in " ".join(capsys.readouterr().err.split())
+    assert run(["campaign", "status", str(place)]) == 0
+    said = capsys.readouterr()
+    assert f"{place}: lost" in " ".join(said.out.split()) and ways in " ".join(said.err.split())
+    assert not (place / "campaign.db").exists()
 
 
 def test_a_cancelled_campaign_stays_cancelled(

@@ -86,6 +86,8 @@ def test_metrics_and_log_say_how_a_campaign_went(tmp_path: Path) -> None:
     assert found["fedtally_step_seconds_count"] > 4
     assert found["fedtally_unanswered_invitations_total"] == 0
     assert 'fedtally_running_sessions{phase="advertise"}' not in found
+    # all are there while they are asked; nobody is any more once each was asked as often as may be
+    assert {each["fedtally_present_clients"] for each in one.seen} == {N}
     # while it ran, each phase was there, with its clients and its time
     phases = [name for each in one.seen for name in each if name.startswith("fedtally_running_cl")]
     assert len(set(phases)) == 4 and {each[phases[0]] for each in one.seen[:1]} == {N}
@@ -118,7 +120,7 @@ class Told:
     """A driver that runs what it is told."""
 
     refusals: Counter[Any] = Counter()
-    unanswered = 3
+    unanswered, num_present = 3, 2
     is_overtaken = False
 
     def __init__(self) -> None:

@@ -31,6 +31,7 @@ from fedtally.plan.calendar import DAY, Calendar
 from fedtally.privacy.budget import Charge
 from fedtally.sketch import CountSketch
 from fedtally.store import Campaigns, Ledger
+from fedtally.store.marks import write_mark
 
 QUICK = Deadlines(gather=2, phase=8, session=120)
 
@@ -102,7 +103,7 @@ def test_nothing_is_restored_where_nothing_is(operator: Path) -> None:
         CampaignFolder.open(operator / "a.toml")
     with pytest.raises(InvalidInputError, match="other holds no campaign: fedtally campaign init"):
         CampaignFolder.open(operator / "other")
-    with pytest.raises(InvalidInputError, match="survey holds no campaign.db: a campaign that has"):
+    with pytest.raises(InvalidInputError, match="survey has not begun, .* fedtally campaign run"):
         made.restore(1)
 
 
@@ -149,6 +150,70 @@ def test_a_campaign_has_begun_once_it_was_claimed(operator: Path) -> None:
     Campaigns.open(folder.path / "campaign.db", create=True)
     assert (folder.has_begun, folder.stage()) == (False, "new")
     assert folder.cancel() == 0
+
+
+def begun(operator: Path) -> CampaignFolder:
+    """Return a campaign that has begun, and that no process runs."""
+    folder = made(operator, plan_of())
+    folder.claim(clock=lambda: 1, random=stream("claim"))
+    assert folder.stage() == "stopped"
+    return folder
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty file", "a file without its plan"])
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_a_campaign_without_its_file_never_begins_again(
+    operator: Path, left: str, is_marked: bool
+) -> None:
+    """Its clients may have taken part, so every way on is refused, and names the one that works."""
+    folder = begun(operator)
+    state = folder.path / "campaign.db"
+    copy = state.read_bytes()
+    state.unlink()
+    if left == "an empty file":
+        state.touch()
+    elif left == "a file without its plan":
+        Campaigns.open(state, create=True)
+    if not is_marked:
+        folder.mark.unlink()
+    assert folder.stage() == "lost"
+    before = state.read_bytes() if state.exists() else None
+    said = "has lost its campaign.db, and its mark" if is_marked else "nor its mark .*: mount"
+    for way in (
+        folder.check_kept,
+        folder.check_begun,
+        lambda: folder.restore(1),
+        lambda: folder.claim(clock=lambda: 2, random=stream("again")),
+        lambda: folder.run(1, clock=lambda: 2, random=stream("again")).__enter__(),
+    ):
+        with pytest.raises(InvalidInputError, match=f"{said}.*campaign restore.*campaign cancel"):
+            way()
+    assert (state.read_bytes() if state.exists() else None) == before
+    assert folder.mark.exists() == is_marked
+    # the one way: with a copy it can go on, also without its mark
+    state.write_bytes(copy)
+    if is_marked:
+        folder.claim(clock=lambda: 3, random=stream("more"))
+        state.write_bytes(copy)
+    with pytest.raises(InvalidInputError, match="campaign restore"):
+        folder.claim(clock=lambda: 4, random=stream("again"))
+    assert folder.restore(1) == 0
+    folder.claim(clock=lambda: 5, random=stream("on"))
+    # the other way: without one it ends
+    state.unlink()
+    assert folder.cancel() == 0
+    assert folder.stage() == "cancelled"
+
+
+def test_a_campaign_whose_process_died_before_its_first_write_has_lost_nothing(
+    operator: Path,
+) -> None:
+    """The mark counts 0 writes then: nobody was asked, and it begins as if nothing had been."""
+    folder = made(operator, plan_of())
+    write_mark(folder.mark, folder.plan.fingerprint, 0)
+    assert (folder.stage(), folder.lost()) == ("new", "")
+    folder.claim(clock=lambda: 1, random=stream("claim"))
+    assert folder.stage() == "stopped"
 
 
 def test_a_campaign_whose_process_died_as_it_made_the_file_has_not_begun(operator: Path) -> None:

@@ -598,6 +598,11 @@ class Driver:
         ]
 
     @property
+    def num_present(self) -> int:
+        """The number of clients that checked in lately, and are in a session or may be drawn."""
+        return self._pool.num_present
+
+    @property
     def owes_farewells(self) -> bool:
         """Whether a client of an ended session has not heard yet how it ended."""
         return self._farewells.are_owed

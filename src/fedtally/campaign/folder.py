@@ -45,7 +45,7 @@ from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
 from fedtally.sources import of_description
 from fedtally.store import Campaigns, CampaignStatus, CampaignStore, Ledger
-from fedtally.store.marks import new_mark
+from fedtally.store.marks import new_mark, read_mark
 
 SCHEMA = "fedtally-campaign/1"
 SETTINGS, PLAN, ALLOW_LIST = "campaign.toml", "plan.toml", "clients.allow"
@@ -211,14 +211,55 @@ class CampaignFolder:
         return self.state().status(self.plan)
 
     def stage(self) -> str:
-        """Return in a word what the campaign is: new, running, stopped, over or cancelled."""
+        """Return in a word what the campaign is: new, running, stopped, lost, over or cancelled."""
         if (self.path / RESULT).exists():
             return "over"
         if (self.path / CANCELLED).exists():
             return "cancelled"
         if self.runner() is not None:
             return "running"
-        return "stopped" if self.has_begun else "new"
+        if self.has_begun:
+            return "stopped"
+        return "lost" if self.lost() else "new"
+
+    def lost(self) -> str:
+        """Return why the campaign cannot go on without its `campaign.db`, and the ways out.
+
+        Its mark tells: `create` makes an empty one, which counts the first write before a client is
+        asked. Empty text: nothing is lost, or no client was ever asked.
+
+        Raises:
+            UnreadableFileError: the mark cannot be read, or is of another plan.
+        """
+        # The mark is read first: a campaign that begins meanwhile has a file by the next line.
+        marked, is_there = read_mark(self.mark, self.plan.fingerprint), self.mark.exists()
+        if self.has_begun or marked == 0 or (marked is None and is_there):
+            return ""
+        what = (
+            f"{self.path} has lost its {STATE}, and its mark {self.mark} shows that it has begun"
+            if is_there
+            else f"{self.path} has neither its {STATE} nor its mark {self.mark}: mount the disk of"
+            " the mark, if that is what is missing"
+        )
+        return (
+            f"{what}; clients may have taken part, so put a copy of {STATE} back, and then fedtally"
+            f" campaign restore {self.path}; without a copy, fedtally campaign cancel {self.path},"
+            " and begin another campaign with a new plan"
+        )
+
+    def check_kept(self) -> None:
+        """Refuse a campaign whose `campaign.db` is lost: nothing may begin its plan again."""
+        if why := self.lost():
+            raise InvalidInputError(why)
+
+    def check_begun(self) -> None:
+        """Refuse a campaign that has never run, or that has lost what it knew."""
+        if not self.has_begun:
+            self.check_kept()
+            raise InvalidInputError(
+                f"{self.path} has not begun, so it has nothing to go on with: fedtally campaign run"
+                f" {self.path}"
+            )
 
     def secure_sum(self) -> dict[str, Any]:
         """Return what summed the campaign, for its result; JSON-able.
@@ -254,6 +295,7 @@ class CampaignFolder:
         """
         # Before the file is made or written: what cannot be claimed has not begun.
         ledger = self._check_places()
+        self.check_kept()
         return Campaigns.open(self.path / STATE, create=True).claim(
             self.plan, mark=self.mark, clock=clock, owner=random(32).hex(), ledger=ledger
         )
@@ -282,14 +324,10 @@ class CampaignFolder:
             InvalidInputError: a process runs the campaign, the file is no copy, or there is none.
         """
         self.check_open()
-        if not (self.path / STATE).exists():
-            raise InvalidInputError(
-                f"{self.path} holds no {STATE}: a campaign that has not begun has nothing to"
-                " restore; else put the copy back first"
-            )
+        self.check_begun()
         with self.lock(number):
             state = self.state()
-            if state.holds(self.plan) and not state.is_put_back(self.plan, mark=self.mark):
+            if not state.is_put_back(self.plan, mark=self.mark):
                 raise InvalidInputError(
                     f"{self.path / STATE} is as its mark {self.mark} says, so that its sessions can"
                     f" go on: fedtally campaign resume {self.path}"

@@ -72,6 +72,11 @@ class Pool:
             self._settle(client)
         return True
 
+    @property
+    def num_present(self) -> int:
+        """The number of clients that are there: in a session, or free for one."""
+        return len(self._seen)
+
     def expire(self, now: float) -> None:
         """Forget who has not checked in for too long, and who was benched long enough."""
         while self._seen and self._seen[first := next(iter(self._seen))] < now - self._presence:

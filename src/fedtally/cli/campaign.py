@@ -171,7 +171,7 @@ _engine_options = options(
         "--wait",
         type=click.IntRange(min=1),
         metavar="S",
-        help=f"End after S seconds without enough clients or answers [{_WAIT}; calendar: never]",
+        help=f"End after S seconds without enough clients or answers [{_WAIT}; calendar, https: never]",
     ),
     shared("campaign run"),
     json_option,
@@ -209,6 +209,7 @@ def run(name: Path, **given: Any) -> int:
     folder.check_open()
     if folder.has_begun:
         raise InvalidInputError(f"{name} has begun already: fedtally campaign resume {name}")
+    folder.check_kept()
     return _run(folder, **given)
 
 
@@ -241,8 +242,7 @@ def resume(name: Path, take_over: bool, **given: Any) -> int:
     folder = CampaignFolder.open(name)
     if ENGINES[given["engine"]].say_over is None or folder.stage() not in _OVER:
         folder.check_open()
-        if not folder.has_begun:
-            raise InvalidInputError(f"{name} has not begun: fedtally campaign run {name}")
+        folder.check_begun()
     return _run(folder, take_over=take_over, **given)
 
 
@@ -275,7 +275,8 @@ def restore(name: Path, as_json: bool) -> None:
 
     A copy does not know what clients were told since it was made, so that its sessions must not go
     on. What landed since the copy is lost. resume asks clients that were not asked yet.
-    It is refused where the mark shows that nothing was put back.
+    It is refused where the mark shows that nothing was put back. Without a copy of campaign.db, end
+    the campaign (fedtally campaign cancel), and begin another one with a new plan.
     """
     from fedtally.campaign.folder import CampaignFolder
 
@@ -392,6 +393,8 @@ def status(name: Path, names: bool, as_json: bool) -> None:
         console.show_json({"schema": "fedtally-campaign-status/1", **document})
     else:
         view.show_status(document, sections.counted.who(folder.plan))
+        if document["state"] == "lost":
+            console.note(folder.lost())
 
 
 @click.command(name="list", cls=Command, short_help="List the campaigns in a folder.")
@@ -506,7 +509,8 @@ def _end(folder: CampaignFolder, *, by_hand: bool) -> None:
     """End a campaign: release what landed. `by_hand`: an operator ends it, early as it may be."""
     import time
 
-    _check_begun(folder)
+    folder.check_open()
+    folder.check_begun()
     with hold(folder) as driver:
         driver.drain()
         driver.tick(time.time())
@@ -544,7 +548,8 @@ def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
     from fedtally.campaign.release import releases_by_round
     from fedtally.campaign.so_far import sums_so_far
 
-    _check_begun(folder)
+    folder.check_open()
+    folder.check_begun()
     plan = folder.plan
     if plan.protection.is_secret:
         if plan.calendar is None:
@@ -572,13 +577,6 @@ def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
     # also before the answer: a short screen leaves notes out
     console.note(said, quiet)
     return _result_of(folder, sums, screening, [said])
-
-
-def _check_begun(folder: CampaignFolder) -> None:
-    """Refuse a campaign in which nothing can have landed."""
-    folder.check_open()
-    if not folder.has_begun:
-        raise InvalidInputError(f"{folder.path} has not begun: nothing has landed")
 
 
 def _missing(folder: CampaignFolder) -> str:

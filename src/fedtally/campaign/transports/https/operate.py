@@ -163,6 +163,11 @@ class _Now(Collector):
             "Invited clients that did not answer",
             self._driver.unanswered,
         )
+        yield GaugeMetricFamily(
+            "fedtally_present_clients",
+            "Clients that came lately, and are in a session or may be drawn",
+            self._driver.num_present,
+        )
         yield from self._sessions()
 
     def _sessions(self) -> Iterator[Metric]:

@@ -84,7 +84,7 @@ class Https:
                 driver,
                 names,
                 campaign.deadlines.phase,
-                report=watcher.show,
+                report=lambda: watcher.show(driver.num_present),
                 warn=watcher.note,
                 observer=instruments,
             )
