@@ -28,7 +28,7 @@ import click
 
 import fedtally
 from experiments import output
-from fedtally.answer import charts
+from fedtally.answer import figures
 from fedtally.base.archive import replacing
 from fedtally.cli.console import Progress
 from fedtally.errors import InvalidInputError
@@ -95,7 +95,7 @@ def run(study: Study, folder: Path, jobs: int = 1, plot: bool = True) -> list[Ro
         else []
     )
     for picture in pictures:
-        charts.check(picture)
+        figures.check(picture)
     output.make_folder(folder)
     partial = folder / f"{study.name}-{fingerprint(study)}.partial.jsonl"
     rows = [row | {"version": fedtally.__version__} for row in _measured(study, partial, jobs)]

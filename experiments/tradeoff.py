@@ -14,7 +14,7 @@ import click
 import numpy as np
 
 from experiments import options, output, recovery
-from fedtally.answer import charts
+from fedtally.answer import figures
 from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
 from fedtally.sketch import Schedule
@@ -235,7 +235,7 @@ def command(
     """Measure the largest error of both decoders against the bytes that a client uploads."""
     output.check_path(path)
     if plot is not None:
-        charts.check(plot)
+        figures.check(plot)
     table = measure(name, rows, widths, schedules, clients, domain_size, repeats)
     output.show(table)
     for schedule in schedules:

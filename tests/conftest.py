@@ -23,6 +23,8 @@ pytest_plugins = ("databases", "durations")
 PROJECT = Path(__file__).parent / "project"
 collect_ignore = ["light.py"]  # to look for its doctests would hide packages from all other tests
 EXTRAS = {"jinja2", "matplotlib", "pandas", "polars", "psycopg"}
+# modules whose examples draw
+DRAWING = tuple(f"fedtally.answer.{name}." for name in ("charts", "figures", "maps"))
 # The packages whose branches are counted: as in pyproject.toml, for coverage.
 COUNTED = re.compile(r"\bfedtally\.(campaign|crypto|dap|flp|plan|secagg)\b")
 
@@ -242,7 +244,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.name.startswith("fedtally.simulation.dataframe.dask."):
             item.add_marker(pytest.mark.dask)
         code = getattr(inspect.unwrap(getattr(item, "function", None)), "__code__", None)
-        draws = item.name.startswith("fedtally.answer.charts.")
+        draws = item.name.startswith(DRAWING)
         # `pytest.importorskip("pandas")` leaves its argument among the constants of the test.
         if draws or (code and not EXTRAS.isdisjoint(code.co_consts)):
             item.add_marker(pytest.mark.extras)

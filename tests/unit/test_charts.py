@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fedtally.answer import charts
+from fedtally.answer import charts, maps
 from fedtally.errors import InvalidInputError, MissingExtraError
 
 
@@ -483,7 +483,7 @@ def test_a_map_shows_every_cell_in_the_shape_that_it_has_there() -> None:
     pytest.importorskip("matplotlib")
     places = [(59.5 + 0.1 * row, 10.0 + 0.1 * column) for row in range(11) for column in range(5)]
     shares = [0.01 * (number + 1) for number in range(len(places))]
-    figure = charts.cell_map(places, shares, 0.1)
+    figure = maps.cell_map(places, shares, 0.1)
     whole, bar = figure.axes
     assert whole.get_aspect() == pytest.approx(2.0, rel=1e-3)
     [cells] = [one for one in whole.collections if len(one.get_paths()) == len(places)]
@@ -502,7 +502,7 @@ def test_a_flat_map_names_few_latitudes() -> None:
     pytest.importorskip("matplotlib")
     places = [(-0.5, -159.5), (0.5, 159.5), (-16.5, 30.5), (-17.5, -59.5)]  # around the globe
     for narrow in (False, True):
-        whole = charts.cell_map(places, [0.4, 0.3, 0.2, 0.1], 1.0, narrow=narrow).axes[0]
+        whole = maps.cell_map(places, [0.4, 0.3, 0.2, 0.1], 1.0, narrow=narrow).axes[0]
         whole.figure.canvas.draw()
         low, high = sorted(whole.get_ylim())
         assert 1 <= sum(low <= place <= high for place in whole.get_yticks()) <= 2
@@ -511,17 +511,17 @@ def test_a_flat_map_names_few_latitudes() -> None:
 def test_cells_on_both_sides_of_the_date_line_lie_beside_each_other() -> None:
     pytest.importorskip("matplotlib")
     fiji = [(-16.5, 178.5), (-17.5, 179.5), (-18.5, -179.5), (-16.5, -178.5)]
-    figure = charts.cell_map(fiji, [0.4, 0.3, 0.2, 0.1], 1.0)
+    figure = maps.cell_map(fiji, [0.4, 0.3, 0.2, 0.1], 1.0)
     whole = figure.axes[0]
     west, east = whole.get_xlim()
     assert 177 < west < 178.0 and 182.0 < east < 183
     figure.canvas.draw()
     named = {text.get_text() for text in whole.get_xticklabels()}
     assert {"179° E", "180°", "179° W"} <= named
-    assert not charts.has_closer_views(fiji, [0.4, 0.3, 0.2, 0.1], 1.0)
+    assert not maps.has_closer_views(fiji, [0.4, 0.3, 0.2, 0.1], 1.0)
     # a map of the world begins in the west, and one of elsewhere stays
     for places in ([(0.0, -170.0), (0.0, -60.0), (0.0, 50.0), (0.0, 170.0)], [(1.0, 200.0)]):
-        assert charts._side_by_side(places).tolist() == [list(place) for place in places]
+        assert maps._side_by_side(places).tolist() == [list(place) for place in places]
 
 
 def test_a_map_shows_crowds_closer() -> None:
@@ -531,7 +531,7 @@ def test_a_map_shows_crowds_closer() -> None:
     places = [(y + dy, x + dx) for y, x in crowds for dy, dx in near] + [(47.0, -122.0)]
     shares = [0.5 ** (1 + number // len(near)) / 5 for number in range(len(places))]
     for narrow, views in ((False, 3), (True, 2)):
-        whole, *others = charts.cell_map(places, shares, 0.1, narrow=narrow).axes
+        whole, *others = maps.cell_map(places, shares, 0.1, narrow=narrow).axes
         closer = others[:-1]  # the last is the colour bar
         assert len(closer) == len(whole.patches) == views
         for (south, west), view, frame in zip(crowds, closer, whole.patches, strict=False):
@@ -539,5 +539,5 @@ def test_a_map_shows_crowds_closer() -> None:
             assert view.get_xlim()[0] < west < view.get_xlim()[1]
             assert view.get_ylim()[0] < south < view.get_ylim()[1]
             assert frame.get_xy() == pytest.approx((view.get_xlim()[0], view.get_ylim()[0]))
-    assert charts.has_closer_views(places, shares, 0.1)
-    assert not charts.has_closer_views(places[: len(near)], shares[: len(near)], 0.1)
+    assert maps.has_closer_views(places, shares, 0.1)
+    assert not maps.has_closer_views(places[: len(near)], shares[: len(near)], 0.1)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import fedtally
-from fedtally.answer import amounts, charts, page, sections, summary
+from fedtally.answer import amounts, charts, figures, page, sections, summary
 from fedtally.answer.answer import Answer
 from fedtally.answer.estimates import largest_uncertainty
 from fedtally.answer.merged_page import write_merged_page
@@ -417,8 +417,8 @@ def test_the_curve_has_all_estimates_and_the_line_of_noise() -> None:
     assert f"below {amounts.percent(found.floor, amounts.decimals([found.floor]))}" in text
     [axes] = charts.rank_frequency(found.frequencies.tolist(), number, found.floor).axes
     lines = {line.get_color(): line for line in axes.get_lines()}
-    assert lines[charts._BLUE].get_xdata()[-1] == number
-    assert lines[charts._ORANGE].get_ydata()[0] == pytest.approx(100 * found.floor)
+    assert lines[figures.BLUE].get_xdata()[-1] == number
+    assert lines[figures.ORANGE].get_ydata()[0] == pytest.approx(100 * found.floor)
     assert max(line.get_xdata()[-1] for line in lines.values()) == (found.frequencies > 0).sum()
 
 

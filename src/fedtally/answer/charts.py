@@ -1,54 +1,40 @@
-"""Figures from plain tables.
-
-No other file draws. Drawing needs matplotlib (extra ``plot``), which is imported inside functions.
-Figures are made without pyplot, so no global state changes, no figure stays in memory, and no
-display is needed. The colours are those of Okabe and Ito (2008), which colour-blind readers can
-tell apart, even in grey.
-"""
+"""Charts from plain tables: bars, curves and lines. `maps` draws cells of a grid."""
 
 from __future__ import annotations
 
-import io
-import math
 import os
-import re
 import textwrap
-import warnings
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from fedtally.base.archive import replacing
+from fedtally.answer.figures import (
+    BLUE,
+    DARK,
+    GREY,
+    NARROW,
+    ORANGE,
+    drawable,
+    fonts_for,
+    inches_across,
+    label_ticks,
+    new_figure,
+    note_above,
+    written,
+)
 from fedtally.base.text import UNKNOWN, escaped, one_of, shortened
-from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg", ".pdf")
-_BLUE, _ORANGE, _GREY, _DARK = "#0072B2", "#D55E00", "#5F5F5F", "#1A1A1A"
 _PALE = "#A9CBE3"
-_CYCLE = (_BLUE, _ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_CYCLE = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vPX"
 # Columns of a terminal: a longer label would leave no room for its bar. The second is for phones.
 _LONGEST_LABEL, _LONGEST_IF_NARROW = 30, 16
 _ROUNDING = 1e-9  # of a share: a narrower interval has no width
-_NARROW = 4.0  # inches of a figure for a phone: its text is as large as the page's
 _LACKS = f"{UNKNOWN}: not in the fonts; numbers are ranks"
-_NO_LETTERS = re.compile("last ?resort|color", re.IGNORECASE)  # fonts of boxes, and of pictures
-_CELLS_SEEN = 60  # cells from end to end of a map on which each can be seen
-_CROWD = 4  # cells that deserve a closer view
-_CENTRES = 200  # the most frequent cells, around which others may crowd
-_LETTER: dict[str, Any] = {
-    "textcoords": "offset points",
-    "ha": "right",
-    "color": _ORANGE,
-    "fontweight": "bold",
-    "fontsize": "small",
-}
 _TITLE_LINE = 76  # characters of a title that fit above a chart of seven inches
 _NARROW_TITLE_LINE = 24  # above a chart for a phone, beside whose bars labels stand
 
@@ -94,25 +80,6 @@ class Point(NamedTuple):
     middle: float
     low: float
     high: float
-
-
-def check(path: str | os.PathLike[str]) -> None:
-    """Raise an error unless a figure can be drawn to `path`.
-
-    Call it before a long run, so that the error does not come after the run.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        InvalidInputError: the name ends in an unknown format.
-
-    >>> check("answer.gif")
-    Traceback (most recent call last):
-    ...
-    fedtally.errors.InvalidInputError: a plot must end in .png, .svg or .pdf, got 'answer.gif'
-    """
-    if Path(path).suffix.lower() not in FORMATS:
-        raise InvalidInputError(f"a plot must end in .png, .svg or .pdf, got {os.fspath(path)!r}")
-    _new_figure(1.0, 1.0)
 
 
 def top_items(
@@ -163,14 +130,14 @@ def top_items(
     """
     has_errors = bool(estimates) and truth is not None and not narrow
     height = 1.4 + 0.26 * max(4, len(estimates))
-    width = _NARROW if narrow else 9.5 if has_errors else 7.0
-    figure, axes, *spread = _new_figure(width, height, (3, 2) if has_errors else (1,))
+    width = NARROW if narrow else 9.5 if has_errors else 7.0
+    figure, axes, *spread = new_figure(width, height, (3, 2) if has_errors else (1,))
     places = range(len(estimates))
-    families, drawn = _fonts("".join(escaped(str(estimate.item)) for estimate in estimates))
+    families, drawn = fonts_for("".join(escaped(str(estimate.item)) for estimate in estimates))
     thin = [False] * len(estimates) if doubtful is None else doubtful
     bars = [100 * e.frequency * (not is_thin) for e, is_thin in zip(estimates, thin, strict=True)]
     named = "estimated" * any(bars)
-    axes.barh(places, bars, color=_BLUE, height=0.72, label=named)
+    axes.barh(places, bars, color=BLUE, height=0.72, label=named)
     among, those = _took_part(num_clients, unit)
     _draw_both_readings(axes, estimates, thin, confidence, among)
     if truth is not None:
@@ -178,7 +145,7 @@ def top_items(
             [100 * f for f in truth],
             places,
             "|",
-            color=_ORANGE,
+            color=ORANGE,
             markersize=11,
             markeredgewidth=2.5,
             label="true",
@@ -197,11 +164,11 @@ def top_items(
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="0.9")
     if min(bars, default=0.0) < 0:  # estimates of rare items may be negative
-        axes.axvline(0, color=_GREY, linewidth=0.8)
+        axes.axvline(0, color=GREY, linewidth=0.8)
     for panel in spread:
         _draw_errors(panel, estimates, truth or (), thin)
-    _note(figure, note)
-    return _written(figure, path)
+    note_above(figure, note)
+    return written(figure, path)
 
 
 def _took_part(number: int, unit: str) -> tuple[str, str]:
@@ -284,10 +251,10 @@ def _draw_limits(
         return
     where, low, high, are_thin = zip(*limits, strict=True)
     widths = [0.8 if is_thin else 1.6 for is_thin in are_thin]
-    axes.hlines(where, low, high, color=_DARK, linewidth=widths, label=label, zorder=4)
+    axes.hlines(where, low, high, color=DARK, linewidth=widths, label=label, zorder=4)
     ends = [(end, place) for place, *both, is_thin in limits for end in both[is_thin:]]
     axes.plot(
-        *zip(*ends, strict=True), "|", color=_DARK, markersize=6, markeredgewidth=1.6, zorder=4
+        *zip(*ends, strict=True), "|", color=DARK, markersize=6, markeredgewidth=1.6, zorder=4
     )
 
 
@@ -300,8 +267,8 @@ def _draw_errors(
     """
     _draw_limits(axes, estimates, truth, thin)
     errors = [100 * (e.frequency - true) for e, true in zip(estimates, truth, strict=True)]
-    axes.plot(errors, range(len(estimates)), "o", color=_BLUE, markersize=5, zorder=5)
-    axes.axvline(0, color=_ORANGE, linewidth=1.2)
+    axes.plot(errors, range(len(estimates)), "o", color=BLUE, markersize=5, zorder=5)
+    axes.axvline(0, color=ORANGE, linewidth=1.2)
     axes.set_title("Estimate minus truth", loc="left")
     axes.set_xlabel("percentage points")
     axes.locator_params(axis="x", nbins=4)  # numbers such as -0.0025 are wide
@@ -339,13 +306,13 @@ def error_against_bytes(
     >>> figure.axes[0].get_xlabel()
     'bytes per client'
     """
-    figure, axes = _new_figure(7.0, 4.6)
+    figure, axes = new_figure(7.0, 4.6)
     for number, (method, points) in enumerate(curves.items()):
         # Shifted by 1.5 % for each curve, so that points of equal bytes stand side by side.
         _draw_curve(axes, method, points, number, 1.015 ** (number - (len(curves) - 1) / 2))
     for number, (method, cost) in enumerate(costs.items()):
         axes.axvline(
-            cost, color=_GREY, linestyle=("--", ":")[number % 2], linewidth=1.2, label=method
+            cost, color=GREY, linestyle=("--", ":")[number % 2], linewidth=1.2, label=method
         )
     for number, (name, curve) in enumerate((predicted or {}).items()):
         above = sorted((x, 100 * error) for x, error in curve if error > 0)
@@ -356,16 +323,16 @@ def error_against_bytes(
         axes.plot([x for x, _ in above], [error for _, error in above], label=name, **look)
     if target is not None:
         axes.axhline(
-            100 * target, color=_DARK, linestyle=(0, (5, 3)), linewidth=1.2, label="asked for"
+            100 * target, color=DARK, linestyle=(0, (5, 3)), linewidth=1.2, label="asked for"
         )
     axes.set_xscale("log")
     if marked or _largest(curves, predicted or {}, target) > 0:
         axes.set_yscale("log")
         _draw_stars(axes, marked or {})
-        _label_ticks(axes.yaxis, lambda value, _: f"{value:.5g}")
+        label_ticks(axes.yaxis, lambda value, _: f"{value:.5g}")
     else:  # without any error there is nothing to draw on a logarithmic axis
         axes.set_ylim(0, 1)
-    _label_ticks(axes.xaxis, _bytes_label)
+    label_ticks(axes.xaxis, _bytes_label)
     side_by_side = "" if len(curves) < 2 else "; points of equal bytes stand side by side"
     axes.set_xlabel(f"bytes per client{side_by_side}")
     axes.set_ylabel("largest error (percentage points)")
@@ -373,7 +340,7 @@ def error_against_bytes(
     axes.set_title("\n".join(lines), loc="left", fontsize="medium")
     axes.grid(which="major", color="0.9")
     axes.legend(fontsize="small", framealpha=0.9, edgecolor="none")
-    return _written(figure, path)
+    return written(figure, path)
 
 
 def tradeoff(
@@ -398,7 +365,7 @@ def tradeoff(
     'bytes per client'
     """
     figure: Figure
-    figure, axes = _new_figure(*((_NARROW, 4.4) if narrow else (7.0, 4.4)))
+    figure, axes = new_figure(*((NARROW, 4.4) if narrow else (7.0, 4.4)))
     others = [name for name in curves if name != own]
     for name, points in curves.items():
         number = 0 if name == own else 1 + others.index(name)
@@ -414,10 +381,10 @@ def tradeoff(
         )
     axes.set_xscale("log")
     axes.set_yscale("log")
-    star = {"markersize": 19, "markeredgecolor": "w", "color": _DARK, "zorder": 6}
+    star = {"markersize": 19, "markeredgecolor": "w", "color": DARK, "zorder": 6}
     axes.plot([plan[0]], [100 * plan[1]], "*", label="the plan", **star)
-    _label_ticks(axes.yaxis, lambda value, _: f"{value:.5g}")
-    _label_ticks(axes.xaxis, _bytes_label)
+    label_ticks(axes.yaxis, lambda value, _: f"{value:.5g}")
+    label_ticks(axes.xaxis, _bytes_label)
     if narrow:  # labels such as 20 kB are wide
         axes.set_xticks(axes.get_xticks()[::2])
     axes.set_xlabel(f"bytes per {unit}")
@@ -447,15 +414,15 @@ def rank_frequency(
     'rank: the most frequent item is 1'
     """
     figure: Figure
-    figure, axes = _new_figure(_wide(narrow), 3.2)
+    figure, axes = new_figure(inches_across(narrow), 3.2)
     positive = [100 * share for share in frequencies if share > 0]
     ranks = _spread_ranks(len(positive))
     sure = [rank for rank in ranks if rank <= number]
     rest = [rank for rank in ranks if rank >= number]
     axes.plot(rest, [positive[rank - 1] for rank in rest], color="0.65", linewidth=2)
-    axes.plot(sure, [positive[rank - 1] for rank in sure], color=_BLUE, linewidth=2.5)
-    axes.axhline(100 * floor, color=_ORANGE, linewidth=1.2, linestyle=(0, (5, 3)))
-    axes.axhspan(0, 100 * floor, color=_ORANGE, alpha=0.07, linewidth=0)
+    axes.plot(sure, [positive[rank - 1] for rank in sure], color=BLUE, linewidth=2.5)
+    axes.axhline(100 * floor, color=ORANGE, linewidth=1.2, linestyle=(0, (5, 3)))
+    axes.axhspan(0, 100 * floor, color=ORANGE, alpha=0.07, linewidth=0)
     axes.set_xscale("log")
     axes.set_yscale("log")
     lowest = max(min(positive), 100 * floor / 30)
@@ -465,12 +432,12 @@ def rank_frequency(
         0.03,
         f"noise floor, {100 * floor:.2g} %: below this line\nan estimate cannot be told from 0",
         transform=axes.transAxes,
-        color=_ORANGE,
+        color=ORANGE,
         fontsize="small",
     )
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     axes.xaxis.set_minor_formatter("")
-    _label_ticks(axes.yaxis, lambda value, _: f"{value:.6g}")
+    label_ticks(axes.yaxis, lambda value, _: f"{value:.6g}")
     axes.set_xlabel("rank: the most frequent item is 1")
     axes.set_ylabel(f"share of {unit}, in %")
     axes.grid(color="0.9")
@@ -511,8 +478,8 @@ def lines_by_round(
     >>> lines_by_round({"tea": points}, {}).axes[0].get_xlabel()
     'round'
     """
-    figure, axes = _new_figure(*((_NARROW, 4.2) if narrow else (7.0, 4.0)))
-    families, drawn = _fonts("".join(escaped(str(text)) for text in [*series, *labels.values()]))
+    figure, axes = new_figure(*((NARROW, 4.2) if narrow else (7.0, 4.0)))
+    families, drawn = fonts_for("".join(escaped(str(text)) for text in [*series, *labels.values()]))
     for place, (item, points) in enumerate(series.items()):
         label = _label(place + 1, item, drawn, narrow)
         _draw_line(axes, place, points, label, (since or {}).get(item))
@@ -531,8 +498,8 @@ def lines_by_round(
     )
     for text in [*legend.get_texts(), *axes.get_xticklabels()]:
         text.set_fontfamily(families)
-    _note(figure, note)
-    return _written(figure, path)
+    note_above(figure, note)
+    return written(figure, path)
 
 
 def _draw_line(
@@ -572,7 +539,7 @@ def _label_rounds(
     """Label about six of the rounds, the last one among them."""
     step = max(1, -(-len(rounds) // 6))
     shown = list(rounds[::-1][::step])[::-1]
-    texts = [shortened(_drawable(labels.get(number, number), drawn), 12) for number in shown]
+    texts = [shortened(drawable(labels.get(number, number), drawn), 12) for number in shown]
     is_long = max(map(len, texts)) > 5
     texts = [text.replace("$", r"\$") for text in texts]
     axes.set_xticks(
@@ -592,237 +559,6 @@ def _spread_ranks(number: int) -> list[int]:
         ranks.append(rank)
         rank = max(rank + 1, round(rank * 1.03))
     return [*ranks, number]
-
-
-def cell_map(
-    centres: Sequence[Sequence[float]],
-    frequencies: Sequence[float],
-    step: float,
-    unit: str = "clients",
-    narrow: bool = False,
-) -> Figure:
-    """Draw a map of cells, darker where more frequent, and a closer view where they crowd.
-
-    A degree of longitude is drawn as long as it is there, beside one of latitude.
-
-    Args:
-        centres: latitude and longitude of at least one cell, in degrees.
-        frequencies: their shares, all above 0.
-        step: the width of a cell in degrees.
-        unit: the plural of the unit that is counted.
-        narrow: for a phone, with fewer closer views.
-
-    >>> len(cell_map([(40.0, -74.0), (40.1, -74.0)], [0.5, 0.25], 0.1).axes)  # and a colour bar
-    2
-    """
-    import numpy as np
-
-    places, shares = _side_by_side(centres), 100 * np.asarray(frequencies, float)
-    crowds = _crowds(places, shares, step)[: 2 if narrow else 3]
-    figure = _empty_figure(_wide(narrow), _map_height(places, step, crowds, narrow))
-    grid = figure.add_gridspec(
-        2 if crowds else 1, max(1, len(crowds)), height_ratios=(3, 2) if crowds else None
-    )
-    colours = _colours(shares)
-    whole = figure.add_subplot(grid[0, :])
-    _draw_cells(whole, places, shares, step, colours, least=4.0)
-    whole.locator_params(axis="x", nbins=4 if narrow else 7)
-    # on a flat map few lines of text fit above each other
-    lines = int(_drawn_height(places, step, narrow) / 0.3)
-    whole.locator_params(axis="y", nbins=min(6, max(1, lines)))
-    for number, (south, north, west, east) in enumerate(crowds):
-        letter = "ABC"[number]
-        whole.add_patch(_outline(south, north, west, east))
-        whole.annotate(letter, (west, north), xytext=(-2, 2), **_LETTER)
-        inset = figure.add_subplot(grid[1, number])
-        inside = (places[:, 0] > south) & (places[:, 0] < north)
-        inside &= (places[:, 1] > west) & (places[:, 1] < east)
-        _draw_cells(inset, places[inside], shares[inside], step, colours)
-        inset.set(xlim=(west, east), ylim=(south, north), xticks=[], yticks=[])
-        inset.spines[["top", "right"]].set_visible(True)
-        middle = (
-            _degrees(round((south + north) / 2, 1), "NS"),
-            _degrees(round((west + east) / 2, 1), "EW"),
-        )
-        inset.set_title(
-            f"{letter}: {', '.join(middle)}", loc="left", color=_ORANGE, fontsize="small"
-        )
-    bar = figure.colorbar(colours, ax=whole, shrink=0.9, pad=0.02)
-    bar.set_label(f"% of {unit}")
-    bar.ax.tick_params(labelsize="small")
-    if colours.norm.vmin:  # by factors
-        _label_ticks(bar.ax.yaxis, lambda value, _: f"{value:.3g}")
-    return figure
-
-
-def _colours(shares: Any) -> Any:
-    """Return how shares in percent become colours: by factors where they differ much."""
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
-
-    low, high = float(min(shares)), float(max(shares))
-    ramp = LinearSegmentedColormap.from_list("share", ["#A9CCE6", _BLUE, "#00213A"])
-    return ScalarMappable(LogNorm(low, high) if high > 5 * low else Normalize(0, high), ramp)
-
-
-def has_closer_views(
-    centres: Sequence[Sequence[float]], frequencies: Sequence[float], step: float
-) -> bool:
-    """Return whether `cell_map` draws closer views of these cells.
-
-    >>> has_closer_views([(40.0, -74.0), (40.1, -74.0)], [0.5, 0.25], 0.1)
-    False
-    """
-    import numpy as np
-
-    return bool(_crowds(_side_by_side(centres), np.asarray(frequencies, float), step))
-
-
-def _side_by_side(centres: Sequence[Sequence[float]]) -> Any:
-    """Return centres of cells with cells on either side of the date line beside each other.
-
-    Where all lie within half of the globe, longitudes run through 180 degrees, so that they span
-    the smallest arc that holds all cells. Else they stay: a map of the world begins in the west.
-
-    >>> _side_by_side([(-17.0, 179.0), (-17.0, -179.0)]).tolist()
-    [[-17.0, 179.0], [-17.0, 181.0]]
-    """
-    import numpy as np
-
-    places = np.array(centres, float)
-    longitudes = np.unique(places[:, 1] % 360.0)
-    gaps = np.diff(longitudes, append=longitudes[0] + 360.0)
-    widest = int(np.argmax(gaps))
-    first = longitudes[(widest + 1) % len(longitudes)]
-    arc = 360.0 - gaps[widest]
-    if arc < min(180.0, np.ptp(places[:, 1])):
-        places[:, 1] = first + (places[:, 1] - first) % 360.0
-    return places
-
-
-def _stretch(latitudes: Sequence[float]) -> float:
-    """Return how much longer a degree of latitude is there than one of longitude."""
-    middle = (min(latitudes) + max(latitudes)) / 2
-    return 1.0 / max(0.1, math.cos(math.radians(middle)))
-
-
-def _extent(places: Any, step: float) -> tuple[float, float]:
-    """Return the height and the width of the map of some cells, in degrees of latitude."""
-    height, width = (float(ends) + step for ends in places.max(axis=0) - places.min(axis=0))
-    return height, width / _stretch(places[:, 0])
-
-
-def _map_height(places: Any, step: float, crowds: Sequence[Any], narrow: bool) -> float:
-    """Return the inches that a map needs, so that it leaves little of its figure empty."""
-    whole, across = max(_drawn_height(places, step, narrow), 1.8), _across(narrow)
-    return whole + 0.7 + (across / len(crowds) * 0.9 + 0.5 if crowds else 0.0)
-
-
-def _wide(narrow: bool) -> float:
-    """Return the inches of a whole figure."""
-    return _NARROW if narrow else 7.0
-
-
-def _across(narrow: bool) -> float:
-    """Return the inches from the left to the right of a map."""
-    return _wide(narrow) - 1.5
-
-
-def _drawn_height(places: Any, step: float, narrow: bool) -> float:
-    """Return the inches from the bottom to the top of a map."""
-    height, width = _extent(places, step)
-    return min(_across(narrow) * height / width, 4.5)
-
-
-def _crowds(places: Any, shares: Any, step: float) -> list[tuple[float, float, float, float]]:
-    """Return where cells crowd, the largest share first: south, north, west and east of each.
-
-    There is none where each cell is large enough to see on the whole map.
-    """
-    import numpy as np
-
-    height, width = _extent(places, step)
-    if max(height, width) < _CELLS_SEEN * step:
-        return []
-    stretch = np.array([1.0, _stretch(places[:, 0])])
-    reach = max(height, width) / 24 * stretch
-    found: list[tuple[float, float, float, float]] = []
-    free = np.ones(len(places), bool)
-    for place in places[np.argsort(-shares)][:_CENTRES]:
-        near = (np.abs(places - place) < reach).all(axis=1)
-        if near.sum() < _CROWD or not free[near].all():
-            continue
-        middle = (places[near].min(axis=0) + places[near].max(axis=0)) / 2
-        free &= (np.abs(places - middle) > 2 * reach).any(axis=1)
-        half = (np.abs(places[near] - middle) / stretch).max() + 1.5 * step
-        (south, west), (north, east) = (middle + way * half * stretch for way in (-1, 1))
-        found.append((float(south), float(north), float(west), float(east)))
-    return found
-
-
-def _draw_cells(
-    axes: Axes, places: Any, shares: Any, step: float, colours: Any, least: float = 0.0
-) -> None:
-    """Draw cells, the most frequent on top, each at least as many points wide and high."""
-    from matplotlib.collections import PolyCollection
-
-    order = shares.argsort()
-    half = step / 2
-    corners = [(-half, -half), (-half, half), (half, half), (half, -half)]
-    cells = [[(x + dx, y + dy) for dx, dy in corners] for y, x in places[order].tolist()]
-    axes.add_collection(
-        PolyCollection(cells, array=shares[order], norm=colours.norm, cmap=colours.cmap)
-    )
-    if least:  # a cell that would be too small to see is drawn larger
-        axes.scatter(
-            places[order, 1],
-            places[order, 0],
-            least**2,
-            shares[order],
-            marker="s",
-            norm=colours.norm,
-            cmap=colours.cmap,
-            linewidths=0,
-        )
-    axes.autoscale_view()
-    axes.margins(0.04)
-    axes.set_aspect(_stretch(places[:, 0]))
-    axes.xaxis.set_major_formatter(lambda x, _: _degrees(x, "EW"))
-    axes.yaxis.set_major_formatter(lambda y, _: _degrees(y, "NS"))
-    axes.tick_params(labelsize="small")
-    axes.grid(color="0.9")
-    axes.set_axisbelow(True)
-
-
-def _degrees(value: float, sides: str) -> str:
-    """Return a latitude or a longitude as maps write it.
-
-    >>> [_degrees(value, "EW") for value in (-73.5, 0.0, 180.0, 200.0)], _degrees(40.0, "NS")
-    (['73.5° W', '0°', '180°', '160° W'], '40° N')
-    """
-    if sides == "EW" and value > 180:
-        value -= 360
-    side = f" {sides[int(value < 0)]}" if round(value, 9) % 180 else ""
-    return f"{abs(value):.6g}°{side}"
-
-
-def _outline(south: float, north: float, west: float, east: float) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((west, south), east - west, north - south, fill=False, edgecolor=_ORANGE)
-
-
-def as_svg(figure: Figure) -> bytes:
-    """Return a figure as an SVG document, without the time at which it was drawn.
-
-    >>> as_svg(rank_frequency([0.5, 0.25, 0.01], 2, 0.05))[:5]
-    b'<?xml'
-    """
-    stream = io.BytesIO()
-    with warnings.catch_warnings():  # a glyph that the font lacks is drawn as a box
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        figure.savefig(stream, format="svg", metadata={"Date": None})
-    return stream.getvalue()
 
 
 def _draw_curve(
@@ -887,44 +623,6 @@ def _draw_stars(axes: Axes, marked: Mapping[str, Point]) -> None:
         )
 
 
-def _label_ticks(axis: Axis, label: Callable[[float, object], str]) -> None:
-    """Label round numbers of a logarithmic axis, at least four even if it spans little."""
-    low, high = axis.get_view_interval()
-    axis.set_ticks(_round_numbers(low, high))
-    axis.set_major_formatter(label)
-    axis.set_minor_formatter("")
-
-
-def _round_numbers(low: float, high: float) -> list[float]:
-    """Return at least four round numbers between two positive ones.
-
-    They differ by factors, or by equal steps where the two are close.
-
-    >>> _round_numbers(0.9, 2000), _round_numbers(90, 700)
-    ([1.0, 10.0, 100.0, 1000.0], [100.0, 150.0, 200.0, 300.0, 500.0, 700.0])
-    >>> _round_numbers(21, 34)
-    [22.0, 24.0, 26.0, 28.0, 30.0, 32.0, 34.0]
-    """
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for leading in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
-        found = [digit * 10.0**power for power in decades for digit in leading]
-        within = [number for number in found if low <= number <= high]
-        if len(within) >= 4:
-            return within
-    power = 10.0 ** math.floor(math.log10((high - low) / 4))
-    step = max(digit * power for digit in (1, 2, 5) if digit * power <= (high - low) / 4)
-    return [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
-def _written(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
-    """Write the figure, whole or not at all, if there is a path; its suffix gives the format."""
-    if path is not None:
-        check(path)
-        with replacing(path) as temporary:
-            figure.savefig(temporary, format=Path(path).suffix.lower()[1:], dpi=150)
-    return figure
-
-
 def _bytes_label(value: float, _: object) -> str:
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= size:
@@ -938,88 +636,8 @@ def _label(rank: int, item: str | int, drawn: Set[int], narrow: bool = False) ->
     What is not in `drawn`, the code points that the fonts can show, becomes the replacement
     character. Items that differ in such letters alone are told apart by their ranks.
     """
-    text = _drawable(item, drawn)
+    text = drawable(item, drawn)
     longest = _LONGEST_IF_NARROW if narrow else _LONGEST_LABEL
     number = f"{rank}. " if UNKNOWN in text else ""
     text = number + shortened(text, longest - len(number))
     return text.replace("$", r"\$")  # matplotlib reads $...$ as mathematics
-
-
-def _note(figure: Figure, note: str) -> None:
-    """Write a note above a figure, which may hold the labels of rounds."""
-    if note:
-        families, drawn = _fonts(note)
-        text = _drawable(note, drawn).replace("$", r"\$")
-        look: dict[str, Any] = {"fontsize": "small", "color": _ORANGE, "fontfamily": families}
-        figure.suptitle(text, x=0.99, ha="right", **look)
-
-
-def _drawable(label: str | int, drawn: Set[int]) -> str:
-    letters = escaped(str(label))
-    return "".join(letter if ord(letter) in drawn else UNKNOWN for letter in letters)
-
-
-def _fonts(text: str) -> tuple[list[str], set[int]]:
-    """Return the names of fonts for the letters of a text, and the code points that they can show.
-
-    The fonts of matplotlib's settings (`font.family`) come first, and then others of the machine
-    that have letters which these lack.
-    """
-    import matplotlib as mpl
-    from matplotlib import font_manager
-
-    def shown(name: str) -> set[int]:
-        # one font a family, as matplotlib itself chooses them
-        path = font_manager.findfont(font_manager.FontProperties(family=[name]))
-        return set(font_manager.get_font(path).get_charmap())
-
-    families = list(font_manager.FontProperties().get_family())
-    drawn = set().union(*map(shown, families))
-    lacking = set(map(ord, text)) - drawn
-    own = mpl.get_data_path()  # its other fonts are for formulas
-    others = {  # upright and of usual weight: of other families matplotlib warns
-        font.name
-        for font in font_manager.fontManager.ttflist
-        if font.weight in (400, "normal")
-        and font.style == "normal"
-        and not font.fname.startswith(own)
-    }
-    for name in sorted(others):
-        if lacking and not _NO_LETTERS.search(name) and lacking & (found := shown(name)):
-            families.append(name)
-            drawn |= found
-            lacking -= found
-    return families, drawn
-
-
-def _new_figure(width: float, height: float, ratios: Sequence[int] = (1,)) -> list[Any]:
-    """Return an empty figure of that many inches, and its panels from left to right.
-
-    The panels have one axis of places, and widths in these ratios.
-    """
-    figure = _empty_figure(width, height)
-    panels = figure.subplots(1, len(ratios), sharey=True, squeeze=False, width_ratios=ratios)
-    for axes in panels.flat:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_axisbelow(True)  # the grid behind the bars
-    return [figure, *panels.flat]
-
-
-def _empty_figure(width: float, height: float) -> Figure:
-    """Return a figure of that many inches without panels."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError(
-            "charts need matplotlib, which is not installed: pip install 'fedtally[plot]'"
-        ) from error
-
-    class Shown(Figure):
-        """A figure that a notebook shows also where nothing has imported pyplot."""
-
-        def _repr_png_(self) -> bytes:
-            written = io.BytesIO()
-            self.savefig(written, format="png")
-            return written.getvalue()
-
-    return Shown(figsize=(width, height), layout="constrained")

@@ -51,7 +51,7 @@ def check_report_path(path: str | os.PathLike[str]) -> None:
     """
     if Path(path).suffix.lower() != ".html":
         raise InvalidInputError(f"a report must end in .html, got {os.fspath(path)!r}")
-    from fedtally.answer import charts
+    from fedtally.answer import figures
 
     try:
         import jinja2  # noqa: F401
@@ -59,7 +59,7 @@ def check_report_path(path: str | os.PathLike[str]) -> None:
         raise MissingExtraError(
             "reports need Jinja2, which is not installed: pip install 'fedtally[report]'"
         ) from error
-    charts.check("report.svg")
+    figures.check("report.svg")
 
 
 @dataclass(frozen=True)
@@ -475,11 +475,11 @@ def figures(of: Listed, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
 
 def drawn_twice(figure: Figure) -> dict[str, str]:
     """Return a figure for a screen and for a phone, with its caption and its text."""
-    from fedtally.answer import charts
+    from fedtally.answer import figures
 
     return {
-        "wide": base64.b64encode(charts.as_svg(figure.draw(False))).decode(),
-        "narrow": base64.b64encode(charts.as_svg(figure.draw(True))).decode(),
+        "wide": base64.b64encode(figures.as_svg(figure.draw(False))).decode(),
+        "narrow": base64.b64encode(figures.as_svg(figure.draw(True))).decode(),
         "caption": figure.caption,
         "alt": figure.alt,
     }
@@ -495,7 +495,7 @@ class Figure(NamedTuple):
 
 def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
     """Return the map of a grid: of all cells above noise, or of the listed ones."""
-    from fedtally.answer import charts
+    from fedtally.answer import maps
 
     grid = of.domain
     if not isinstance(grid, Grid):
@@ -515,13 +515,13 @@ def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
     closer = " Letters mark where cells crowd; these places are drawn closer below."
     caption = (
         f"{which}. A cell is {sections.counted.degrees(grid.step)} wide."
-        f"{closer * charts.has_closer_views(centres, shares, grid.step)}"
+        f"{closer * maps.has_closer_views(centres, shares, grid.step)}"
         " No outline of land is drawn, since fedtally has none."
     )
     alt = summary.map_said(centres[0], shares[0], len(shares))
     return [
         Figure(
-            lambda narrow: charts.cell_map(centres, shares, grid.step, of.unit, narrow),
+            lambda narrow: maps.cell_map(centres, shares, grid.step, of.unit, narrow),
             caption,
             alt,
         )

@@ -168,7 +168,7 @@ def _named(epsilon: float | None) -> str:
 
 def _figure(proposal: Proposal, curves: Sequence[Curve]) -> dict[str, str]:
     """Return the chart twice, for a screen and for a phone, with its finding."""
-    from fedtally.answer import charts
+    from fedtally.answer import charts, figures
     from fedtally.plan import tradeoff
 
     plan, own = proposal.plan, tradeoff.epsilon_of(proposal)
@@ -182,7 +182,7 @@ def _figure(proposal: Proposal, curves: Sequence[Curve]) -> dict[str, str]:
         figure = charts.tradeoff(
             lines, mark, _named(own), unit=sections.counted.who(plan), narrow=narrow
         )
-        return base64.b64encode(charts.as_svg(figure)).decode()
+        return base64.b64encode(figures.as_svg(figure)).decode()
 
     finding = _finding(proposal, {curve.epsilon: curve for curve in curves})
     how_often = sections.error.campaigns(proposal.target.failure_probability)

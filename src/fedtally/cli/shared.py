@@ -152,9 +152,9 @@ def _check_table(path: str) -> None:
 
 
 def _check_chart(path: str) -> None:
-    from fedtally.answer import charts
+    from fedtally.answer import figures
 
-    charts.check(path)
+    figures.check(path)
 
 
 def _check_page(path: str) -> None:

@@ -1,0 +1,237 @@
+"""Maps of cells of a grid, with closer views where cells crowd."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedtally.answer.figures import BLUE, ORANGE, empty_figure, inches_across, label_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_CELLS_SEEN = 60  # cells from end to end of a map on which each can be seen
+_CROWD = 4  # cells that deserve a closer view
+_CENTRES = 200  # the most frequent cells, around which others may crowd
+_LETTER: dict[str, Any] = {
+    "textcoords": "offset points",
+    "ha": "right",
+    "color": ORANGE,
+    "fontweight": "bold",
+    "fontsize": "small",
+}
+
+
+def cell_map(
+    centres: Sequence[Sequence[float]],
+    frequencies: Sequence[float],
+    step: float,
+    unit: str = "clients",
+    narrow: bool = False,
+) -> Figure:
+    """Draw a map of cells, darker where more frequent, and a closer view where they crowd.
+
+    A degree of longitude is drawn as long as it is there, beside one of latitude.
+
+    Args:
+        centres: latitude and longitude of at least one cell, in degrees.
+        frequencies: their shares, all above 0.
+        step: the width of a cell in degrees.
+        unit: the plural of the unit that is counted.
+        narrow: for a phone, with fewer closer views.
+
+    >>> len(cell_map([(40.0, -74.0), (40.1, -74.0)], [0.5, 0.25], 0.1).axes)  # and a colour bar
+    2
+    """
+    import numpy as np
+
+    places, shares = _side_by_side(centres), 100 * np.asarray(frequencies, float)
+    crowds = _crowds(places, shares, step)[: 2 if narrow else 3]
+    figure = empty_figure(inches_across(narrow), _map_height(places, step, crowds, narrow))
+    grid = figure.add_gridspec(
+        2 if crowds else 1, max(1, len(crowds)), height_ratios=(3, 2) if crowds else None
+    )
+    colours = _colours(shares)
+    whole = figure.add_subplot(grid[0, :])
+    _draw_cells(whole, places, shares, step, colours, least=4.0)
+    whole.locator_params(axis="x", nbins=4 if narrow else 7)
+    # on a flat map few lines of text fit above each other
+    lines = int(_drawn_height(places, step, narrow) / 0.3)
+    whole.locator_params(axis="y", nbins=min(6, max(1, lines)))
+    for number, (south, north, west, east) in enumerate(crowds):
+        letter = "ABC"[number]
+        whole.add_patch(_outline(south, north, west, east))
+        whole.annotate(letter, (west, north), xytext=(-2, 2), **_LETTER)
+        inset = figure.add_subplot(grid[1, number])
+        inside = (places[:, 0] > south) & (places[:, 0] < north)
+        inside &= (places[:, 1] > west) & (places[:, 1] < east)
+        _draw_cells(inset, places[inside], shares[inside], step, colours)
+        inset.set(xlim=(west, east), ylim=(south, north), xticks=[], yticks=[])
+        inset.spines[["top", "right"]].set_visible(True)
+        middle = (
+            _degrees(round((south + north) / 2, 1), "NS"),
+            _degrees(round((west + east) / 2, 1), "EW"),
+        )
+        inset.set_title(
+            f"{letter}: {', '.join(middle)}", loc="left", color=ORANGE, fontsize="small"
+        )
+    bar = figure.colorbar(colours, ax=whole, shrink=0.9, pad=0.02)
+    bar.set_label(f"% of {unit}")
+    bar.ax.tick_params(labelsize="small")
+    if colours.norm.vmin:  # by factors
+        label_ticks(bar.ax.yaxis, lambda value, _: f"{value:.3g}")
+    return figure
+
+
+def _colours(shares: Any) -> Any:
+    """Return how shares in percent become colours: by factors where they differ much."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
+
+    low, high = float(min(shares)), float(max(shares))
+    ramp = LinearSegmentedColormap.from_list("share", ["#A9CCE6", BLUE, "#00213A"])
+    return ScalarMappable(LogNorm(low, high) if high > 5 * low else Normalize(0, high), ramp)
+
+
+def has_closer_views(
+    centres: Sequence[Sequence[float]], frequencies: Sequence[float], step: float
+) -> bool:
+    """Return whether `cell_map` draws closer views of these cells.
+
+    >>> has_closer_views([(40.0, -74.0), (40.1, -74.0)], [0.5, 0.25], 0.1)
+    False
+    """
+    import numpy as np
+
+    return bool(_crowds(_side_by_side(centres), np.asarray(frequencies, float), step))
+
+
+def _side_by_side(centres: Sequence[Sequence[float]]) -> Any:
+    """Return centres of cells with cells on either side of the date line beside each other.
+
+    Where all lie within half of the globe, longitudes run through 180 degrees, so that they span
+    the smallest arc that holds all cells. Else they stay: a map of the world begins in the west.
+
+    >>> _side_by_side([(-17.0, 179.0), (-17.0, -179.0)]).tolist()
+    [[-17.0, 179.0], [-17.0, 181.0]]
+    """
+    import numpy as np
+
+    places = np.array(centres, float)
+    longitudes = np.unique(places[:, 1] % 360.0)
+    gaps = np.diff(longitudes, append=longitudes[0] + 360.0)
+    widest = int(np.argmax(gaps))
+    first = longitudes[(widest + 1) % len(longitudes)]
+    arc = 360.0 - gaps[widest]
+    if arc < min(180.0, np.ptp(places[:, 1])):
+        places[:, 1] = first + (places[:, 1] - first) % 360.0
+    return places
+
+
+def _stretch(latitudes: Sequence[float]) -> float:
+    """Return how much longer a degree of latitude is there than one of longitude."""
+    middle = (min(latitudes) + max(latitudes)) / 2
+    return 1.0 / max(0.1, math.cos(math.radians(middle)))
+
+
+def _extent(places: Any, step: float) -> tuple[float, float]:
+    """Return the height and the width of the map of some cells, in degrees of latitude."""
+    height, width = (float(ends) + step for ends in places.max(axis=0) - places.min(axis=0))
+    return height, width / _stretch(places[:, 0])
+
+
+def _map_height(places: Any, step: float, crowds: Sequence[Any], narrow: bool) -> float:
+    """Return the inches that a map needs, so that it leaves little of its figure empty."""
+    whole, across = max(_drawn_height(places, step, narrow), 1.8), _across(narrow)
+    return whole + 0.7 + (across / len(crowds) * 0.9 + 0.5 if crowds else 0.0)
+
+
+def _across(narrow: bool) -> float:
+    """Return the inches from the left to the right of a map."""
+    return inches_across(narrow) - 1.5
+
+
+def _drawn_height(places: Any, step: float, narrow: bool) -> float:
+    """Return the inches from the bottom to the top of a map."""
+    height, width = _extent(places, step)
+    return min(_across(narrow) * height / width, 4.5)
+
+
+def _crowds(places: Any, shares: Any, step: float) -> list[tuple[float, float, float, float]]:
+    """Return where cells crowd, the largest share first: south, north, west and east of each.
+
+    There is none where each cell is large enough to see on the whole map.
+    """
+    import numpy as np
+
+    height, width = _extent(places, step)
+    if max(height, width) < _CELLS_SEEN * step:
+        return []
+    stretch = np.array([1.0, _stretch(places[:, 0])])
+    reach = max(height, width) / 24 * stretch
+    found: list[tuple[float, float, float, float]] = []
+    free = np.ones(len(places), bool)
+    for place in places[np.argsort(-shares)][:_CENTRES]:
+        near = (np.abs(places - place) < reach).all(axis=1)
+        if near.sum() < _CROWD or not free[near].all():
+            continue
+        middle = (places[near].min(axis=0) + places[near].max(axis=0)) / 2
+        free &= (np.abs(places - middle) > 2 * reach).any(axis=1)
+        half = (np.abs(places[near] - middle) / stretch).max() + 1.5 * step
+        (south, west), (north, east) = (middle + way * half * stretch for way in (-1, 1))
+        found.append((float(south), float(north), float(west), float(east)))
+    return found
+
+
+def _draw_cells(
+    axes: Axes, places: Any, shares: Any, step: float, colours: Any, least: float = 0.0
+) -> None:
+    """Draw cells, the most frequent on top, each at least as many points wide and high."""
+    from matplotlib.collections import PolyCollection
+
+    order = shares.argsort()
+    half = step / 2
+    corners = [(-half, -half), (-half, half), (half, half), (half, -half)]
+    cells = [[(x + dx, y + dy) for dx, dy in corners] for y, x in places[order].tolist()]
+    axes.add_collection(
+        PolyCollection(cells, array=shares[order], norm=colours.norm, cmap=colours.cmap)
+    )
+    if least:  # a cell that would be too small to see is drawn larger
+        axes.scatter(
+            places[order, 1],
+            places[order, 0],
+            least**2,
+            shares[order],
+            marker="s",
+            norm=colours.norm,
+            cmap=colours.cmap,
+            linewidths=0,
+        )
+    axes.autoscale_view()
+    axes.margins(0.04)
+    axes.set_aspect(_stretch(places[:, 0]))
+    axes.xaxis.set_major_formatter(lambda x, _: _degrees(x, "EW"))
+    axes.yaxis.set_major_formatter(lambda y, _: _degrees(y, "NS"))
+    axes.tick_params(labelsize="small")
+    axes.grid(color="0.9")
+    axes.set_axisbelow(True)
+
+
+def _degrees(value: float, sides: str) -> str:
+    """Return a latitude or a longitude as maps write it.
+
+    >>> [_degrees(value, "EW") for value in (-73.5, 0.0, 180.0, 200.0)], _degrees(40.0, "NS")
+    (['73.5° W', '0°', '180°', '160° W'], '40° N')
+    """
+    if sides == "EW" and value > 180:
+        value -= 360
+    side = f" {sides[int(value < 0)]}" if round(value, 9) % 180 else ""
+    return f"{abs(value):.6g}°{side}"
+
+
+def _outline(south: float, north: float, west: float, east: float) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((west, south), east - west, north - south, fill=False, edgecolor=ORANGE)
