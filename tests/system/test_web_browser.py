@@ -367,30 +367,31 @@ AGAIN += [(status, PROBLEM_TYPE) for status in (201, 304, 401, 404, 408, 413, 42
 AGAIN += [(403, "text/html"), (201, "none"), (409, "none")]  # none: without headers for pages
 
 
-def test_each_status_of_each_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", BROWSERS)
+def test_each_status_of_each_server(tmp_path: Path, kind: str) -> None:
     survey = Survey(tmp_path)
     survey.plan = plan_of(tmp_path, domain=DOMAIN)
-    kinds = {side: type(side, (Scripted,), {"side": side, "frames": []}) for side in SIDES}
+    heard = {side: type(side, (Scripted,), {"side": side, "frames": []}) for side in SIDES}
     with ExitStack() as stack:
         urls = {}
-        for side, kind in kinds.items():
-            server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), kind))
+        for side, scripted in heard.items():
+            server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), scripted))
             server.daemon_threads = True
             threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
             stack.callback(server.shutdown)
             urls[side] = f"http://localhost:{server.server_address[1]}"
         survey.write(plan=survey.plan, candidates=list(FRUITS), **urls)
         origin = stack.enter_context(site(survey.site))
-        browser = stack.enter_context(Chromium(tmp_path))
+        browser = stack.enter_context(BROWSERS[kind](tmp_path))
         browser.go(f"{origin}/page.js")
         hurry = "const own = setTimeout; globalThis.setTimeout = (f, ms) => own(f, ms / 50)"
-        browser.value(f"(() => {{ {hurry}; }})()")
+        browser.inner(f"(() => {{ {hurry}; return 1; }})()")
         for side in SIDES:
             for i, says in enumerate([*sorted(ENDS), *AGAIN, None]):
-                for each, kind in kinds.items():
-                    kind.says, kind.frames = [says] if each == side else [], []
+                for each, scripted in heard.items():
+                    scripted.says, scripted.frames = [says] if each == side else [], []
                 fate = with_outbox(browser, f"{side} {i}", "return send();")
-                got = {each: len(kind.frames) for each, kind in kinds.items()}
+                got = {each: len(scripted.frames) for each, scripted in heard.items()}
                 is_helper, is_again = side == "helper", says not in ENDS
                 if is_again or says == (201, STATE_TYPE):
                     assert fate == "accepted", (side, says)
@@ -399,7 +400,7 @@ def test_each_status_of_each_server(tmp_path: Path) -> None:
                     is_known = is_helper or says[1] == PROBLEM_TYPE
                     assert fate == ("not counted" if is_known else "unknown"), (side, says)
                     assert got == {"helper": 1, "leader": 0 if is_helper else 1}, (side, says)
-                assert all(len(set(kind.frames)) <= 1 for kind in kinds.values()), (side, says)
+                assert all(len(set(each.frames)) <= 1 for each in heard.values()), (side, says)
 
 
 @pytest.mark.promise

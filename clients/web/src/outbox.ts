@@ -99,6 +99,8 @@ export class Outbox {
     private readonly world: World = browser,
   ) {
     for (const server of ["helper", "leader"] as const) checkAddress(addresses[server], server);
+    const [helper, leader] = [addresses.helper, addresses.leader].map((each) => new URL(each).href);
+    if (helper === leader) refuse("both servers have one address: each has an operator of its own");
   }
 
   /**

@@ -164,11 +164,12 @@ function checkPolicy(of: Parameters, length: number, privacy: Table | undefined,
   const { minHonest, corrupt = 0, maxBatch = 2 ** 20, maxLength = 2 ** 24, epsilon } = policy;
   if (!(minHonest >= 2)) refuse("minHonest must be at least 2");
   const honest = of.min_batch - of.corrupt;
-  if (honest < minHonest) refuse(`a sum may have ${honest} honest clients: below ${minHonest}`);
-  if (of.corrupt < corrupt)
+  // each so that a bound that is no number refuses everything
+  if (!(honest >= minHonest)) refuse(`a sum may have ${honest} honest clients: below ${minHonest}`);
+  if (!(of.corrupt >= corrupt))
     refuse(`the plan allows for ${of.corrupt} corrupt clients, not ${corrupt}`);
-  if (of.n_max > maxBatch) refuse(`a batch may have ${of.n_max} reports: above ${maxBatch}`);
-  if (length > maxLength) refuse(`a vector has ${length} counters: above ${maxLength}`);
+  if (!(of.n_max <= maxBatch)) refuse(`a batch may have ${of.n_max} reports: above ${maxBatch}`);
+  if (!(length <= maxLength)) refuse(`a vector has ${length} counters: above ${maxLength}`);
   if (epsilon === undefined) return;
   const planned =
     privacy?.["not_private"] === false ? (privacy["epsilon"] as Float).value : Infinity;

@@ -302,6 +302,9 @@ test("addresses are of https, or of this machine, and nothing but addresses", as
   ]) {
     made(address);
   }
+  for (const leader of ["https://h.example.net", "https://h.example.net/"]) {
+    assert.throws(() => made("https://h.example.net/", leader), /both servers have one address/);
+  }
   for (const [address, message] of [
     ["http://helper.example.net", /must begin with https/],
     ["http://localhost.example.net", /must begin with https/],

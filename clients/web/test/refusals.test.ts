@@ -237,6 +237,11 @@ test("a plan outside of the client's policy is refused", async () => {
     [{ minHonest: 2, maxBatch: 9 }, /10 reports: above 9/],
     [{ minHonest: 2, maxLength: 15 }, /16 counters: above 15/],
     [{ minHonest: 2, epsilon: 4 }, /epsilon is Infinity/],
+    [{ minHonest: NaN }, /at least 2/], // as of a setting that is not there
+    [{ minHonest: 2, corrupt: NaN }, /corrupt clients, not NaN/],
+    [{ minHonest: 2, maxBatch: NaN }, /reports: above NaN/],
+    [{ minHonest: 2, maxLength: NaN }, /counters: above NaN/],
+    [{ minHonest: 2, epsilon: NaN }, /above NaN/],
   ];
   for (const [policy, message] of policies) await assert.rejects(read(BASE, policy), message);
   await read(PRIVATE, { minHonest: 4, corrupt: 1, epsilon: 2 });
