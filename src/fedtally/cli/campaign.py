@@ -171,7 +171,10 @@ _engine_options = options(
         "--wait",
         type=click.IntRange(min=1),
         metavar="S",
-        help=f"End after S seconds without enough clients or answers [{_WAIT}; calendar, https: never]",
+        help=(
+            "End after S seconds without enough clients or answers"
+            f" [{_WAIT}; calendar, https: never]"
+        ),
     ),
     shared("campaign run"),
     json_option,
