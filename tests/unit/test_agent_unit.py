@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from fedtally.cli import agent as agent_commands
+
 UNIT = Path(__file__).parents[2] / "deploy" / "fedtally-agent.service"
 AGGREGATE = UNIT.with_name("fedtally-aggregate@.service")
+JOIN = UNIT.with_name("fedtally-join.service")
 CAMPAIGN = UNIT.with_name("fedtally-campaign@.service")
 needs_systemd = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
@@ -46,6 +49,23 @@ def test_the_agent_has_no_network_no_swap_and_no_core_dump():
     said = UNIT.read_text().splitlines()
     for line in ("PrivateNetwork=yes", "MemorySwapMax=0", "LimitCORE=0", "NoNewPrivileges=yes"):
         assert line in said
+
+
+@needs_systemd
+def test_systemd_takes_the_unit_of_what_carries_an_agents_bytes():
+    assert verified(JOIN) == ""
+
+
+def test_what_carries_bytes_is_not_the_agent_and_ends_where_the_owner_must_act():
+    said, agent = JOIN.read_text().splitlines(), UNIT.read_text().splitlines()
+    for line in ("Restart=on-failure", "RestartPreventExitStatus=2", "LimitCORE=0"):
+        assert line in said
+    (user,) = (line for line in said if line.startswith("User="))
+    assert user not in agent
+    # what it types is what the command takes
+    (start,) = (line for line in said if line.startswith("ExecStart="))
+    taken = {name for one in agent_commands.join.params for name in one.opts}
+    assert {word for word in shlex.split(start) if word.startswith("--")} <= taken
 
 
 @needs_systemd

@@ -20,7 +20,7 @@ from secagg_cohort import stream
 from fedtally.answer.provenance import planned_sum
 from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.enrolment import save_allow_list
-from fedtally.campaign.folder import CampaignFolder
+from fedtally.campaign.folder import CampaignFolder, check_begun
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.screening import Screen, Screening
 from fedtally.cli import campaign
@@ -180,8 +180,8 @@ def test_a_campaign_without_its_file_never_begins_again(
     before = state.read_bytes() if state.exists() else None
     said = "has lost its campaign.db, and its mark" if is_marked else "nor its mark .*: mount"
     for way in (
-        folder.check_kept,
-        folder.check_begun,
+        folder.check_open,
+        lambda: check_begun(folder),
         lambda: folder.restore(1),
         lambda: folder.claim(clock=lambda: 2, random=stream("again")),
         lambda: folder.run(1, clock=lambda: 2, random=stream("again")).__enter__(),

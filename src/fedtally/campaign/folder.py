@@ -233,7 +233,7 @@ class CampaignFolder:
         """
         # The mark is read first: a campaign that begins meanwhile has a file by the next line.
         marked, is_there = read_mark(self.mark, self.plan.fingerprint), self.mark.exists()
-        if self.has_begun or marked == 0 or (marked is None and is_there):
+        if self.has_begun or (is_there and not marked):
             return ""
         what = (
             f"{self.path} has lost its {STATE}, and its mark {self.mark} shows that it has begun"
@@ -246,20 +246,6 @@ class CampaignFolder:
             f" campaign restore {self.path}; without a copy, fedtally campaign cancel {self.path},"
             " and begin another campaign with a new plan"
         )
-
-    def check_kept(self) -> None:
-        """Refuse a campaign whose `campaign.db` is lost: nothing may begin its plan again."""
-        if why := self.lost():
-            raise InvalidInputError(why)
-
-    def check_begun(self) -> None:
-        """Refuse a campaign that has never run, or that has lost what it knew."""
-        if not self.has_begun:
-            self.check_kept()
-            raise InvalidInputError(
-                f"{self.path} has not begun, so it has nothing to go on with: fedtally campaign run"
-                f" {self.path}"
-            )
 
     def secure_sum(self) -> dict[str, Any]:
         """Return what summed the campaign, for its result; JSON-able.
@@ -295,7 +281,7 @@ class CampaignFolder:
         """
         # Before the file is made or written: what cannot be claimed has not begun.
         ledger = self._check_places()
-        self.check_kept()
+        self.check_open()
         return Campaigns.open(self.path / STATE, create=True).claim(
             self.plan, mark=self.mark, clock=clock, owner=random(32).hex(), ledger=ledger
         )
@@ -323,8 +309,7 @@ class CampaignFolder:
         Raises:
             InvalidInputError: a process runs the campaign, the file is no copy, or there is none.
         """
-        self.check_open()
-        self.check_begun()
+        check_begun(self)
         with self.lock(number):
             state = self.state()
             if not state.is_put_back(self.plan, mark=self.mark):
@@ -456,16 +441,18 @@ class CampaignFolder:
         return None
 
     def check_open(self) -> None:
-        """Refuse a campaign that is over.
+        """Refuse a campaign that is over, or has lost its file: nothing begins its plan again.
 
         Raises:
-            InvalidInputError: it has its result, or was cancelled.
+            InvalidInputError: it has its result, or was cancelled, or `lost` says why.
         """
         self._check_not_over()
         if (self.path / CANCELLED).exists():
             raise InvalidInputError(
                 f"{self.path} was cancelled: begin another campaign, with another plan"
             )
+        if why := self.lost():
+            raise InvalidInputError(why)
 
     def _check_not_over(self) -> None:
         if (self.path / RESULT).exists():
@@ -545,6 +532,16 @@ class CampaignFolder:
         if self.screen is not None:
             values["screen"] = str(self.screen)
         return toml.document(values | {"deadlines": asdict(self.deadlines)})
+
+
+def check_begun(folder: CampaignFolder) -> None:
+    """Refuse a campaign that has never run, and what `CampaignFolder.check_open` refuses."""
+    folder.check_open()
+    if not folder.has_begun:
+        raise InvalidInputError(
+            f"{folder.path} has not begun, so it has nothing to go on with: fedtally campaign run"
+            f" {folder.path}"
+        )
 
 
 def _locked(place: Path) -> int:

@@ -171,7 +171,10 @@ _engine_options = options(
         "--wait",
         type=click.IntRange(min=1),
         metavar="S",
-        help=f"End after S seconds without enough clients or answers [{_WAIT}; calendar, https: never]",
+        help=(
+            "End after S seconds without enough clients or answers"
+            f" [{_WAIT}; calendar, https: never]"
+        ),
     ),
     shared("campaign run"),
     json_option,
@@ -209,7 +212,6 @@ def run(name: Path, **given: Any) -> int:
     folder.check_open()
     if folder.has_begun:
         raise InvalidInputError(f"{name} has begun already: fedtally campaign resume {name}")
-    folder.check_kept()
     return _run(folder, **given)
 
 
@@ -237,12 +239,11 @@ def resume(name: Path, take_over: bool, **given: Any) -> int:
     Nothing is lost if the server is back before the sessions end. Exit codes are those of run.
     Once the campaign is over, --engine https tells clients so for --linger seconds.
     """
-    from fedtally.campaign.folder import CampaignFolder
+    from fedtally.campaign.folder import CampaignFolder, check_begun
 
     folder = CampaignFolder.open(name)
     if ENGINES[given["engine"]].say_over is None or folder.stage() not in _OVER:
-        folder.check_open()
-        folder.check_begun()
+        check_begun(folder)
     return _run(folder, take_over=take_over, **given)
 
 
@@ -509,8 +510,9 @@ def _end(folder: CampaignFolder, *, by_hand: bool) -> None:
     """End a campaign: release what landed. `by_hand`: an operator ends it, early as it may be."""
     import time
 
-    folder.check_open()
-    folder.check_begun()
+    from fedtally.campaign.folder import check_begun
+
+    check_begun(folder)
     with hold(folder) as driver:
         driver.drain()
         driver.tick(time.time())
@@ -544,12 +546,12 @@ def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
     """Return the answer of the rounds that landed so far, and say which; the campaign goes on."""
     import time
 
+    from fedtally.campaign.folder import check_begun
     from fedtally.campaign.periods import last_day
     from fedtally.campaign.release import releases_by_round
     from fedtally.campaign.so_far import sums_so_far
 
-    folder.check_open()
-    folder.check_begun()
+    check_begun(folder)
     plan = folder.plan
     if plan.protection.is_secret:
         if plan.calendar is None:
