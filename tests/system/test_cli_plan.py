@@ -111,7 +111,7 @@ def test_a_plan_opens_with_bytes_error_and_epsilon(call: Call) -> None:
     found = json.loads(call(*again, "--json", "--output", "plan.toml")[1])
     title, blank, *_ = out.splitlines()
     facts = lines_of(out)
-    assert list(facts)[:4] == ["Bytes", "Error", "Privacy", "Cost"]
+    assert list(facts)[:4] == ["Bytes", "Error", "Privacy", "Trust"]
     assert (title, blank) == ("Plan for 50,000 clients and 2,000 candidates", "")
     plan, bill = found["plan"], found["bill"]
     size, exact = map(amounts.size, (plan["bytes_per_client"], plan["one_hot_bytes_per_client"]))
@@ -147,6 +147,7 @@ def test_a_plan_opens_with_bytes_error_and_epsilon(call: Call) -> None:
             ("--max-bytes", "2kB", "--rows", "8"),
             {
                 "Privacy": "no differential privacy: the sums of each round are exact",
+                "Trust": "the server sees what each client sends (--secure-sum secagg: only sums)",
                 "Note": "for simulations: devices run plans of --secure-sum secagg",
             },
         ),
@@ -174,6 +175,18 @@ def test_a_plan_opens_with_bytes_error_and_epsilon(call: Call) -> None:
             ("--encoding", "histogram", "--secure-sum", "two-server"),
             {"Note": "nobody may run it without leader_key", "Bytes": " per client, a counter"},
         ),
+        (
+            ("--encoding", "histogram", "--secure-sum", "secagg"),
+            {"Trust": "the server follows the protocol (--adversary active: it may lie); at most"},
+        ),
+        (
+            ("--encoding", "histogram", "--secure-sum", "secagg", "--adversary", "active"),
+            {"Trust": "the server may lie, but did not choose the list of keys; at most "},
+        ),
+        (
+            ("--encoding", "histogram", "--secure-sum", "two-server", "--epsilon", "1"),
+            {"Trust": "the two servers do not work together"},
+        ),
     ],
 )
 def test_each_kind_of_plan_says_in_short_what_matters(
@@ -181,11 +194,26 @@ def test_each_kind_of_plan_says_in_short_what_matters(
 ) -> None:
     code, out, _ = call(*FLEET, *options)
     found = lines_of(out)
-    assert code == 0 and [*found][:4] == ["Bytes", "Error", "Privacy", "Cost"]
+    assert code == 0 and [*found][:4] == ["Bytes", "Error", "Privacy", "Trust"]
     assert {name: text in found[name] for name, text in said.items()} == dict.fromkeys(said, True)
     assert ("whatever the frequencies" in found["Error"]) == (
         "--like" not in options and "none: " not in found["Error"]
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("secagg", "; it sees exact sums, and adds the noise"),
+        ("two-server", "; the leader sees exact"),
+    ],
+)
+def test_a_server_that_adds_the_noise_is_said_to_see_exact_sums(
+    call: Call, method: str, said: str
+) -> None:
+    asked = (*FLEET, "--encoding", "histogram", "--epsilon", "1", "--secure-sum", method, "--trust")
+    assert said in lines_of(call(*asked, "central")[1])["Trust"]
+    assert said not in lines_of(call(*asked, "distributed")[1])["Trust"]
 
 
 def test_silos_and_open_domains_say_in_short_who_is_seen(call: Call) -> None:

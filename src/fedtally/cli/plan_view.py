@@ -98,7 +98,7 @@ def _minimax_fields(proposal: Proposal) -> dict[str, Any] | None:
 def screen(
     proposal: Proposal, host: Host | None, hints: Sequence[tuple[str, str]]
 ) -> RenderableType:
-    """Return a proposal in a few lines: bytes, error, privacy, cost, and what to type next.
+    """Return a proposal in a few lines: bytes, error, privacy, trust, cost, what to type next.
 
     Args:
         proposal: the plan and what it was chosen for.
@@ -117,6 +117,7 @@ def screen(
         ("Error", sections.error.planned(proposal)),
         ("Privacy", Text(sections.privacy.planned(plan), style="yellow" if is_marked else "")),
         *_calendar(plan),
+        *sections.trust.planned_rows(plan)[:1],
         *_names(proposal, bill)[:1],
         ("Cost", sections.cost.effort(proposal, bill)),
     ]

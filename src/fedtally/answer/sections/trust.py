@@ -10,6 +10,9 @@ from fedtally.answer.sections import counted, dap
 from fedtally.base.text import in_number, in_range
 from fedtally.plan import Plan, Sums
 
+_SERVER_SEES = "; it sees exact sums, and adds the noise"
+_LEADER_SEES = "; the leader sees exact sums, and adds the noise"
+
 
 def seen(traffic: Mapping[str, Any]) -> str:
     """Return which party sees which sums, in words."""
@@ -290,29 +293,49 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def planned_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows on how a plan will sum, and what it takes of the clients."""
-    from fedtally.secagg.config import SecAggConfig
+    """Return the rows on how a plan will sum, and what it takes of the clients.
 
-    agreed = plan.secure_sum
+    The first row is what the printed promise rests on.
+
+    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
+    ...             max_items=1, seed=bytes(32))
+    >>> planned_rows(plan)[0]
+    ('Trust', 'the server sees what each client sends (--secure-sum secagg: only sums)')
+    """
+    from fedtally.secagg.config import SecAggConfig
+    from fedtally.secagg.params import Adversary
+
+    agreed, whom = plan.secure_sum, counted.who(plan)
     if agreed is None:
-        return [("Secure sum", "ideal: of a trusted server (--secure-sum names a protocol)")]
+        trusted = f"the server sees what each {whom} sends (--secure-sum secagg: only sums)"
+        said = "ideal: of a trusted server (--secure-sum names a protocol)"
+        return [("Trust", trusted), ("Secure sum", said)]
+    is_central = plan.protection.of_release() is not None  # who adds the noise sees what it hides
     if not isinstance(agreed, SecAggConfig):
         return [
-            (
-                "Secure sum",
-                f"two servers that do not collude; at least {agreed.min_batch:,} clients in a sum",
-            ),
+            ("Trust", f"the two servers do not work together{_LEADER_SEES * is_central}"),
+            ("Secure sum", f"two servers; at least {agreed.min_batch:,} clients in a sum"),
             ("", validity(agreed.validity)),
         ]
     p = agreed.parameters
-    graph, whom = p.graph(p.n_max), counted.who(plan)
+    server = {
+        Adversary.SEMI_HONEST: "the server follows the protocol (--adversary active: it may lie)",
+        Adversary.ACTIVE: "the server may lie, but did not choose the list of keys",
+    }[p.adversary]
+    few = f"at most {amounts.counted(p.corrupt, whom)} of a sum work with it"
+    graph = p.graph(p.n_max)
     sizes = in_range(p.n_min, p.n_max)
     text = (
         f"secagg, {p.adversary}: cohorts of {sizes} {whom}s,"
         f" {graph.neighbours} neighbours, up to {p.corrupt:,} corrupt, up to"
         f" {p.max_dropout_ppm / 1e4:g} % may drop out"
     )
-    return [("Secure sum", text), ("", honesty(p.honest_survivors))]
+    return [
+        ("Trust", f"{server}; {few}{_SERVER_SEES * is_central}"),
+        ("Secure sum", text),
+        ("", honesty(p.honest_survivors)),
+    ]
 
 
 def proof_fields(plan: Plan) -> dict[str, Any]:
