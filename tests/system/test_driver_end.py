@@ -11,6 +11,7 @@ import pytest
 from campaign_world import N, World, plan_of
 
 from fedtally.campaign.driver import Driver
+from fedtally.campaign.screening import PoisonedError
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Target
 from fedtally.sketch import CountSketch
@@ -114,3 +115,29 @@ def test_a_plan_that_goes_on_is_not_judged(tmp_path: Path) -> None:
     judge = Judge(1)
     world = World(tmp_path, plan_of(rounds=2), people=2 * N, is_known=judge).run()
     assert sorted(world.landed()) == [0, 1] and not judge.shown
+
+
+def test_the_last_round_is_no_early_end_though_one_before_it_is_missing(tmp_path: Path) -> None:
+    """An answer said that its rule had ended a campaign whose days were over, one without a sum."""
+    judge = Judge(ROUNDS)
+    world = world_of(tmp_path, judge).run(4000)
+    assert sorted(world.landed()) == list(range(ROUNDS))
+    del world.driver._landed[2]  # as if nobody had come in time
+    assert not world.driver.has_enough()
+    assert [len(shown) for shown in judge.shown] == [1, 2, 3, 4]  # a last look tells nothing
+
+
+def test_a_round_that_screening_refuses_ends_no_run(tmp_path: Path) -> None:
+    """A look at it was an error of the driver, which came again in each process."""
+    world = world_of(tmp_path, Judge(3))
+    so_far, looks = world.driver._server.so_far, []
+
+    def screened() -> list[CountSketch]:
+        looks.append(len(so_far()))
+        if looks[-1] == 1:
+            raise PoisonedError("screening refused the 1 round that landed")
+        return so_far()
+
+    world.driver._server.so_far = screened  # type: ignore[method-assign]
+    assert sorted(world.run().landed()) == [0, 1, 2]
+    assert looks == [1, 2, 3]

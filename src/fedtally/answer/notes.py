@@ -10,6 +10,7 @@ from fedtally.base.text import in_number, shortened
 from fedtally.domain import Domain
 from fedtally.errors import Note, opt
 from fedtally.plan import Plan
+from fedtally.recovery.decoders import ENDS_BY
 from fedtally.recovery.decoders.kind import CampaignDecoder
 from fedtally.recovery.decoding import kind_of, notes_on_choice
 from fedtally.recovery.limits import Intervals
@@ -111,8 +112,8 @@ def on_end(plan: Plan, ended: Mapping[str, Any] | None) -> Iterator[str]:
         )
     elif rule := plan.stopping:
         yield (
-            f"the campaign ended after {rounds}: the largest error is above {100 * rule.linf:.3g}"
-            f" points in at most {100 * rule.probability:.3g} % of campaigns"
+            f"the campaign ended after {rounds}: the largest error of {ENDS_BY} recovery is above"
+            f" {100 * rule.linf:.3g} points in at most {100 * rule.probability:.3g} % of campaigns"
         )
 
 

@@ -40,7 +40,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
@@ -52,7 +52,7 @@ from fedtally.campaign.farewells import Farewells
 from fedtally.campaign.periods import periods_of
 from fedtally.campaign.pool import Pool
 from fedtally.campaign.release import releases_by_round
-from fedtally.campaign.screening import Screen, Screening
+from fedtally.campaign.screening import PoisonedError, Screen, Screening
 from fedtally.campaign.server import FrequencyServer, RejectedSumError
 from fedtally.crypto.keys import SigningKey
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
@@ -986,21 +986,27 @@ class Driver:
             return rounds
         if self.has_enough():
             return range(0)
-        least = self._parameters.n_min
-        first = next((round for round in rounds if self._room(round) >= least), rounds.stop)
+        first = next(self._with_room(rounds), rounds.stop)
         return range(first, min(first + 1, rounds.stop))
 
     def has_enough(self) -> bool:
         """Return whether the sums of the rounds so far are enough, by the rule of the plan."""
         if self._is_known is None or self._live or self._retry_at is not None:
             return False
-        left = self._periods.left_at(self._time)
-        least = self._parameters.n_min
-        if any(self._landed.get(r, 0) and self._room(r) >= least for r in left):
+        if self.plan.num_rounds - 1 in self._landed:
+            return False  # the last round landed: nothing ends early, though days may be missing
+        if any(self._landed.get(r, 0) for r in self._with_room(self._periods.left_at(self._time))):
             return False  # the round may have another session: it is judged when it is whole
         if self._judged[0] != self._landed:
-            self._judged = dict(self._landed), self._is_known(self._server.so_far())
+            self._judged = dict(self._landed), self._knows(self._is_known)
         return self._judged[1]
+
+    def _knows(self, is_known: Callable[[Sequence[CountSketch]], bool]) -> bool:
+        """Return whether the sums that may be seen so far are enough."""
+        try:
+            return is_known(self._server.so_far())
+        except PoisonedError:  # screening leaves no cohort so far: those of later rounds may fit
+            return False
 
     def _room(self, round: int) -> int:
         """Return how many more clients may be in the sum of a round, whatever runs now."""
@@ -1015,9 +1021,12 @@ class Driver:
         """
         if self.has_enough():
             return None
+        return next(self._with_room(self._periods.left_at(self._time)), None)
+
+    def _with_room(self, rounds: range) -> Iterator[int]:
+        """Yield those of some rounds that may have another session."""
         least = self._parameters.n_min
-        rounds = self._periods.left_at(self._time)
-        return next((round for round in rounds if self._room(round) >= least), None)
+        return (round for round in rounds if self._room(round) >= least)
 
     def _open_sessions(self) -> bool:
         """Open a session for each round with a full set of clients, or with enough after a wait.

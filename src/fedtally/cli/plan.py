@@ -162,7 +162,7 @@ def plan(**options: Any) -> None:
     from fedtally.secagg.params import Adversary
 
     _check_outputs(options)
-    from fedtally.plan.rules import check, given, unmet
+    from fedtally.plan.rules import check, given
 
     if options["after"] is not None:
         _succeed(options)
@@ -170,10 +170,7 @@ def plan(**options: Any) -> None:
     host = _host(options["host"])
     _check_clients(options)
     spec, find_epsilon = _spec(options)
-    check(
-        given(until_known=options["until_known"]),
-        unmet(noise_of_clients=spec.hides_sums),
-    )
+    check(given(until_known=options["until_known"]), spec.cannot_end())
     keys = read_keys(options)
     check_keys(spec.summation.method, Adversary.parse(spec.summation.adversary), keys.by_name)
     distribution, about, size = _distribution(options, spec.is_private)

@@ -157,9 +157,9 @@ class Plan:
         if self.secure_sum is not None:
             self._check_secure_sum(self.secure_sum)
         if (rule := self.stopping) is not None:
-            names = ("candidates", "vector", "clients", "summing", "protection")
+            names = ("candidates", "vector", "clients", "summing", "protection", "num_clients")
             parts = {name: getattr(self, name) for name in names}
-            check_stopping(rule.least_rounds, self.num_rounds, self.rows, **parts)
+            check_stopping(rule, self.num_rounds, self.rows, **parts)
 
     def _parse(self) -> None:
         """Take names and numbers as plain values, within their bounds."""
@@ -386,7 +386,8 @@ class Plan:
         if target is None or target.until_known is None:
             return None
         least = LEAST_NOISED_ROUNDS if self.protection.is_charged else LEAST_ROUNDS
-        return Stopping(target.linf, target.failure_probability, least, target.until_known)
+        asked = target.linf, target.failure_probability, target.recovery
+        return Stopping(*asked, least, target.until_known)
 
     def until_known(self, least_clients: int | None = None) -> Self:
         """Return the plan that ends as soon as its largest error is known to be within its target.

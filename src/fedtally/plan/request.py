@@ -16,7 +16,7 @@ from fedtally.plan import Clients, Plan, Summing
 from fedtally.plan.calendar import Recurring
 from fedtally.plan.parts.summation import MAX_CORRUPT, Summation, unmet_by
 from fedtally.plan.privacy import Privacy, resolve_privacy
-from fedtally.plan.rules import COHORTS, PRIVACY, SIZES, check, given, unmet
+from fedtally.plan.rules import COHORTS, PRIVACY, SIZES, Need, check, given, unmet
 from fedtally.plan.secure_sum import cohort_sizes
 from fedtally.plan.silos import Silos
 from fedtally.privacy.budget import checked_name
@@ -518,8 +518,21 @@ class CampaignSpec:
 
     @property
     def hides_sums(self) -> bool:
-        """Whether a trusted aggregator draws the noise: nobody may look before the end."""
-        return self.noise_by is NoiseBy.AGGREGATOR
+        """Whether the sum of a round lacks the noise of its clients: nobody may look at it."""
+        seen = {None: True, NoiseBy.CLIENTS: self.summation.has_cohorts}
+        return not seen.get(self.noise_by, False)
+
+    def cannot_end(self) -> dict[Need, str]:
+        """Return which needs of `until_known` are not met, as far as the request tells.
+
+        `plan.stopping.check_stopping` refuses the rest once there is a plan.
+        """
+        return unmet(
+            sketch=not self.allows(Encoding.SKETCH),
+            persons=self.silos is not None,
+            not_two_server=not self.summation.opens_rounds,
+            noise_of_clients=self.hides_sums,
+        )
 
     def recovery_of(
         self, domain_size: int, rows: int | None = None, encoding: Encoding = Encoding.SKETCH

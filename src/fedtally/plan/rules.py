@@ -31,6 +31,7 @@ class Need(Enum):
     REPLACE_ONE = "{} goes with the relation replace-one"
     SECAGG = "{} goes with the secure sum secagg"
     TWO_SERVER = "{} goes with the secure sum two-server"
+    NOT_TWO_SERVER = "{} is not for the secure sum two-server"
     PROTOCOL = "{} goes with a real secure sum, secagg or two-server"
     SKETCH = "{} is not for a histogram"
     GAUSSIAN = "{} is not for geometric noise (or delta 0), which is for histograms"
@@ -293,6 +294,11 @@ RULES = (
     ),
     Rule((*_PILOT, "until_known"), Need.TAU, way=_EITHER),
     Rule(("min_clients",), Need.UNTIL_KNOWN, way=_EITHER),
+    # what `plan.stopping.check_stopping` refuses, as far as it is known before a plan is made
+    Rule(("until_known",), Need.LIST, "its candidates are decoded after each round"),
+    Rule(("until_known",), Need.SKETCH, "each of its rounds is exact"),
+    Rule(("until_known",), Need.PERSONS, "their rounds are opened together"),
+    Rule(("until_known",), Need.NOT_TWO_SERVER, "two servers close each release by themselves"),
     Rule(
         ("until_known",),
         Need.NOISE_OF_CLIENTS,

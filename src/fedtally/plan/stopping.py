@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedtally.errors import InvalidInputError, opt
-from fedtally.recovery.decoders import ENDS_BY
+from fedtally.recovery.decoders import AS_EXACT, ENDS_BY
 
 if TYPE_CHECKING:
     from fedtally.plan.parts.candidates import Candidates
@@ -29,6 +29,7 @@ class Stopping:
     Args:
         linf: the largest error of any frequency that is asked for, in (0, 1).
         probability: the chance with which it may be exceeded, in (0, 1).
+        recovery: the name of the decoder that answers.
         least_rounds: the fewest rounds before the end.
         least_clients: the fewest clients before the end. The error is one among those who took
             part: few clients may be unlike all the others.
@@ -36,15 +37,17 @@ class Stopping:
 
     linf: float
     probability: float
+    recovery: str
     least_rounds: int
     least_clients: int
 
 
 def check_stopping(
-    least: int,
+    rule: Stopping,
     num_rounds: int,
     rows: int,
     *,
+    num_clients: int,
     candidates: Candidates,
     vector: Vector,
     clients: Clients,
@@ -54,9 +57,10 @@ def check_stopping(
     """Refuse a plan that cannot end when its error is known.
 
     Args:
-        least: the fewest rounds before the end.
+        rule: the rule of the plan.
         num_rounds: the rounds of the plan.
         rows: the rows of its sketch.
+        num_clients: the clients of all rounds.
         candidates: the plan's candidates.
         vector: what a client sends.
         clients: who sends it.
@@ -64,8 +68,10 @@ def check_stopping(
         protection: who adds the noise.
 
     Raises:
-        InvalidInputError: joint recovery cannot decode its sums, or looking at them costs privacy.
+        InvalidInputError: joint recovery cannot decode its sums, or says nothing of the answer's
+            errors; looking at the sums costs privacy; or the rule asks for all clients.
     """
+    least, before = rule.least_rounds, rule.least_clients
     fewest = ENDS_BY.fewest_rows
     relation = None if protection.terms is None else protection.terms.event.relation
     faults = {
@@ -75,6 +81,13 @@ def check_stopping(
         ),
         "needs a sketch: each round of a histogram is exact": not vector.shares_counters,
         f"needs at least {fewest} rows, got {rows}": rows < fewest,
+        # the errors that end the campaign are not the answer's, which may be several times as large
+        f"needs recovery {' or '.join(AS_EXACT)}, got {rule.recovery}": (
+            rule.recovery not in AS_EXACT
+        ),
+        f"needs {opt.min_clients} below the plan's {num_clients:,} clients, got {before:,}": (
+            before >= num_clients
+        ),
         "is not for silos, whose rounds are opened together": clients.entries > 0,
         "is not for two servers: they close each release by themselves": (
             summing.servers is not None

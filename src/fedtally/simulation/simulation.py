@@ -232,8 +232,9 @@ can take the noise off; leave it out, or mark it with not_private=True
                 no_plan=self.spec.plan is not None,
                 tau=self.spec.tau is None,
                 until_known=not self.until_known,
-                noise_of_clients=self.spec.hides_sums,
-            ),
+                list=self.sizes_open,
+            )
+            | self.spec.cannot_end(),
         )
 
     def _check_sizing(self) -> None:

@@ -94,6 +94,11 @@ class Summation:
         return self.method is SecureSum.TWO_SERVER
 
     @property
+    def opens_rounds(self) -> bool:
+        """Whether each round is opened when it has landed."""
+        return not self.is_two_server
+
+    @property
     def has_cohorts(self) -> bool:
         """Whether the clients of a round sum among themselves, in cohorts."""
         return self.method is SecureSum.SECAGG

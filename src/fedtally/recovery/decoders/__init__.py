@@ -129,4 +129,6 @@ SIMPLEST: Mapping[Encoding, Recovery] = MappingProxyType(
 )
 
 
-ENDS_BY = Recovery.JOINT  # the decoder by whose predicted error a campaign may end early
+# The decoder by whose predicted error a campaign may end early, and those that err no more.
+ENDS_BY = Recovery.JOINT
+AS_EXACT = (Recovery.JOINT, Recovery.BELIEF)
