@@ -6,6 +6,9 @@ takes half a second or more. Its tests are marked `slow`, and a run leaves them 
 
 A run says at its end which tests are not on the list and have taken five seconds of processor
 time. It fails if one has taken thirty, or if the list names a test that is no more.
+A slow test of two seconds or more is also `long`, and `.ci/run` leaves it out, unless it shows that
+a promise is kept: of privacy, of an exact sum, of what a crash may lose, or of what a page lets
+its readers type.
 Some tests have more cases than every run of CI needs. Cases marked `matrix` are left out, and a
 test with the fixture `matrix` takes a sample; `--matrix` runs these tests alone, whole.
 
@@ -30,6 +33,8 @@ from fedtally import kernels
 TESTS = Path(__file__).parent
 LIST = TESTS / "durations.json"
 BOUND = 0.5  # seconds, from which on a test function is on the list
+LONG = 4 * BOUND  # seconds, from which on a test is `long`, unless it is of a promise
+PROMISES = ("attacks", "protocol")  # whose tests all are; elsewhere a test or its file is marked
 SAID = 10 * BOUND  # seconds, from which on a run says that a test is not on the list
 # Seconds that fail a run. On a busy machine, with another processor or under coverage a test was
 # seen to take ten times as long as where the list was made, and a run must not fail for that.
@@ -103,8 +108,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark slow tests, and leave them out where they are not asked for."""
     slow = listed()
     for item in items:
-        if name_of(item.nodeid) in slow or is_of_other_machines(item):
+        seconds = slow.get(name_of(item.nodeid), 0)
+        if seconds or is_of_other_machines(item):
             item.add_marker(pytest.mark.slow)
+        if seconds >= LONG and not is_of_a_promise(item):
+            item.add_marker(pytest.mark.long)
     named = any("::" in argument for argument in config.args)
     if config.option.matrix:
         leave_out(config, items, lambda item: not is_of_matrix(item))
@@ -115,9 +123,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         named
         or config.option.all
         or config.option.renew_durations
-        or "slow" in config.option.markexpr
+        or any(mark in config.option.markexpr for mark in ("slow", "long"))
     ):
         leave_out(config, items, lambda item: item.get_closest_marker("slow") is not None)
+
+
+def is_of_a_promise(item: pytest.Item) -> bool:
+    """Return whether a test shows that a promise is kept: CI runs it however long it takes."""
+    return item.path.parent.name in PROMISES or item.get_closest_marker("promise") is not None
 
 
 def is_of_matrix(item: pytest.Item) -> bool:

@@ -26,6 +26,7 @@ def golden() -> ModuleType:
     return module
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("part", FEW)
 def test_commands_answer_as_they_did(golden: ModuleType, part: str) -> None:
     """Plans need nothing of each other: two processes share them."""

@@ -68,6 +68,7 @@ def test_a_list_that_no_longer_fits_is_found(tool: ModuleType) -> None:
         assert said in problem
 
 
+@pytest.mark.promise
 def test_a_copy_is_what_runs(tool: ModuleType, tmp_path: Path) -> None:
     """A copy with an error fails the test that sees it, and the source is as before."""
     copy = tool.copied(tmp_path)

@@ -23,6 +23,7 @@ def test_there_are_three():
     assert len(NOTEBOOKS) == 3
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, tmp_path):
     script = tmp_path / "notebook.py"

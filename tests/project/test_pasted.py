@@ -270,6 +270,7 @@ def expected_codes(shown: str | None) -> tuple[int, ...]:
     return (0, 1) if shown is not None and "\nTarget " in shown else (0,)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if pasted(page)], ids=lambda page: page.stem
 )

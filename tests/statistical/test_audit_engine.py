@@ -176,6 +176,7 @@ def test_clients_take_part_as_often_as_their_whole_life_allows(
     assert len(set(in_each)) == 1
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_released_has_the_noise_of_its_plan(name: str) -> None:
     found = audited(name)
@@ -210,6 +211,7 @@ def test_a_client_is_as_far_as_the_noise_allows() -> None:
         )
 
 
+@pytest.mark.promise
 def test_the_number_of_released_clients_has_noise() -> None:
     """That has 300 draws in so many campaigns: 40 % less noise would be seen."""
     assert run(Audit(planned("add-remove"), campaigns=300)).failures == []
@@ -263,6 +265,7 @@ def wrong(change: Callable[[Any, Noise], Any]) -> Callable[..., Any]:
     return changed
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -292,6 +295,7 @@ def test_wrong_noise_is_found(
     assert any(said in failure for failure in found.failures), found.failures
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     "name", ["central", "central, fresh rounds", "central, many clients", "shares"]
 )
@@ -423,6 +427,7 @@ def but_one(noise: Any, last: Any, order: Any) -> Any:
     return changed
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -454,6 +459,7 @@ def test_noise_that_follows_from_another_release_is_found(
     assert any(said in failure for failure in found.failures), found.failures
 
 
+@pytest.mark.promise
 def test_more_campaigns_see_weaker_dependence(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parity of a release is one coin of each campaign; two counters that share signs alone
     agree once in each."""
@@ -595,6 +601,7 @@ def test_laws_are_the_sums_that_they_should_be() -> None:
     assert Distribution.rounded_gaussian(50.0).variance == pytest.approx(50 + 1 / 12)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     "distribution", law_cases(), ids=lambda distribution: f"{distribution.variance:.3g}"
 )

@@ -49,6 +49,7 @@ def audited(name: str, **changed: Any) -> AuditResult:
     return run(Audit(planned(name), **changed))
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("name", CASES)
 def test_what_silos_release_has_the_noise_of_their_plan(name: str) -> None:
     found = audited(name)
@@ -73,6 +74,7 @@ def test_silos_that_drop_out_take_their_people_along() -> None:
     assert found.passed, found.failures
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("name", ["shares", "central"])
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_a_tenth_of_the_noise_is_seen(
@@ -97,6 +99,7 @@ def test_shares_for_all_silos_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("too small or too large" in failure for failure in audited("shares").failures)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("name", ["shares", "central"])
 def test_a_number_of_people_without_noise_is_seen(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -303,6 +303,7 @@ def run_case(world: World, at: int) -> list[str]:
     return deaths.names
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("kind", [World, Noised])
 def test_whoever_dies_each_report_is_there_once_and_one_sum_is_opened(
     tmp_path_factory: pytest.TempPathFactory, kind: type[World]

@@ -42,6 +42,7 @@ def report(plan: Plan, i: int) -> Report:
     )  # fmt: skip
 
 
+@pytest.mark.promise
 def test_both_servers_are_killed_and_the_release_lands(tmp_path: Path) -> None:
     with Servers(tmp_path).running() as servers:
         plan, path = servers.plan, release_path(servers.plan.fingerprint, 0)

@@ -154,6 +154,7 @@ def world_of(folder: Path, trust: str | None, **more: Any) -> Days:
     return Days(folder, daily(trust), people=SIZE * WEEK, **more)
 
 
+@pytest.mark.promise
 def test_four_weeks_of_days_with_kills_are_those_of_a_run_without(tmp_path: Path) -> None:
     """Each client has at most one part in any seven days; the ledger has one charge of four."""
     world = world_of(tmp_path / "killed", "distributed").live(14, kills=(1, 5, 9))
@@ -193,6 +194,7 @@ class AgentDays(Days, AgentWorld):
             seat.guarded.restart()  # type: ignore[attr-defined]
 
 
+@pytest.mark.promise
 def test_agents_with_their_records_outlive_servers_that_are_killed(tmp_path: Path) -> None:
     """Agents are started anew meanwhile; what their records say is what their servers got."""
     tmp_path.joinpath("days").mkdir()

@@ -278,6 +278,7 @@ def server(
     )
 
 
+@pytest.mark.promise
 def test_a_server_that_is_killed_in_every_phase_goes_on(world: SimpleNamespace) -> None:
     plan = plan_of("active", "distributed")
     place = init(world, plan)

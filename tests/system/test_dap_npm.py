@@ -40,6 +40,7 @@ def test_npm_s_reports_are_counted(
     assert (found.count, found.result) == (len(measurements), result)
 
 
+@pytest.mark.promise
 @EVERY_VDAF
 @pytest.mark.skipif(NGINX is None or not shutil.which("openssl"), reason="needs nginx and openssl")
 def test_npm_s_reports_are_counted_by_both_processes(

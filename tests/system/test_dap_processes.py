@@ -155,6 +155,7 @@ def running(folder: Path, vdaf: str, **changes: Any) -> Iterator[Servers]:
         yield servers
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("vdaf", "measurements", "result"),
     [

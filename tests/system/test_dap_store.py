@@ -221,6 +221,7 @@ def with_a_death(folder: Path, last: int, noise: bool, draft: int) -> tuple[Worl
             return world, whole_way(world, sent), next(moments)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("draft", [18, 9])
 @pytest.mark.parametrize("noise", [False, True])
 def test_a_server_that_dies_anywhere_gives_the_same_result(

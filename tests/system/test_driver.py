@@ -128,6 +128,7 @@ def keep_sum(world):
 # ---- the order that holds ----
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("adversary", BOTH)
 @pytest.mark.parametrize("trust", [None, "distributed", "central"])
 def test_a_campaign_lands(folder, adversary, trust):
@@ -167,6 +168,7 @@ def steps_that_differ(log, error, clients):
             yield number
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("error", [None, StoreError], ids=["crash", "error"])
 @pytest.mark.parametrize(("adversary", "trust"), [("semi-honest", None), ("active", "distributed")])
 def test_a_crash_or_an_error_at_any_step_loses_nothing(folder, adversary, trust, error, matrix):
@@ -221,6 +223,7 @@ def test_a_session_ends_and_lands_in_one_write(folder):
     world.check()
 
 
+@pytest.mark.promise
 def test_two_crashes_in_one_campaign_lose_nothing(folder):
     plan, rng = plan_of(), np.random.default_rng(1)
     for number in range(20):

@@ -184,6 +184,7 @@ def broken(order: Order, enough: str | None = None) -> set[str]:
     return found
 
 
+@pytest.mark.promise
 def test_the_order_holds() -> None:
     assert broken(Order()) == set()
     # Earlier versions wrote the sum first, and landed it in the next step.
@@ -208,6 +209,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(("order", "error"), ERRORS.values(), ids=ERRORS)
 def test_every_error_in_the_order_shows(order: Order, error: str) -> None:
     assert error in broken(order, error)

@@ -58,6 +58,7 @@ def interrupted(
         shutil.rmtree(place)
 
 
+@pytest.mark.promise
 @PLANS
 @pytest.mark.parametrize("passes", [1, 3, None])
 def test_a_process_may_sleep_at_any_step_while_another_one_goes_on(
@@ -90,6 +91,7 @@ def test_a_process_may_sleep_at_any_step_while_another_one_goes_on(
     assert landed >= 10
 
 
+@pytest.mark.promise
 @PLANS
 @pytest.mark.parametrize("later", [7, 40])
 def test_a_copy_of_any_step_that_is_put_back_opens_nothing_twice(
@@ -114,6 +116,7 @@ def test_a_copy_of_any_step_that_is_put_back_opens_nothing_twice(
         world.check(everybody=False, copies=True)
 
 
+@pytest.mark.promise
 @ON_POSTGRES
 def test_with_the_ledger_on_postgresql_a_crash_at_any_call_loses_nothing(
     tmp_path: Path, places: Callable[[], str]
@@ -137,6 +140,7 @@ def test_with_the_ledger_on_postgresql_a_crash_at_any_call_loses_nothing(
         shutil.rmtree(place)
 
 
+@pytest.mark.promise
 @ON_POSTGRES
 def test_with_the_ledger_on_postgresql_a_release_leaves_once(
     tmp_path: Path, places: Callable[[], str]

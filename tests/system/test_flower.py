@@ -179,6 +179,7 @@ def check_sums(place: Path, here: SimpleNamespace, clients: int) -> None:
     assert (sketch.counters.ravel() == held).all()
 
 
+@pytest.mark.promise
 def test_a_killed_serverapp_is_resumed_in_its_phase_and_all_land(
     here: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,6 +202,7 @@ def test_a_killed_serverapp_is_resumed_in_its_phase_and_all_land(
     assert here.processes.processes["nodestranger"].poll()
 
 
+@pytest.mark.promise
 def test_a_hostile_app_and_a_killed_node_cost_their_own_vectors(
     here: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +231,7 @@ def test_a_hostile_app_and_a_killed_node_cost_their_own_vectors(
     check_sums(place, here, NODES - 2)
 
 
+@pytest.mark.promise
 def test_whoever_reaches_the_control_api_reads_what_the_superlink_may(
     here: SimpleNamespace, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def test_a_campaign_lands(tmp_path: Path, adversary: str, trust: str | None) -> 
 # ---- servers that die ----
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(("adversary", "trust"), ASKED)
 def test_a_server_that_dies_at_any_call_of_its_store_loses_nobody(
     tmp_path: Path, adversary: str, trust: str | None
@@ -242,6 +243,7 @@ class Losing:
         return False
 
 
+@pytest.mark.promise
 def test_a_response_that_is_lost_at_any_step_costs_one_request_and_no_wait(tmp_path: Path) -> None:
     def cloud_of(name: str) -> HttpsWorld:
         (tmp_path / name).mkdir()
@@ -634,6 +636,7 @@ async def _no_body() -> dict[str, Any]:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
+@pytest.mark.promise
 def test_a_cohort_above_the_limit_of_waiting_clients_asks_seldom(tmp_path: Path) -> None:
     """3,000 clients of a session, of whom 2,000 may wait, come together, as after an outage.
 

@@ -77,6 +77,7 @@ def check_sum(place: Path, persons: list[Person]) -> None:
     assert (sketch.vector == np.sum(sent, axis=0)).all()
 
 
+@pytest.mark.promise
 @slowly
 @pytest.mark.skipif(NGINX is None or not shutil.which("openssl"), reason="needs nginx and openssl")
 def test_a_campaign_through_nginx_whose_server_is_killed_four_times(

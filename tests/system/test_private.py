@@ -89,6 +89,7 @@ def has_variance(noise: npt.NDArray[np.int64], variance: float) -> bool:
 # ---- what is released ----
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("options", "copies"),
     [
@@ -304,6 +305,7 @@ def test_what_a_server_lands_under_central_trust_is_exact_and_says_so() -> None:
 # ---- clients without an item ----
 
 
+@pytest.mark.promise
 def test_clients_without_an_item_take_part_with_zeros() -> None:
     items = [1, None, 99, 2, None, 1] * 50  # 99 is no candidate
     assert estimate(items).num_clients == 300
@@ -561,6 +563,7 @@ def test_certified_noise_is_less_and_right() -> None:
 # ---- plans ----
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     "options",
     [{}, {"trust": "distributed"}, {"secure_sum": "secagg"}, {"secure_sum": "two-server"}],
@@ -763,6 +766,7 @@ def test_add_remove_through_a_plan_tells_no_number() -> None:
         replace(secure, privacy=replace(plan.privacy))
 
 
+@pytest.mark.promise
 def test_intervals_know_that_the_number_of_clients_has_noise() -> None:
     """Of an item that nine of ten clients hold, at 95 %: of 40 at least 30 hold, six standard
     errors below. Without the noise of the number about 20 hold: it is divided by, so it weighs as
@@ -801,6 +805,7 @@ def books(tmp_path: Path) -> Path:
     return tmp_path / "books.db"
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     "options",
     [
@@ -891,6 +896,7 @@ def test_a_crash_after_the_reservation_counts_as_spent(
         fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, ledger=books)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     "options",
     [{}, {"trust": "distributed"}, {"secure_sum": "secagg"}, {"secure_sum": "two-server"}],

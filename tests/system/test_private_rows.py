@@ -147,6 +147,7 @@ def written(folder: Path, kind: str, client: str, item: bytes, place: int) -> st
     return str(path)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("place", [0, 3, len(OTHERS)])
 @pytest.mark.parametrize(
     ("kind", "client"),
@@ -170,6 +171,7 @@ def test_whatever_a_client_writes_the_others_are_the_same(
     assert less(rounds(b"tea"), nothing) == 1
 
 
+@pytest.mark.promise
 @settings(max_examples=150)
 @given(
     item=st.binary(max_size=12).map(lambda data: data.replace(b"\n", b"")),
@@ -213,6 +215,7 @@ def well_written(format: str, words: list[str]) -> str:
     return sink.getvalue()
 
 
+@pytest.mark.promise
 @settings(max_examples=60)
 @given(
     words=st.lists(
@@ -315,6 +318,7 @@ LONG = {
 }
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("layout", LONG)
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
 def test_a_long_item_does_not_take_its_client_away(
@@ -418,6 +422,7 @@ def as_cell(value: str, bare: str) -> str:
     return value  # also with quotes in its midst
 
 
+@pytest.mark.promise
 @settings(max_examples=500)
 @given(
     before=st.lists(CELL, max_size=3),
@@ -756,6 +761,7 @@ def run_in_the_open(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tu
     return code, out.getvalue(), error.getvalue()
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     "options", [[], ["--json"], ["--client", "user"], ["--round", "day"], ["--rounds", "3"]]
 )

@@ -154,6 +154,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         yield found
 
 
+@pytest.mark.promise
 def test_agents_may_be_killed_in_every_phase(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -221,6 +222,7 @@ def carried(machine: Machine, plan: Plan, phase: int = 4) -> int:
     return CampaignFolder.open(place).status().landed[0]
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("is_written", [False, True])
 def test_an_agent_that_dies_as_its_item_is_spent_never_sends_it_again(
     machine: Machine, capsys: pytest.CaptureFixture[str], is_written: bool
@@ -297,6 +299,7 @@ def may_be_alone() -> bool:
         return False
 
 
+@pytest.mark.promise
 def test_an_agent_of_another_user_without_a_network_takes_part() -> None:
     if os.getuid() != 0 or not may_be_alone():
         pytest.skip("needs root, unshare and setpriv, and a Python that every user may read")

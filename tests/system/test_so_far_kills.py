@@ -68,6 +68,7 @@ def in_child(act: Callable[[], None], dies_at: int = 0) -> tuple[int, int]:
     return os.waitpid(child, 0)[1], int(said or 0)
 
 
+@pytest.mark.promise
 def test_a_so_far_that_is_killed_at_any_moment_draws_one_noise_that_is_seen(
     world: Any,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,

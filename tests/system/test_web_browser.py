@@ -150,6 +150,7 @@ def requests(browser: Any) -> list[str]:
 OTHERS = {0: "apple", 1: "apple", 2: "pear"}  # of Python's people
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("is_secure", [False, True], ids=["http://localhost", "https"])
 @pytest.mark.parametrize("kind", BROWSERS)
 def test_a_page_enrols_and_reports(tmp_path: Path, kind: str, is_secure: bool) -> None:
@@ -188,6 +189,7 @@ def check_requests(browser: Any, servers: Any) -> None:
     assert sizes[:2] == [0, 0] and 0 < sizes[2] < sizes[3] == servers.folders["leader"].report_bytes
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("name", ["fedtally", "survey", "page"])
 def test_a_changed_script_stops_the_page(tmp_path: Path, name: str) -> None:
     survey = Survey(tmp_path)
@@ -204,6 +206,7 @@ def test_a_changed_script_stops_the_page(tmp_path: Path, name: str) -> None:
         enrolled(browser)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("kind", BROWSERS)
 def test_an_extension_enrols_and_reports(tmp_path: Path, kind: str) -> None:
     survey = Survey(tmp_path, extension="survey@example.org")
@@ -271,6 +274,7 @@ def with_outbox(browser: Any, name: str, body: str) -> Any:
 DEATHS = [(write, is_after) for write in ("spend", "note", "end") for is_after in (False, True)]
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("kind", BROWSERS)
 def test_a_browser_is_killed_before_and_after_each_write(tmp_path: Path, kind: str) -> None:
     names = [f"{write}-{is_after}" for write, is_after in DEATHS]
@@ -310,6 +314,7 @@ def test_a_browser_is_killed_before_and_after_each_write(tmp_path: Path, kind: s
         survey.check_sum(servers, [*OTHERS.values(), *(["plum"] * len(names))])
 
 
+@pytest.mark.promise
 def test_whoever_may_not_report_spends_nothing_and_nobody_counts_twice(tmp_path: Path) -> None:
     names = ["tabs", "cleared"]
     with (

@@ -42,6 +42,7 @@ def plan_of(privacy: PrivacyConfig | None, **changed: Any) -> Plan:
     return Plan(**(values | changed), privacy=privacy)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("relation", list(Relation))
 @pytest.mark.parametrize(
     "asked", [CENTRAL, SHARES, CENTRAL | {"max_items": 4}, SHARES | {"max_items": 4}]

@@ -103,6 +103,7 @@ def test_a_certificate_is_its_makers_word_and_not_counted() -> None:
     policy(trust="central").check(certified)  # for zero-out they do not matter
 
 
+@pytest.mark.promise
 @settings(max_examples=25)
 @given(
     epsilon=st.floats(0.1, 8.0),

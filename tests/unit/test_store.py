@@ -194,6 +194,7 @@ def test_nobody_lands_in_the_release_of_another_run(ledger: Ledger) -> None:
     assert ledger.landings("plan-0") == [landing]
 
 
+@pytest.mark.promise
 def test_what_a_reservation_costs_does_not_grow_with_the_campaigns(
     places: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -707,6 +708,7 @@ def places_of_kept_connections(
     return places
 
 
+@pytest.mark.promise
 def test_a_crash_between_any_two_statements(
     places_of_kept_connections: Callable[[], str],
 ) -> None:
@@ -723,6 +725,7 @@ def test_a_crash_between_any_two_statements(
     assert 0 < lost < calm.crashing.steps / 2
 
 
+@pytest.mark.promise
 def test_a_crash_while_a_ledger_is_made(
     places: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -782,6 +785,7 @@ def test_two_writers_never_look_at_once(ledger: Ledger, monkeypatch: pytest.Monk
     assert ledger.spent("phones") == accounting.epsilon([EVENT, EVENT], 1e-6, adaptive=True)
 
 
+@pytest.mark.promise
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the writers are forks")
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.matrix)])
 def test_eight_writers_that_die(places: Callable[[], str], tmp_path: Path, seed: int) -> None:
@@ -1004,6 +1008,7 @@ def test_a_row_is_not_replaced_by_any_of_its_unique_columns(
     record.take_part("phones", "plan-b", 0, EVENT, 1)
 
 
+@pytest.mark.promise
 def test_a_client_that_crashes_never_sends_once_too_often(tmp_path: Path) -> None:
     def live(place: Path, crashing: Crashing, sent: list[int]) -> None:
         mine = ClientRecord.open(place, create=True)
