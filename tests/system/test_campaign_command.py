@@ -498,6 +498,22 @@ def test_a_copy_that_was_put_back_is_refused_until_restore(
     assert landed(place) == {}  # and the clients' own records let nothing out twice
 
 
+def test_status_says_how_many_clients_came_lately(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = init(world, plan_of())
+    folder = CampaignFolder.open(place)
+    progress = view.Progress(folder, None, True)
+    with folder.lock(os.getpid()):
+        progress.show(3)
+        progress.show(5)  # too soon to be written
+        assert run(["campaign", "status", str(place)]) == 0
+        assert "3 clients came lately" in capsys.readouterr().out
+    # nobody runs it now, and what an earlier process said counts no more
+    assert run(["campaign", "status", str(place)]) == 0
+    assert "came lately" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("is_marked", [True, False])
 def test_a_campaign_without_its_file_says_what_to_do(
     world: SimpleNamespace, capsys: pytest.CaptureFixture[str], is_marked: bool

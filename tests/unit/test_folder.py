@@ -169,6 +169,8 @@ def test_a_campaign_without_its_file_never_begins_again(
     folder = begun(operator)
     state = folder.path / "campaign.db"
     copy = state.read_bytes()
+    with pytest.raises(InvalidInputError, match="can go on"):
+        folder.restore(1)  # nothing was lost yet
     state.unlink()
     if left == "an empty file":
         state.touch()

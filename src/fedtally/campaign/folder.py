@@ -12,6 +12,7 @@
       lock.new        the same, of a process that is about to run it
       result.fed      the answer, once the campaign is over
       cancelled       there if the campaign was cancelled
+      present         how many clients came lately, as the process that runs it says
 
 Two files lie elsewhere on purpose. The server's key must not be in a backup of the folder. The mark
 must not be put back together with the folder: it shows that `campaign.db` is an old copy.

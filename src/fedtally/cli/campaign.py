@@ -665,10 +665,13 @@ def _status(folder: CampaignFolder) -> dict[str, Any]:
     """Return how far a campaign is, JSON-able."""
     from dataclasses import asdict
 
+    from fedtally.campaign import presence
+
     found: dict[str, Any] = {
         "name": str(folder.path),
         "state": folder.stage(),
-        "process": folder.runner(),
+        "process": (process := folder.runner()),
+        "present": presence.read(folder.path, process),
         "fingerprint": folder.plan.fingerprint,
         "num_rounds": folder.plan.num_rounds,
         "rounds": [],

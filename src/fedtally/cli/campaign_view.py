@@ -20,6 +20,7 @@ _ASKED_FOR = {  # by the phase of a session
     "unmask": "the opening of the sum",
 }
 _TELL_SECONDS = 30  # between two lines about clients that are waited for
+_NOTE_SECONDS = 10  # between two writes of how many clients are there
 
 
 def planned(folder: CampaignFolder) -> str:
@@ -45,6 +46,8 @@ def show_status(found: dict[str, Any], who: str) -> None:
     by = f", by process {found['process']}" if found["process"] else ""
     rows = [("Campaign", f"{found['name']}: {found['state']}{by}"), ("Plan", found["fingerprint"])]
     parts: list[Any] = [tables.facts(rows)]
+    if found["present"] is not None:
+        parts[0] = tables.facts([*rows, ("Present", f"{found['present']:,} {who}s came lately")])
     if found["rounds"]:
         table = tables.new_table()
         for column in ("round", f"{who}s asked", f"{who}s in the sum"):
@@ -165,6 +168,7 @@ class Progress:
         self._landed = self._landed_before = 0 if status is None else sum(status.landed.values())
         self._begun = time.monotonic()
         self._tell_at, self._said = 0.0, ""
+        self._note_at, self._noted = 0.0, -1  # the number of clients that the folder has
         # By the calendar: the closed rounds that were looked at, and how many of them are missing.
         self._num_closed = self._num_missing = 0
         self._bars: Any = None
@@ -211,6 +215,8 @@ class Progress:
 
         from fedtally.answer import amounts, sections
 
+        if present is not None:
+            self._note_present(present)
         unit = sections.counted.who(self._folder.plan)
         running = {one.session: one for one in self._running()}
         for name, one in running.items():
@@ -238,6 +244,17 @@ class Progress:
                 self.note(said)
             self._said = said
         self._draw(running)
+
+    def _note_present(self, present: int) -> None:
+        """Let `status` know how many clients came lately, unless it was told so just now."""
+        import os
+        import time
+
+        from fedtally.campaign import presence
+
+        if present != self._noted and time.monotonic() >= self._note_at:
+            presence.note(self._folder.path, os.getpid(), present)
+            self._noted, self._note_at = present, time.monotonic() + _NOTE_SECONDS
 
     def _is_complete(self) -> bool:
         """Return whether no client is waited for; the folder knows it of another process."""

@@ -1,6 +1,6 @@
 """The rule by which a campaign of several rounds ends before its last one.
 
-`campaign.ending` follows it, and docs/planning.md says what it saves and how often it errs.
+`campaign.ending` follows it, and docs/plan.md says what it saves and how often it errs.
 """
 
 from __future__ import annotations

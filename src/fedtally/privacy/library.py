@@ -64,7 +64,7 @@ def margin() -> float:
 
     dp-accounting finds epsilons by search and sums in floats, with errors of about 1e-9. `light` is
     as exact, and adds a little less: so it takes a plan that uses an owner's epsilon to the last
-    digit of dp-accounting, in the range that `docs/agent.md` names.
+    digit of dp-accounting, in the range that `docs/library.md` names.
     """
     return 9.5e-9 if gaussian() is light else 1e-8
 

@@ -2,7 +2,7 @@
 
 Each name here is that of the function or class which it stands in for (`privacy.library`), with the
 same arguments; what the accountant never asks is not here. Tests compare epsilons with those that
-the libraries give; `docs/agent.md` says how far below these they are, and where they may be
+the libraries give; `docs/library.md` says how far below these they are, and where they may be
 above.
 
 `math.erf` and `math.erfc` have all digits, also in the tails, and the functions of the normal
