@@ -53,14 +53,14 @@ _INVITE_FIELDS = (
     "n_min",
     "n_max",
     "min_survivors",
-    "profile: 0 semi_honest, 1 active",
+    "profile: 0 semi-honest, 1 active",
     "C, corrupt",
     "max_dropout, parts per million",
     "not_before, Unix seconds",
     "not_after, Unix seconds",
     "round",
     "fingerprint of the plan",
-    "digest of the allow-list; semi_honest: zeros",
+    "digest of the allow-list; semi-honest: zeros",
 )
 _USES = {
     Label.MASK_SECRET_KEY: "HKDF: mask secret key",
@@ -147,7 +147,7 @@ def _sizes() -> str:
         )
         for kind in Kind
     ]
-    return table(["type", "message", "sent by", "body, semi_honest", "body, active"], rows)
+    return table(["type", "message", "sent by", "body, semi-honest", "body, active"], rows)
 
 
 _TWO_SERVERS = "[two-server summation](#two-servers)"
@@ -187,7 +187,7 @@ def _steps() -> Iterator[tuple[str, Adversary, Exchange]]:
         for step in steps:
             everywhere = all(step in others for others in EXCHANGES.values())
             if not everywhere or adversary is Adversary.SEMI_HONEST:
-                yield "both" if everywhere else adversary.name.lower(), adversary, step
+                yield "both" if everywhere else str(adversary), adversary, step
 
 
 def _client_states() -> str:
@@ -213,7 +213,7 @@ def _server_states() -> str:
     ]
     rows[2:2] = [
         (
-            adversary.name.lower(),
+            str(adversary),
             "COLLECT",
             "Inbox",
             "MaskedInput",
@@ -236,7 +236,7 @@ def _order() -> str:
         (turn, "client" if turn % 2 == 0 else "server", *names)
         for turn, names in enumerate(itertools.zip_longest(*profiles, fillvalue=""), start=1)
     ]
-    names = (f"`{adversary.name.lower()}`" for adversary in EXCHANGES)
+    names = (f"`{adversary}`" for adversary in EXCHANGES)
     return table(["turn", "sent by", *names], rows)
 
 

@@ -821,8 +821,8 @@ class Pinned:
         profile: 0 or 1.
         server: The server's Ed25519 key.
         fingerprint: Of the plan.
-        allow: The allow-list; empty in `semi_honest`.
-        identity: The client's Ed25519 secret; None in `semi_honest`.
+        allow: The allow-list; empty in `semi-honest`.
+        identity: The client's Ed25519 secret; None in `semi-honest`.
         policy: The client's policy.
         plan: The terms that the plan has, of which all but the times and the round are compared;
             None without a plan.

@@ -94,7 +94,7 @@ class Setting:
     Attributes:
         name: Its name.
         terms: The Invite; ``allow_list`` is filled in.
-        listed: The size of the allow-list; 0 in `semi_honest`.
+        listed: The size of the allow-list; 0 in `semi-honest`.
         arrivals: Who advertises, in order of arrival.
         drops: Who sends nothing from a phase on.
     """

@@ -29,6 +29,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
         ("accuracy", 3),
         ("silos", 8),
         ("windows", 9),
+        ("privacy-proofs/shares", 3),
     ],
 )
 def test_examples_of_a_page_run(page, least):
@@ -53,8 +54,8 @@ def test_the_pilot_of_the_paper_sizes_a_sketch(capsys):
 
 def test_every_page_with_examples_is_run():
     marks = [mark for mark in test_examples_of_a_page_run.pytestmark if mark.name == "parametrize"]
-    run = {f"{page}.md" for page, _ in marks[0].args[1]}
-    assert {page.name for page in PAGES if ">>> " in page.read_text(encoding="utf-8")} == run
+    run = {ROOT / "docs" / f"{page}.md" for page, _ in marks[0].args[1]}
+    assert {page for page in PAGES if ">>> " in page.read_text(encoding="utf-8")} == run
 
 
 def test_the_reference_has_every_public_name():

@@ -53,6 +53,7 @@ NOT_PASTED = {
     ("docs/agent.md", "fedtally agent run"): _OTHERS,
     ("docs/agent.md", "fedtally agent report"): "needs both servers: examples/two_servers/run.sh",
     ("docs/evidence.md", "python -m pytest"): "tests of this repository: .ci/run has them",
+    ("docs/evidence.md", "grep -o"): "tests of this repository: .ci/run has them",
     ("docs/evidence.md", "python -m"): _MINUTES,
     ("docs/evidence.md", "python tools/fuzz_secagg.py"): _MINUTES,
     ("docs/evidence.md", "pip install"): "needs an environment of its own",

@@ -161,7 +161,7 @@ def test_the_invite_has_its_fields_where_the_table_says() -> None:
         "not_after": NOW + 1,
         "round": 9,
         "fingerprint of the plan": int.from_bytes(FINGERPRINT, "little"),
-        "digest of the allow-list; semi_honest": 0,
+        "digest of the allow-list; semi-honest": 0,
     }
     found, end = {}, 0
     for offset, size, _, field in _rows("invite"):

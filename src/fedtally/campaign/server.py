@@ -104,7 +104,7 @@ class FrequencyServer:
             signing_key: the key that the plan names.
             salt: 32 uniform bytes, for the digest of the sum.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
-                In `semi_honest` it draws the order of the roster.
+                In `semi-honest` it draws the order of the roster.
             not_before: Unix seconds.
             not_after: Unix seconds.
             allow_list: the registered identities, in `active`.

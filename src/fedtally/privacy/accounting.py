@@ -89,7 +89,7 @@ __all__ = [
 ]
 
 # The probability with which one secure sum may show more than its sum: docs/protocol.md, "Claim of
-# semi_honest". The delta of the noise does not hold for that case, so it is charged besides.
+# semi-honest". The delta of the noise does not hold for that case, so it is charged besides.
 SECURE_SUM_DELTA = 2.0**-40
 # The largest epsilon of campaigns that are planned in view of earlier ones. Up to here the part of
 # delta that `set_aside` keeps covers what their samplers lack, (1 + e^epsilon) times each:

@@ -3,7 +3,7 @@
 docs/protocol.md specifies every byte and check; its "Claim of `active`" has a table of the checks
 that carry the proof, a to j. Comments here name the check, and the attack that it stops. The
 protocol is that of Bonawitz et al. 2017 (double masks, Shamir recovery, consistency check), with
-the ring of Bell et al. 2020 in `semi_honest`.
+the ring of Bell et al. 2020 in `semi-honest`.
 
 >>> from fedtally.crypto.keys import Secret, SigningKey
 >>> from fedtally.secagg.params import ClientPolicy
@@ -106,7 +106,7 @@ class Pinned:
     Args:
         server_key: the Ed25519 key that the Plan names; Invites are signed with it.
         fingerprint: the fingerprint of the Plan, 32 bytes.
-        allow_list: the identities that may take part; None in `semi_honest`.
+        allow_list: the identities that may take part; None in `semi-honest`.
         parameters: the parameters of the plan; None leaves them to the policy alone.
         round: the one that the client takes part in, 0 .. 2^32 - 1, and that its journal books.
     """
@@ -214,7 +214,7 @@ class Client:
                 f" {policy.adversary}"
             )
         # The number in the header of each message. `active`: the rank in the allow-list;
-        # `semi_honest`: the index, once there is a roster.
+        # `semi-honest`: the index, once there is a roster.
         self._sender = wire.UNLISTED
         if identity is not None and pinned.allow_list is not None:
             self._sender = pinned.allow_list.rank(identity.public)
@@ -510,7 +510,7 @@ class Client:
         return b"".join(sealed)
 
     def _take_roster(self, body: bytes) -> Sequence[bytes]:
-        """Take a Roster in `semi_honest`; return the neighbours' adverts."""
+        """Take a Roster in `semi-honest`; return the neighbours' adverts."""
         # n, the index and the digest are the server's word: in this profile it follows the protocol
         roster = wire.decode_roster(body, self._parameters)
         self._n, self._index, self._sender = roster.n, roster.own_index, roster.own_index
@@ -737,7 +737,7 @@ class Client:
     def _check_known(self, slots: Bits, code: AbortCode) -> None:
         """Raise unless the policy knows enough of the clients at these slots."""
         # The list alone says nothing: the server chooses the roster out of it, and could leave all
-        # known clients out. In `semi_honest` nobody has a key, and the policy demands nobody.
+        # known clients out. In `semi-honest` nobody has a key, and the policy demands nobody.
         if not self._is_active:
             return
         there = self._neighbours[slots].tolist()

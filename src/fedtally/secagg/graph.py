@@ -73,7 +73,7 @@ class Neighbourhood:
         """Tell whether the honest clients among these survivors, [n], are surely connected.
 
         C corrupt clients, fixed before the ring is drawn, part them with a probability of at most
-        2^-41, however the survivors were chosen (docs/protocol.md, "Claim of `semi_honest`").
+        2^-41, however the survivors were chosen (docs/protocol.md, "Claim of `semi-honest`").
         """
         cut = self.weakest_cut(alive)
         return cut is None or is_whole_ring(self.n, self._corrupt, self.neighbours, cut)

@@ -225,7 +225,7 @@ class Invite(NamedTuple):
 
 
 class Advert(NamedTuple):
-    """A client's public keys and its commitment to b; the signature is empty in `semi_honest`."""
+    """A client's public keys and its commitment to b; the signature is empty in `semi-honest`."""
 
     mask_key: bytes
     encryption_key: bytes
@@ -235,7 +235,7 @@ class Advert(NamedTuple):
 
 
 class Roster(NamedTuple):
-    """In `semi_honest`: the client's place, and its neighbours' adverts by x, as they were sent."""
+    """In `semi-honest`: the client's place, and its neighbours' adverts by x, as they were sent."""
 
     n: int
     own_index: int

@@ -7,10 +7,10 @@ ever. A client has two secrets: the seed of its own mask, and the seed of the ke
 it shares with neighbours. With a second version of such a message, clients could give the server
 both secrets of one client, and so this client's vector.
 
-docs/protocol.md specifies every byte and check. In `semi_honest` privacy rests on this server. In
+docs/protocol.md specifies every byte and check. In `semi-honest` privacy rests on this server. In
 `active` privacy rests on the clients' checks; the checks of this module only keep a bad client from
 stopping a round.
-The protocol is that of Bonawitz et al. 2017, with the ring of Bell et al. 2020 in `semi_honest`.
+The protocol is that of Bonawitz et al. 2017, with the ring of Bell et al. 2020 in `semi-honest`.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Server:
         salt: 32 uniform bytes, published with the sum and not before. If an aggregator adds noise
             to the sum, the salt is never published.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source. It is
-            asked once in `semi_honest`, for the order of the roster, after the last advert.
+            asked once in `semi-honest`, for the order of the roster, after the last advert.
         allow_list: the identities that may take part; needed in `active`, and None otherwise.
         journal: writes a checkpoint durably before it returns. None: a server that crashes abandons
             the session.
@@ -331,7 +331,7 @@ class Server:
 
     def _senders(self, place: int, kind: Kind) -> tuple[int, ...]:
         """Return the senders that a client may write into a header."""
-        # In `semi_honest` a client that aborts at its Roster has no index yet
+        # In `semi-honest` a client that aborts at its Roster has no index yet
         if self._is_active:
             return (self._ranks[place],)
         return (place, wire.UNLISTED) if kind is Kind.ABORT else (place,)

@@ -228,12 +228,12 @@ def decode_advert(body: bytes, adversary: Adversary) -> Advert:
 
 
 def encode_roster(roster: Roster) -> bytes:
-    """Return the body of a Roster of `semi_honest`."""
+    """Return the body of a Roster of `semi-honest`."""
     return _ROSTER.pack(roster.n, roster.own_index, roster.digest) + b"".join(roster.adverts)
 
 
 def decode_roster(body: bytes, parameters: Parameters) -> Roster:
-    """Return a Roster of `semi_honest`, if it has as many adverts as the graph demands of its n."""
+    """Return a Roster of `semi-honest`, if it has as many adverts as the graph demands of its n."""
     if len(body) < _ROSTER.size:
         raise malformed("a roster is too short")
     n, index, digest_of_all = _ROSTER.unpack_from(body)
@@ -264,7 +264,7 @@ def adverts_digest(adverts: Sequence[bytes]) -> bytes:
 def roster_context(ctx: bytes, n: int, members: Bits | None, digest_of_adverts: bytes) -> bytes:
     """Return ctx2, the digest of a session and its roster: 32 bytes.
 
-    `members` is None in `semi_honest`. Keys of shares, pair masks, self masks and confirmations
+    `members` is None in `semi-honest`. Keys of shares, pair masks, self masks and confirmations
     hold it, so that nothing of one roster is worth anything in another.
     """
     listed = b"" if members is None else bitmap_digest(members)
