@@ -30,6 +30,13 @@ from fedtally.errors import InvalidInputError
 DECODERS = ("joint", "median", "belief", "direct")
 ENCODINGS = ("auto", "sketch", "histogram")
 SIZINGS = ("model", "two-phase", "minimax", "linear", "oracle")
+# The ends of the names of files that tables are written to: `fedtally.answer.exports` has a writer
+# for each, and a test compares.
+TABLES = (".csv", ".parquet")
+AS_TABLE = " or ".join(TABLES)
+# Defaults that the texts below say.
+MAX_CORRUPT = 0.05
+MIN_DROPOUT = 0.05  # that a cohort bears, however few are expected
 
 
 # ---- checks: from what is typed to a value; what is wrong is a ValueError ----
@@ -589,9 +596,9 @@ class Files:
         .on("plan", help="Write a page of error against bytes, .html (extra `report`)")
     )
     output: str | None = (
-        option("Write all estimates, as .csv or .parquet", _path())
+        option(f"Write all estimates, as {AS_TABLE}", _path())
         .on("estimate", "demo", "merge")
-        .on("simulate", help="Write all repeats, as .csv or .parquet", is_often=True)
+        .on("simulate", help=f"Write all repeats, as {AS_TABLE}", is_often=True)
     )
     plot: str | None = (
         option("Draw the top items, as .png, .svg or .pdf (extra `plot`)", _path())
@@ -1032,19 +1039,19 @@ class Trust:
         option(
             "Keep the sum of a cohort if this share drops out",
             _number("SHARE"),
-            usual="0.05, or {dropout} if more",
+            usual=f"{MIN_DROPOUT}, or {{dropout}} if more",
             more="the share of a cohort that may drop out without loss of the sum (as many as do,"
-            " at least 0.05)",
+            f" at least {MIN_DROPOUT})",
             door=Door.REQUEST,
         )
         .on("estimate")
-        .on("plan", usual="0.05")
+        .on("plan", usual=str(MIN_DROPOUT))
     )
     max_corrupt: float | None = option(
         "Protect even if this share of a cohort helps the server",
         _number("SHARE"),
-        usual="0.05",
-        more="the share of a cohort that may collude with the server (0.05)",
+        usual=str(MAX_CORRUPT),
+        more=f"the share of a cohort that may collude with the server ({MAX_CORRUPT})",
         door=Door.REQUEST,
     ).on("estimate", "plan")
     max_cohort: int | None = option(

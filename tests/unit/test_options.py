@@ -11,6 +11,7 @@ import click
 import pytest
 
 import fedtally
+from fedtally.answer import exports
 from fedtally.base.encoding import Encoding
 from fedtally.cli.app import run
 from fedtally.cli.shared import positive
@@ -20,6 +21,7 @@ from fedtally.options import (
     OPTIONS,
     SECTIONS,
     SIZINGS,
+    TABLES,
     Door,
     help_of,
     keywords_of,
@@ -37,6 +39,7 @@ def test_names_are_those_of_the_code_that_reads_them() -> None:
     assert tuple(map(str, Recovery)) == DECODERS
     assert ("auto", *map(str, Encoding)) == ENCODINGS
     assert tuple(map(str, Sizing)) == SIZINGS
+    assert tuple(exports._WRITERS) == TABLES
     assert Decoding().confidence == OPTIONS["confidence"].default == 0.95
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedtally.answer.cells import as_text
 from fedtally.base import archive
 from fedtally.errors import InvalidInputError, MemoryLimitError, opt
+from fedtally.options import AS_TABLE, TABLES
 
 # Of a table of all candidates: estimate, order, label and the row that is being written.
 _BYTES_PER_ROW = 112
@@ -20,28 +22,44 @@ def check_export_path(path: str | os.PathLike[str]) -> None:
 
     >>> check_export_path("estimates.csv")
     """
-    if not os.fspath(path).endswith((".csv", ".parquet")):
-        raise InvalidInputError(f"output must end in .csv or .parquet, got {os.fspath(path)}")
+    if not os.fspath(path).endswith(TABLES):
+        raise InvalidInputError(f"output must end in {AS_TABLE}, got {os.fspath(path)}")
 
 
 def write_table(table: Any, path: str | os.PathLike[str]) -> int:
-    """Write a `pyarrow.Table` to a .csv or .parquet file, whole or not at all.
+    """Write a `pyarrow.Table` to a file whose name ends as one of `TABLES`, whole or not at all.
 
     Returns:
         How many cells of a .csv file are written so that no spreadsheet runs them (`as_text`).
+
+    Raises:
+        InvalidInputError: the name ends in another way.
     """
-    changed = 0
+    check_export_path(path)
+    write = next(write for end, write in _WRITERS.items() if os.fspath(path).endswith(end))
     with archive.replacing(path) as temporary:
-        if os.fspath(path).endswith(".csv"):
-            import pyarrow.csv
+        return write(table, temporary)
 
-            table, changed = as_text(table)
-            pyarrow.csv.write_csv(table, temporary)
-        else:
-            import pyarrow.parquet
 
-            pyarrow.parquet.write_table(table, temporary)
+def _write_csv(table: Any, path: str) -> int:
+    import pyarrow.csv
+
+    table, changed = as_text(table)
+    pyarrow.csv.write_csv(table, path)
     return changed
+
+
+def _write_parquet(table: Any, path: str) -> int:
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(table, path)
+    return 0
+
+
+_WRITERS: Mapping[str, Callable[[Any, str], int]] = {
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+}
 
 
 def check_table_fits(size: int, memory: int | None, held: int = 0, lighter: str = "") -> None:

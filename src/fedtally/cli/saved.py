@@ -17,6 +17,7 @@ from fedtally.cli import console
 from fedtally.cli.help import Command, Present, option
 from fedtally.cli.shared import as_named, json_option, shared
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.options import AS_TABLE
 
 if TYPE_CHECKING:
     from fedtally.plan import Plan
@@ -193,7 +194,7 @@ def _lines(path: str) -> list[str]:
     "losses",
     type=click.Path(),
     metavar="FILE",
-    help="Write the distribution of the privacy loss, as .csv or .parquet",
+    help=f"Write the distribution of the privacy loss, as {AS_TABLE}",
 )
 @json_option
 def inspect(file: str, losses: str | None, as_json: bool) -> None:

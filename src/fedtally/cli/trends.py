@@ -11,7 +11,7 @@ from fedtally.cli import console
 from fedtally.cli.help import Command, Present, option
 from fedtally.cli.shared import as_named, check_outputs, json_option, reader, shared
 from fedtally.errors import InvalidInputError
-from fedtally.options import read_against
+from fedtally.options import AS_TABLE, read_against
 
 if TYPE_CHECKING:
     from fedtally.answer.result import Result
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     type=click.Path(),
     metavar="FILE",
     is_often=True,
-    help="Write the list or the lines, as .csv or .parquet",
+    help=f"Write the list or the lines, as {AS_TABLE}",
 )
 @shared("trends")
 @json_option

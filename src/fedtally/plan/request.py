@@ -12,9 +12,10 @@ from fedtally.base import validate
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, opt
+from fedtally.options import MAX_CORRUPT
 from fedtally.plan import Clients, Plan, Summing
 from fedtally.plan.calendar import Recurring
-from fedtally.plan.parts.summation import MAX_CORRUPT, Summation, unmet_by
+from fedtally.plan.parts.summation import Summation, unmet_by
 from fedtally.plan.privacy import Privacy, resolve_privacy
 from fedtally.plan.rules import COHORTS, PRIVACY, SIZES, Need, check, given, unmet
 from fedtally.plan.secure_sum import cohort_sizes

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError, arg
+from fedtally.options import MAX_CORRUPT, MIN_DROPOUT
 from fedtally.plan.parts.summing import shared_out
 from fedtally.plan.rules import Need, check, given, unmet
 from fedtally.secagg.config import SecureSum, needed_keys
@@ -20,8 +21,6 @@ from fedtally.secagg.two_server import Validity
 
 # what a client costs grows with the cohort if active
 MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}
-MAX_CORRUPT = 0.05
-MIN_DROPOUT = 0.05  # that a cohort bears, however few are expected
 
 
 @dataclass(frozen=True)
