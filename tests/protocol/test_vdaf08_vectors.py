@@ -109,7 +109,7 @@ def report_of(prio3: Prio3Draft08, words: list[int]) -> tuple[bytes, list[bytes]
     whole = field.words(words)
     leader_words = field.reduce(whole - helper.words)
     parts = [
-        prio3._stream(_JOINT_PART, seed * blind, bytes([number]) + NONCE + field.encode(share))(
+        prio3._streams.of(_JOINT_PART, seed * blind, bytes([number]) + NONCE + field.encode(share))(
             blind
         )
         for number, (seed, share) in enumerate([(b"l", leader_words), (b"h", helper.words)])

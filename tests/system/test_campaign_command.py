@@ -534,7 +534,8 @@ def test_a_campaign_without_its_file_says_what_to_do(
         assert ways in " ".join(capsys.readouterr().err.split())
     assert run(["campaign", "status", str(place)]) == 0
     said = capsys.readouterr()
-    assert f"{place}: lost" in " ".join(said.out.split()) and ways in " ".join(said.err.split())
+    assert f"{place}:lost" in "".join(said.out.split())  # a long path is broken, where lines end
+    assert ways in " ".join(said.err.split())
     assert not (place / "campaign.db").exists()
 
 

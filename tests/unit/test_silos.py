@@ -523,8 +523,10 @@ def test_an_operator_sees_silos(capsys: pytest.CaptureFixture[str]) -> None:
     assert campaign_view.planned(folder) == "1 round, in sessions of 6 silos"
     rounds = [{"round": 0, "asked": 6, "landed": 6}]
     found = {"name": "x", "state": "done", "process": None, "fingerprint": "ab", "rounds": rounds}
-    campaign_view.show_status({**found, "open": [], "ended": []}, sections.counted.who(folder.plan))
-    assert "silos in the sum" in capsys.readouterr().out
+    found |= {"present": 5, "open": [], "ended": []}
+    campaign_view.show_status(found, sections.counted.who(folder.plan))
+    said = capsys.readouterr().out
+    assert "silos in the sum" in said and "5 silos came lately" in said
 
 
 def test_a_policy_of_people_is_proven_for_silos_alone() -> None:
