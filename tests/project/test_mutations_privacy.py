@@ -50,7 +50,7 @@ def test_a_list_that_no_longer_fits_is_found(tool: ModuleType) -> None:
     some = tool.MUTATIONS[0]
     for changed, said in (
         ({"old": "nowhere in the file"}, "its text is 0 times in"),
-        ({"old": "return"}, "times in privacy/config.py, and must be there once"),
+        ({"old": "return"}, f"times in {some.file}, and must be there once"),
         ({"new": "return )"}, "is no Python"),
         (
             {"old": "from __future__ import annotations\n", "new": "nowhere\n"},
