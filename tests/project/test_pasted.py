@@ -80,6 +80,7 @@ NOT_PASTED = {
     ("docs/plan.md", "python -m"): _MINUTES,
     ("docs/plan.md", "python -m experiments"): _MINUTES,
     ("docs/evidence.md", "git clone"): "an address of nobody",
+    ("docs/evidence.md", "git log"): "needs a clone, and runs in an empty folder",
     ("docs/evidence.md", "python tools/release.py"): _MINUTES,
     ("docs/evidence.md", "python tools/stranger.py"): "needs a release",
     ("docs/evidence.md", "sha256sum"): "needs a release",
