@@ -1,7 +1,7 @@
 """The distributions of noise: all that privacy must know of each mechanism.
 
-To add a mechanism, write NAME.py beside this file, which ends with its `LAW` (`law.Law`), and add
-its row here, its name to `events.Mechanism`, and who may add it to `config.NoiseBy.mechanisms`.
+To add a mechanism, write NAME.py beside this file, with its class (`law.Law`), and add its row
+here, its name to `events.Mechanism`, and who may add it to `config.NoiseBy.mechanisms`.
 Nothing else in this room asks which mechanism it is.
 """
 

@@ -109,7 +109,8 @@ class Law(ABC):
 
     def rho(self, event: Event) -> float:
         """Return the rho of zero-concentrated privacy."""
-        return math.sqrt(self.square(event)) ** 2 / 2
+        mu = math.sqrt(self.square(event))  # as `gaussian_bound` rounds it
+        return mu**2 / 2
 
     def divergence(self, variance: float, shift: int, order: float) -> float | None:
         """Return the Renyi divergence of a shift, if it has a formula.
