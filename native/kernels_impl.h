@@ -271,10 +271,35 @@ template <int ROWS, class T> void median_of(const T* gathered, size_t count, dou
     out[q] = (double)Median<ROWS>::template of<T>(Column<T>{gathered + q});
 }
 
+// More rows than fit into registers: the comparators are read from a table. Each is applied in place
+// to some ids at once, whose values then stay in the nearest cache from one comparator to the next.
+template <class T> void median_by_table(T* gathered, size_t rows, size_t count, double* out) {
+  constexpr size_t kTogether = 64;
+  const int* end = kNetworkEnds + (rows - kLargestStraight - 1);
+  for (size_t i = 0; i < count; i += kTogether) {
+    // Always kTogether of a row, a constant trip count: what lies behind the last id is not read.
+    for (int c = end[0]; c < end[1]; c++) {
+      T* __restrict low = gathered + kComparators[c].low * kDecodeStride + i;
+      T* __restrict high = gathered + kComparators[c].high * kDecodeStride + i;
+      for (size_t q = 0; q < kTogether; q++) {
+        const T least = lesser(low[q], high[q]);
+        high[q] = greater(low[q], high[q]);
+        low[q] = least;
+      }
+    }
+    const T *low = gathered + (rows - 1) / 2 * kDecodeStride + i,
+            *high = gathered + rows / 2 * kDecodeStride + i;
+    const size_t n = count - i < kTogether ? count - i : kTogether;
+    for (size_t q = 0; q < n; q++)
+      out[i + q] = (double)(rows % 2 ? low[q] : (low[q] + high[q]) * T(0.5));
+  }
+}
+
 // Turn the number of rows into a constant, by trying one after the other.
-template <int ROWS, class T> void median_dispatch(const T* gathered, size_t rows, size_t count,
+template <int ROWS, class T> void median_dispatch(T* gathered, size_t rows, size_t count,
                                                   double* out) {
-  if constexpr (ROWS > kLargestNetwork) {
+  if constexpr (ROWS > kLargestStraight) {
+    if (rows <= kLargestNetwork) return median_by_table(gathered, rows, count, out);
     T x[fedtally::kMaxRows];
     for (size_t q = 0; q < count; q++) {
       for (size_t row = 0; row < rows; row++) x[row] = gathered[row * kDecodeStride + q];

@@ -1,4 +1,7 @@
-"""Write median_networks.h, straight-line medians of 1 to 32 values in C++, for the build.
+"""Write median_networks.h, medians of 1 to 32 values in C++, for the build.
+
+Up to 16 values are held in registers, by straight-line code. The networks of more values are
+data: as code, they would take most of the time that the kernels take to compile.
 
 Each network is a sorting network (Batcher's odd-even merge exchange, Knuth volume 3, algorithm
 5.2.2M, or a shorter known one from the same volume, section 5.3.4) of which only the comparators
@@ -14,9 +17,10 @@ from __future__ import annotations
 import itertools
 import random  # noqa: TID251 - only checks the networks
 import sys
+import textwrap
 from pathlib import Path
 
-LARGEST = 32
+LARGEST_STRAIGHT, LARGEST = 16, 32
 Network = list[tuple[int, int]]
 
 # Knuth, The Art of Computer Programming 3, 5.3.4: minimal networks for few values; Green's network
@@ -140,18 +144,23 @@ def pruned(size: int, network: Network) -> list[tuple[int, int, bool, bool]]:
     return kept[::-1]
 
 
-def struct(size: int) -> str:
-    """Return the C++ specialisation for `size` values."""
+def median_network(size: int) -> list[tuple[int, int, bool, bool]]:
+    """Return the comparators that select the median of `size` values, as `pruned` does."""
     network = MEDIAN_OF_FIVE if size == 5 else KNOWN.get(size) or merge_exchange(size)
     if not selects_median(size, network):
         raise AssertionError(f"the network for {size} values is wrong")
+    return pruned(size, network)
+
+
+def straight(size: int) -> str:
+    """Return the C++ specialisation for `size` values."""
     lines = [
         f"template <> struct Median<{size}> {{",
         # GCC does not inline many rows by itself, and a call is not vectorised.
         "  template <class T, class Rows> [[gnu::always_inline]] static inline T of(Rows x) {",
     ]
     lines += [f"    T x{i} = x[{i}];" for i in range(size)]
-    for a, b, low, high in pruned(size, network):
+    for a, b, low, high in median_network(size):
         if low and high:
             lines.append(
                 f"    {{ T t = lesser(x{a}, x{b}); x{b} = greater(x{a}, x{b}); x{a} = t; }}"
@@ -167,6 +176,22 @@ def struct(size: int) -> str:
     return "\n".join([*lines, "  }", "};"])
 
 
+def table(sizes: range) -> str:
+    """Return C++ arrays: the networks of `sizes`, one behind the other, and where each ends."""
+    networks = [median_network(size) for size in sizes]
+    pairs = [f"{{{a}, {b}}}," for network in networks for a, b, _, _ in network]
+    ends = [str(end) for end in itertools.accumulate(map(len, networks), initial=0)]
+    return "\n".join(
+        [
+            "struct Comparator { unsigned char low, high; };",
+            "static constexpr Comparator kComparators[] = {",
+            *textwrap.wrap(" ".join(pairs), 100),
+            "};",
+            f"static constexpr int kNetworkEnds[] = {{{', '.join(ends)}}};",
+        ]
+    )
+
+
 def main() -> None:
     """Write the header to the path given."""
     text = (
@@ -175,8 +200,10 @@ def main() -> None:
     )
     text += "template <class T> static inline T lesser(T a, T b) { return a < b ? a : b; }\n"
     text += "template <class T> static inline T greater(T a, T b) { return a < b ? b : a; }\n"
+    text += f"static constexpr int kLargestStraight = {LARGEST_STRAIGHT};\n"
     text += f"static constexpr int kLargestNetwork = {LARGEST};\n\n"
-    text += "\n".join(struct(size) for size in range(1, LARGEST + 1)) + "\n"
+    text += "\n".join(straight(size) for size in range(1, LARGEST_STRAIGHT + 1)) + "\n"
+    text += table(range(LARGEST_STRAIGHT + 1, LARGEST + 1)) + "\n"
     Path(sys.argv[1]).write_text(text, encoding="ascii")
 
 

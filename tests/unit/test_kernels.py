@@ -285,7 +285,7 @@ def test_values_without_signs(
     np.testing.assert_allclose(decoder.range(first, count), expected, rtol=1e-12)
 
 
-@each_case("shape", [(1, 3, 64), (1, 3, 200), (10, 4, 200)])
+@each_case("shape", [(1, 3, 64), (1, 3, 200), (10, 4, 200), (1, 20, 200)])
 def test_a_decoder_goes_on_after_its_blocks(backend: str, shape: tuple[int, int, int]) -> None:
     """Lists and ranges are decoded in blocks of 2^14 ids."""
     rng = np.random.default_rng(3)
