@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from fedtally import kernels
+from fedtally.cli.app import run
 
 
 def test_import_is_light() -> None:
@@ -79,15 +81,35 @@ def test_a_command_loads_what_it_needs_alone(
     line: str, code: int, unwanted: tuple[str, ...]
 ) -> None:
     """Imports take most of the time of a short command, and of one that is wrong all of it."""
-    check = (
-        "import sys; from fedtally.cli.app import run; code = run(sys.argv[1:]);"
-        f" print(code, sorted({set(unwanted)} & set(sys.modules)))"
-    )
-    asked = [sys.executable, "-c", check, *line.split()]
-    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    done = loading(unwanted, line.split())
     assert done.stdout.splitlines()[-1] == f"{code} []"
     if code == 2:
         assert done.stderr.startswith("error: there is no file nowhere.")
+
+
+def loading(names: Iterable[str], arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command, whose last line says how it ended and which of some modules it loaded."""
+    check = (
+        "import sys; from fedtally.cli.app import run; code = run(sys.argv[1:]);"
+        f" print(code, sorted({set(names)} & set(sys.modules)))"
+    )
+    asked = [sys.executable, "-c", check, *arguments]
+    return subprocess.run(asked, capture_output=True, text=True, check=True)
+
+
+def test_a_campaign_is_made_and_looked_at_without_what_decodes_it(tmp_path: Path) -> None:
+    """An operator waits for no library of tables or of functions that these commands never call."""
+    key, plan, words = (str(tmp_path / name) for name in ("server.key", "plan.toml", "words.txt"))
+    (tmp_path / "words.txt").write_text("apple\npear\n", encoding="utf-8")
+    sizes = ["--tau", ".2", "--clients", "7", "--cohort", "7", "--cohort-min", "7"]
+    parties = ["--secure-sum", "secagg", "--server-key", f"{key}.pub"]
+    assert run(["keys", "new", "server", "--output", key]) == 0
+    assert run(["plan", *sizes, *parties, "--domain", words, "--output", plan]) == 0
+    folder, unwanted = str(tmp_path / "survey"), ("pandas", "scipy")
+    files = ["--plan", plan, "--server-key", key, "--candidates", words]
+    init = ["campaign", "init", folder, *files, "--mark", str(tmp_path / "mark")]
+    for asked in (init, ["campaign", "status", folder]):
+        assert loading(unwanted, asked).stdout.splitlines()[-1] == "0 []"
 
 
 @pytest.mark.skipif(

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from fedtally.domain import Domain
 from fedtally.plan import Plan
-from fedtally.recovery.known_error import known_error
 from fedtally.sketch import CountSketch
 
 
@@ -27,6 +26,8 @@ def is_known(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> boo
     rule, clients = plan.stopping, sum(sketch.num_clients for sketch in sketches)
     if rule is None or len(sketches) < rule.least_rounds or clients < rule.least_clients:
         return False
+    from fedtally.recovery.known_error import known_error  # SciPy: slow to load, and seldom needed
+
     error = known_error(sketches, domain, rule.probability)
     return error is not None and error <= rule.linf
 

@@ -176,9 +176,27 @@ def places_in(text: Any, others: Any) -> npt.NDArray[np.int64]:
         return text.places_in(others)
     import pyarrow.compute as pc
 
-    found = pc.index_in(text, value_set=others).fill_null(-1)
-    places: npt.NDArray[np.int64] = found.to_numpy().astype(np.int64)
-    return places
+    found = pc.index_in(text, value_set=others)
+    # what stands where one is missing, too: `fill_null` would load pandas
+    known = found.from_buffers(
+        found.type, len(found), [None, found.buffers()[1]], offset=found.offset
+    )
+    return np.where(_array(found.is_valid()), np.from_dlpack(known), -1).astype(np.int64)
+
+
+def taken(text: Any, positions: npt.NDArray[np.int64]) -> Any:
+    """Return the texts at some positions, int64 [n].
+
+    >>> taken(as_text(["rice", "tea"]), np.array([1, 1, 0])).to_pylist()
+    ['tea', 'tea', 'rice']
+    """
+    if isinstance(text, Texts):
+        return text.take(positions)
+    import pyarrow as pa
+
+    where = np.ascontiguousarray(positions, np.int64)
+    # not the NumPy array itself: Arrow would load pandas to read it
+    return text.take(pa.Array.from_buffers(pa.int64(), len(where), [None, pa.py_buffer(where)]))
 
 
 def holds(text: Any, pattern: str) -> npt.NDArray[np.bool_]:
@@ -286,6 +304,9 @@ def _arrow_of_objects(items: Any) -> Any:
             f"items must be a column (an array, a series or a list), got {type(items).__name__}"
         )
     try:
+        if isinstance(items, list) and all(type(item) is str for item in items):
+            # pa.array would load pandas: see `_array`
+            return text_of_buffers(*Texts(items).buffers())
         return pa.array(items)
     except OverflowError:  # Python integers beyond int64
         return pa.array([str(item) for item in items])
@@ -323,9 +344,12 @@ def _chunks(column: Any) -> list[Any]:
 
 
 def _array(flags: Any) -> npt.NDArray[np.bool_]:
-    """Return an Arrow array of truth values as one of NumPy."""
-    found: npt.NDArray[np.bool_] = flags.to_numpy(zero_copy_only=False)
-    return found
+    """Return an Arrow array of truth values as one of NumPy.
+
+    `to_numpy` would load pandas, which takes longer than all else of a short command.
+    """
+    found: npt.NDArray[Any] = np.from_dlpack(flags.cast("uint8"))
+    return found.view(np.bool_)
 
 
 def _all_good(text: Any, good: npt.NDArray[np.bool_], wanted: str) -> None:

@@ -25,6 +25,7 @@ from fedtally.domain.columns import (
     as_text,
     places_in,
     shown,
+    taken,
     text_chunks,
     text_of_buffers,
     utf8_buffers,
@@ -303,7 +304,7 @@ def _some(text: Any) -> Any:
 
 
 def _taken(text: Any, positions: npt.NDArray[np.int64]) -> list[str]:
-    labels: list[str] = text.take(positions).to_pylist()
+    labels: list[str] = taken(text, positions).to_pylist()
     return labels
 
 
