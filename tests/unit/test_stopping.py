@@ -190,7 +190,7 @@ def test_the_median_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_error_of_a_few_clients_is_not_known() -> None:
     """Another fit than the truth may leave nothing as well: with 36 to 40 clients, 20,000
-    candidates and 3 x 67 counters, 3 of 4 campaigns ended above their target.
+    candidates and 200 counters, 3 of 12 campaigns ended above their target.
     """
     plan, domain = plan_of(), fedtally.IntegerRange(1, D)
     sketches = [CountSketch(plan.spec, number) for number in range(2)]
