@@ -779,7 +779,8 @@ class Rounds:
         "Count at least N clients before {until_known} ends the campaign",
         _positive("N"),
         usual="no bound",
-        more="with {until_known}, the fewest clients before the campaign ends; None: no bound",
+        more="with {until_known}, the fewest clients before the campaign ends, who count in each"
+        " round that they take part in; None: no bound",
         door=Door.SIMULATION,
         needs="--until-known",
     ).on("estimate", "plan")

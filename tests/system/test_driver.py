@@ -681,7 +681,7 @@ def test_the_first_write_of_all_is_refused_without_its_mark(folder):
     shutil.copy(folder / "copy.db", folder / "campaign.db")
     (folder / "mark").unlink()
     assert world.campaigns().is_put_back(world.plan, mark=folder / "mark")
-    with pytest.raises(InvalidInputError, match="there is no mark at .* has 1 writes"):
+    with pytest.raises(InvalidInputError, match="there is no mark at .* has 1 write:"):
         world.claim()
 
 

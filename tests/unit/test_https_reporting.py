@@ -260,6 +260,8 @@ def test_after_a_week_no_server_takes_a_report_and_it_is_given_up(record: Client
     talk.heard("helper", Heard(404), NOW)
     assert talk.next(NOW + PATIENCE - 60) == Pause(60)  # and no longer
     assert talk.next(NOW + PATIENCE - 1) == HELPER
+    assert talk.next(NOW + PATIENCE) == HELPER  # once more
+    talk.heard("helper", Heard(404), NOW + PATIENCE)
     assert talk.next(NOW + PATIENCE) is Fate.NOT_COUNTED
     assert told[1:] == ["the helper did not answer for 7 days"]
 
@@ -270,7 +272,20 @@ def test_a_leader_that_never_answers_leaves_it_open_whether_the_report_counts(
     talk = sending(record)
     talk.heard("helper", ACCEPTED, NOW)
     talk.failed("no network")
+    assert isinstance(talk.next(NOW + PATIENCE), Request)
+    talk.failed("no network")
     assert talk.next(NOW + PATIENCE) is Fate.UNKNOWN is record.fate("plan-0", 0)
+
+
+def test_a_clock_that_jumps_over_the_last_day_loses_no_report(record: ClientRecord) -> None:
+    """To the servers it is not late. The leader has its last try too."""
+    talk = sending(record)
+    assert talk.next(NOW + 2 * PATIENCE) == HELPER
+    talk.heard("helper", ACCEPTED, NOW)
+    leader = talk.next(NOW + 2 * PATIENCE)
+    assert isinstance(leader, Request) and leader.server == "leader"
+    talk.heard("leader", ACCEPTED, NOW)
+    assert talk.next(NOW + 2 * PATIENCE) is Fate.ACCEPTED is record.fate("plan-0", 0)
 
 
 def test_without_its_record_a_client_sends_the_same_again(

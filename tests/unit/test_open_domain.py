@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise, product
@@ -767,8 +768,9 @@ def test_the_command_line(tmp_path, capsys):
         assert message in shown, shown
 
 
-def test_a_chart_of_an_open_domain_is_refused(tmp_path, capsys):
-    pytest.importorskip("matplotlib")
+def test_a_chart_of_an_open_domain_is_refused(tmp_path, capsys, monkeypatch):
+    """Also where nothing draws charts: nobody shall install it for a chart that there is not."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     (tmp_path / "words.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
     words, plot = str(tmp_path / "words.txt"), str(tmp_path / "plan.png")
     assert run(["simulate", words, "--domain", "open", "--plot", plot]) == 2

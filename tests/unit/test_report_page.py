@@ -130,7 +130,7 @@ def test_the_report_of_a_private_plan_says_what_it_guarantees(mechanism: str, nu
             {"secure_sum": "secagg"},
             [
                 "The server who took part, and exact sums over at least 19 clients",
-                "as long as it follows the protocol and at most 1 client of a sum work with it",
+                "as long as it follows the protocol and at most 1 client of a sum works with it",
                 "Other clients how many took part Whoever ran this all that each client holds",
             ],
         ),

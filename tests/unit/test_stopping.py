@@ -12,6 +12,7 @@ import pytest
 
 import fedtally
 from fedtally.answer import documents, provenance
+from fedtally.answer.answer import Answer
 from fedtally.answer.screen import answer, plain
 from fedtally.answer.sections import counted
 from fedtally.campaign import ending
@@ -23,7 +24,8 @@ from fedtally.plan.stopping import LEAST_ROUNDS
 from fedtally.privacy.config import propose
 from fedtally.recovery import known_error as module
 from fedtally.recovery.decoders.median.median import MedianDecoder
-from fedtally.recovery.known_error import known_error
+from fedtally.recovery.known_error import LEAST_KNOWN, known_error
+from fedtally.sketch import CountSketch
 from fedtally.sources import from_items
 from fedtally.studies import validation
 from fedtally.studies.validation import Trial
@@ -140,6 +142,37 @@ def test_few_rounds_and_few_clients_end_nothing() -> None:
     assert sum(sketch.num_clients for sketch in more.sketches[:-1]) < 15_000
 
 
+def test_the_rounds_of_a_batch_end_nothing_alone() -> None:
+    """They have the same signs: to the fit they are one round of more clients."""
+    easy = plan_of(target=replace(RULE, linf=0.9), schedule="batched:3")
+    found = answered(plan_of(target=GOES_ON, schedule="batched:3"))
+    known = [is_known(easy, found.domain, found.sketches[:m]) for m in (3, 4, 5)]
+    assert known == [False, False, True]  # the batches are of four rounds each
+    two = answered(easy)
+    assert len(two.sketches) == 5
+
+
+def test_merged_answers_tell_each_end_once() -> None:
+    """The notes on two ends differ in the number of rounds, and say the same."""
+    parts = [answered(plan_of(seed=bytes([n]) * 32), law) for n, law in ((1, 1.0), (2, 0.5))]
+    whole = answered(plan_of(seed=bytes([3]) * 32, target=GOES_ON))
+    first, second = (len(part.sketches) for part in parts)
+    assert first < second < ROUNDS
+    merged = Answer([*parts, whole])
+    [note] = [text for text in merged.warnings if "ended" in text]
+    rounds = f"{first} rounds of {ROUNDS} and {second} rounds of {ROUNDS}"
+    assert note.startswith(f"2 campaigns ended after {rounds}: the largest error")
+    [one] = [text for text in Answer([parts[0], whole]).warnings if "ended" in text]
+    assert one.startswith(f"1 campaign ended after {first} rounds")
+    document = documents.of_merged(merged, ["a", "b", "c"], [], [])
+    assert [each["ended"] for each in document["results"]] == [parts[0].ended, parts[1].ended, None]
+    assert [sum("ended" in text for text in each["warnings"]) for each in document["results"]] == [
+        1,
+        1,
+        0,
+    ]
+
+
 def test_the_median_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its predicted error is too hopeful."""
     found, easy = answered(plan_of()), plan_of(target=replace(RULE, linf=0.9))
@@ -155,6 +188,19 @@ def test_the_median_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_known(easy, found.domain, found.sketches)
 
 
+def test_an_error_of_a_few_clients_is_not_known() -> None:
+    """Another fit than the truth may leave nothing as well: with 36 to 40 clients, 20,000
+    candidates and 200 counters, 3 of 12 campaigns ended above their target.
+    """
+    plan, domain = plan_of(), fedtally.IntegerRange(1, D)
+    sketches = [CountSketch(plan.spec, number) for number in range(2)]
+    for sketch in sketches:
+        sketch.add(np.repeat(np.arange(1, 5, dtype=np.uint64), 5))
+    assert known_error(sketches, domain, 0.1) == LEAST_KNOWN / 40
+    for linf, known in ((0.09, False), (0.1, True)):
+        assert is_known(plan_of(target=replace(RULE, linf=linf)), domain, sketches) == known
+
+
 def test_a_rarer_error_is_larger() -> None:
     found = answered(plan_of(target=None, width=20), law=0.8)
     errors = [
@@ -168,6 +214,7 @@ def test_a_rarer_error_is_larger() -> None:
     [
         ({"num_rounds": 2, "max_round_clients": 20_000}, "needs more than 2 rounds, got 2"),
         ({"rows": 1, "target": replace(RULE, recovery="median")}, "needs at least 3 rows, got 1"),
+        ({"schedule": "shared"}, "with signs of their own, and the schedule shared has one;"),
     ],
 )
 def test_a_plan_that_cannot_end_so_is_refused(changed: dict[str, Any], said: str) -> None:

@@ -183,11 +183,15 @@ export class Outbox {
     return this.record.end(sending, await this.deliver("leader", release, sending));
   }
 
-  /** Sends the same bytes until a server says what ends the report, or there is no time left. */
+  /**
+   * Sends the same bytes until a server says what ends the report, or there is no time left. It
+   * sends them once even then: this clock may be wrong, and a server that has them says so.
+   */
   private async deliver(server: Server, release: number, entry: Entry): Promise<Fate> {
     const lost: Fate = server === "helper" ? "not counted" : "unknown";
     const url = `${this.url(server, release)}/reports`;
-    for (let pause: number = PAUSES[0]; this.world.now() < entry.spent + GIVE_UP; ) {
+    for (let pause: number = PAUSES[0]; ; ) {
+      const isLast = this.world.now() >= entry.spent + GIVE_UP;
       const said = await this.world.fetch(url, asking(entry.frames![server])).catch(() => null);
       drop(said);
       if (said?.status === 201 && kind(said) === STATE) return "accepted";
@@ -195,11 +199,11 @@ export class Outbox {
         if (kind(said) === PROBLEM) return "not counted";
         if (said.status === 410 && kind(said) === STATE) return lost;
       }
+      if (isLast) return lost;
       const after = Number(said?.headers.get("retry-after") ?? 0) || 0;
       pause = Math.min(2 * pause, PAUSES[1]);
       const drawn = PAUSES[0] + this.world.random() * (pause - PAUSES[0]);
       await this.world.sleep(Math.max(drawn, Math.min(after, 3600)));
     }
-    return lost;
   }
 }

@@ -395,10 +395,15 @@ test("who gives up says what is known", async () => {
     servers.said[server].push([410, STATE]);
     assert.equal(await (await tab(servers, fresh())).report(), fate);
     const away = new Servers();
-    away.said[server].push(null);
+    away.said[server].push(null, null); // the second one when a week is over
     away.sleep = async () => void (away.time += WEEK);
     assert.equal(await (await tab(away, fresh())).report(), fate);
-    assert.equal(away.sent.length, server === "helper" ? 1 : 2);
+    assert.equal(away.sent.length, server === "helper" ? 2 : 3);
+    const jumped = new Servers(); // to the servers it is not late
+    jumped.said[server].push(null);
+    jumped.sleep = async () => void (jumped.time += WEEK);
+    assert.equal(await (await tab(jumped, fresh())).report(), "accepted");
+    assert.equal(jumped.sent.length, 3);
   }
 });
 

@@ -117,8 +117,9 @@ def of_merged(
             "file": path,
             "fingerprint": part.plan.fingerprint,
             "num_clients": part.num_clients,
+            "ended": part.ended,
             "privacy": sections.privacy.fields(part.plan, part.secure_sum),
-            "warnings": list(notes.warnings(part)),
+            "warnings": [*notes.on_ends([part]), *notes.warnings(part)],
         }
         for path, part in zip(paths, merged.parts, strict=True)
     ]

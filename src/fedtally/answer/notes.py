@@ -35,7 +35,6 @@ def cautions(part: Part) -> Iterator[str]:
     yield from on_spaces(part.domain)
     yield from on_oddities(part.domain)
     yield from part.notes
-    yield from on_end(part.plan, part.ended)
     # whoever asks for notes must not start a fit
     yield from on_target(part.plan, part.ready("intervals"))
 
@@ -58,12 +57,13 @@ def warnings(part: Part) -> Iterator[str]:
 
 
 def on_parts(parts: Sequence[Part], num_contributions: int) -> Iterator[str]:
-    """Yield the note on somebody who is in several parts, where there are several.
+    """Yield the notes on all parts together: how they ended, and who is in several of them.
 
     Args:
         parts: the parts of an answer.
         num_contributions: the number of sketches in all their sums.
     """
+    yield from on_ends(parts)
     if len(parts) == 1:
         return
     ones, many = zip(*(part.plan.nouns for part in parts), strict=True)
@@ -95,26 +95,31 @@ def on_reports(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def on_end(plan: Plan, ended: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield the note on a campaign that ended early.
+def on_ends(parts: Sequence[Part]) -> Iterator[str]:
+    """Yield a note for each way in which campaigns ended early.
 
     Args:
-        plan: the plan of the campaign.
-        ended: the field `ended` of a result.
+        parts: the parts of an answer, each with its field `ended` of a result.
     """
-    if ended is None:
-        return
-    rounds = f"{in_number(ended['rounds'], 'one round', '{} rounds')} of {ended['num_rounds']:,}"
-    if ended["by"] == "operator":
-        yield (
-            f"an operator ended the campaign after {rounds}: its plan is about all of them, and its"
-            " errors are those of fewer clients"
-        )
-    elif rule := plan.stopping:
-        yield (
-            f"the campaign ended after {rounds}: the largest error of {ENDS_BY} recovery is above"
-            f" {100 * rule.linf:.3g} points in at most {100 * rule.probability:.3g} % of campaigns"
-        )
+    ends: dict[tuple[str, str], list[str]] = {}
+    for part in parts:
+        ended, rule = part.ended, part.plan.stopping
+        if ended is None:
+            continue
+        if ended["by"] == "operator":
+            why = "the plan is about all rounds, and the errors are those of fewer clients"
+            way = ("an operator ended {}", why)
+        else:
+            assert rule is not None  # `provenance.ended` refuses an end by the rule without one
+            most = f"in at most {100 * rule.probability:.3g} % of campaigns"
+            why = f"the largest error of {ENDS_BY} recovery is above {100 * rule.linf:.3g} points"
+            way = ("{} ended", f"{why} {most}")
+        rounds = in_number(ended["rounds"], "one round", "{} rounds")
+        ends.setdefault(way, []).append(f"{rounds} of {ended['num_rounds']:,}")
+    for (how, why), each in ends.items():
+        some = in_number(len(each), "1 campaign", "{} campaigns")
+        which = in_number(len(parts), "the campaign", some)
+        yield f"{how.format(which)} after {' and '.join(dict.fromkeys(each))}: {why}"
 
 
 def on_names(part: Part) -> Iterator[str]:

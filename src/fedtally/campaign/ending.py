@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from fedtally.domain import Domain
 from fedtally.plan import Plan
+from fedtally.recovery.linear_system import landed_batches
 from fedtally.sketch import CountSketch
 
 
@@ -24,7 +25,10 @@ def is_known(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> boo
         sketches: the sums of whole rounds, with their noise.
     """
     rule, clients = plan.stopping, sum(sketch.num_clients for sketch in sketches)
-    if rule is None or len(sketches) < rule.least_rounds or clients < rule.least_clients:
+    if rule is None or clients < rule.least_clients:
+        return False
+    # rounds with the same hashes and signs are one to the fit
+    if len(landed_batches(plan.spec, sketches)) < rule.least_rounds:
         return False
     from fedtally.recovery.known_error import known_error  # SciPy: slow to load, and seldom needed
 

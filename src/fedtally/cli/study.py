@@ -28,6 +28,7 @@ from fedtally.options import DECODERS, Door, read_list
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from fedtally.plan.rules import Need
     from fedtally.studies.schedules import Comparison, StudyResult
     from fedtally.studies.validation import TrialResult
 
@@ -124,7 +125,9 @@ def simulate(source: str, **options: Any) -> int:
     With --domain open and no plan, the plan is made first: the one of `fedtally plan` for as many
     clients as SOURCE has, for --tau, or for --max-bytes.
     """
-    _check_outputs(options, source)
+    console.check_files(
+        [options[name] for name in ("output", "plot")], [source, options["domain"], options["plan"]]
+    )
     if options["recovery"] == "auto":  # what is taken depends on rows, or on a plan
         options["recovery"] = None
     if options["plan"] is not None:
@@ -142,11 +145,11 @@ def simulate(source: str, **options: Any) -> int:
 
 
 def _compare(source: str, options: dict[str, Any]) -> StudyResult:
-    from fedtally.plan.rules import check, unmet
+    from fedtally.plan.rules import unmet
     from fedtally.recovery.decoding import recovery_of
     from fedtally.studies import schedules as engine
 
-    check(_typed(options), unmet(open=True, open_test=True))
+    _check(options, _typed(options), unmet(open=True, open_test=True))
     if (here := os.getcwd()) not in sys.path:  # modules of one's own are looked for here, too
         sys.path.insert(0, here)
     study = engine.Study(
@@ -179,7 +182,7 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
     _check_recovery(options, "--plan")
     plan, repeats = Plan.load(options["plan"]), options["repeats"] or _REPEATS_OF_PLAN
     is_open = plan.is_open
-    check(typed, unmet(list=is_open, open_plan=not is_open))
+    _check(options, typed, unmet(list=is_open, open_plan=not is_open))
     use_threads(options["threads"])
     trial = engine.Trial(plan, repeats, options["recovery"], options["seed"])
     named = options["domain"]
@@ -192,12 +195,12 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
 
 def _test_open(source: str, options: dict[str, Any]) -> int:
     """Plan for the clients of the source, and check that plan; return 1 if it misses, else 0."""
-    from fedtally.plan.rules import check, unmet
+    from fedtally.plan.rules import unmet
     from fedtally.simulation.simulation import Simulation
     from fedtally.studies import validation as engine
 
     typed = _typed(options)
-    check(typed, unmet(no_open_test=True, list=True))
+    _check(options, typed, unmet(no_open_test=True, list=True))
     _check_recovery(options, "--domain open")
     use_threads(options["threads"])
     wanted = asked("simulate", options, Door.REQUEST, Door.SIMULATION)
@@ -255,10 +258,14 @@ def _widths(texts: tuple[str, ...]) -> tuple[int, ...]:
         ) from None
 
 
-def _check_outputs(options: dict[str, Any], source: str) -> None:
-    console.check_files(
-        [options[name] for name in ("output", "plot")], [source, options["domain"], options["plan"]]
-    )
+def _check(options: dict[str, Any], typed: dict[str, Any], lacking: dict[Need, str]) -> None:
+    """Refuse what does not go together, and then files that cannot be written.
+
+    In this order: nobody shall install what draws a chart only to be told that there is none.
+    """
+    from fedtally.plan.rules import check
+
+    check(typed, lacking)
     check_outputs(options, "output", "plot")
 
 

@@ -159,7 +159,7 @@ class Plan:
         if (rule := self.stopping) is not None:
             names = ("candidates", "vector", "clients", "summing", "protection", "num_clients")
             parts = {name: getattr(self, name) for name in names}
-            check_stopping(rule, self.num_rounds, self.rows, **parts)
+            check_stopping(rule, self.spec, **parts)
 
     def _parse(self) -> None:
         """Take names and numbers as plain values, within their bounds."""

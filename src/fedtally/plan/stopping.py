@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedtally.base.text import in_number
 from fedtally.errors import InvalidInputError, opt
 from fedtally.recovery.decoders import AS_EXACT, ENDS_BY
 
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from fedtally.plan.parts.protection import Protection
     from fedtally.plan.parts.summing import Summing
     from fedtally.plan.parts.vector import Vector
+    from fedtally.sketch import SketchSpec
 
-LEAST_ROUNDS = 2  # of one round the fit's own noise is hardly known
+# Rounds with hashes or signs of their own: of one the fit's own noise is hardly known.
+LEAST_ROUNDS = 2
 LEAST_NOISED_ROUNDS = 3
 
 
@@ -30,7 +33,7 @@ class Stopping:
         linf: the largest error of any frequency that is asked for, in (0, 1).
         probability: the chance with which it may be exceeded, in (0, 1).
         recovery: the name of the decoder that answers.
-        least_rounds: the fewest rounds before the end.
+        least_rounds: the fewest rounds before the end; those of a batch count as one.
         least_clients: the fewest clients before the end. The error is one among those who took
             part: few clients may be unlike all the others.
     """
@@ -44,8 +47,7 @@ class Stopping:
 
 def check_stopping(
     rule: Stopping,
-    num_rounds: int,
-    rows: int,
+    spec: SketchSpec,
     *,
     num_clients: int,
     candidates: Candidates,
@@ -58,8 +60,7 @@ def check_stopping(
 
     Args:
         rule: the rule of the plan.
-        num_rounds: the rounds of the plan.
-        rows: the rows of its sketch.
+        spec: the sketches of the plan.
         num_clients: the clients of all rounds.
         candidates: the plan's candidates.
         vector: what a client sends.
@@ -75,12 +76,14 @@ def check_stopping(
     fewest = ENDS_BY.fewest_rows
     relation = None if protection.terms is None else protection.terms.event.relation
     faults = {
-        f"needs more than {least} rounds, got {num_rounds}": num_rounds <= least,
+        f"needs more than {least} rounds, got {spec.num_rounds}": spec.num_rounds <= least,
+        f"needs {least} or more rounds with signs of their own, and the schedule {spec.schedule}"
+        f" has {in_number(spec.num_batches, 'one', '{}')}": spec.num_batches < least,
         "needs a list of candidates, which are decoded after each round": (
             not candidates.can_be_tried
         ),
         "needs a sketch: each round of a histogram is exact": not vector.shares_counters,
-        f"needs at least {fewest} rows, got {rows}": rows < fewest,
+        f"needs at least {fewest} rows, got {spec.rows}": spec.rows < fewest,
         # the errors that end the campaign are not the answer's, which may be several times as large
         f"needs recovery {' or '.join(AS_EXACT)}, got {rule.recovery}": (
             rule.recovery not in AS_EXACT

@@ -9,6 +9,10 @@ from fedtally.recovery.decoders.joint.joint import JointDecoder, usual_kappa
 from fedtally.recovery.decoders.joint.joint_intervals import JointIntervals, Kappa
 from fedtally.sketch import CountSketch
 
+# Clients. Of few clients another fit than the truth may explain the sums as well, and errs by whole
+# clients: no error below this one is known, however little the fit leaves.
+LEAST_KNOWN = 4
+
 
 def known_error(
     sketches: Sequence[CountSketch], domain: Domain, probability: float
@@ -24,11 +28,12 @@ def known_error(
         probability: the chance, above 0 and below 1.
 
     Returns:
-        None: joint recovery gave up, and the median would answer, whose prediction is too hopeful.
+        at least that of `LEAST_KNOWN` clients. None: joint recovery gave up, and the median would
+        answer, whose prediction is too hopeful.
     """
     decoder = JointDecoder(sketches, domain)
     if decoder.fallback is not None:
         return None
     kappa = Kappa(usual_kappa(decoder.fit.landed), "")
     limits = JointIntervals(decoder.fit, 0.95, domain.size, kappa, largest_error=0.0)
-    return limits.largest_error(probability)
+    return max(limits.largest_error(probability), LEAST_KNOWN / decoder.num_clients)

@@ -188,8 +188,8 @@ def estimate(
             best.
         until_known: whether a campaign of several rounds ends as soon as its largest error is known
             to be at most `tau`; the rounds after that do not take place.
-        min_clients: with `until_known`, the fewest clients before the campaign ends; None: no
-            bound.
+        min_clients: with `until_known`, the fewest clients before the campaign ends, who count in
+            each round that they take part in; None: no bound.
         epsilon: the epsilon of an (epsilon, delta)-differentially private campaign; None: it is not
             private.
         delta: the delta of the guarantee (1e-6, or a tenth of one over the number of clients if

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import sqlalchemy as sa
 
+from fedtally.base.text import in_number
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.store.database import (
     CHANGES,
@@ -80,22 +81,23 @@ class ClaimedDatabase(Database):
         with self._marked(plan, place) as connection:
             self._check_alone(connection, plan)
             row, marked = self._run(connection, plan), read_mark(place, plan)
-            writes = _writes(connection, row)
-            if marked is not None and writes < marked:
+            number = _writes(connection, row)
+            writes = in_number(number, "1 write", "{} writes")
+            if marked is not None and number < marked:
                 raise InvalidInputError(
-                    f"{self.name} has {writes} writes, and its mark {place} says {marked}: a"
+                    f"{self.name} has {writes}, and its mark {place} says {marked}: a"
                     " copy was put back, which does not know what clients were told"
                     f" since; {self._put_back}"
                 )
-            if _lacks_mark(writes, marked):
+            if _lacks_mark(number, marked):
                 raise InvalidInputError(
-                    f"there is no mark at {place}, and {self.name} has {writes} writes: name its"
+                    f"there is no mark at {place}, and {self.name} has {writes}: name its"
                     f" mark; if that is lost, {self._lost_mark}"
                 )
             # The mark is written before the first write to the file. So a file with writes that
             # has no mark has lost its mark. And it has the number of the file before each write:
             # see `store/writes.py`.
-            write_mark(place, plan, writes)
+            write_mark(place, plan, number)
             if row is None:
                 connection.execute(sa.insert(self._runs).values(plan=plan, owner=owner, epoch=0))
             connection.execute(

@@ -280,7 +280,7 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     else:
         is_curious = traffic["adversary"] == "semi-honest"
         follows = "it follows the protocol and " * is_curious
-        corrupt = f"at most {amounts.counted(traffic['corrupt'], noun)} of a sum work with it"
+        corrupt = _who_works_with_it(traffic["corrupt"], noun)
         rows += [
             ("The server", f"who took part, and {sums}"),
             ("", f"no {noun}'s part, as long as {follows}{corrupt}"),
@@ -290,6 +290,16 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
         everything = f"all that each {noun} holds: the {noun}s were simulated"
         rows.append(("Whoever ran this", everything))
     return rows
+
+
+def _who_works_with_it(most: int, noun: str) -> str:
+    """Return how many clients of a sum may work with its server.
+
+    >>> _who_works_with_it(1, "client"), _who_works_with_it(1200, "silo")
+    ('at most 1 client of a sum works with it', 'at most 1,200 silos of a sum work with it')
+    """
+    one, many = f"1 {noun} of a sum works", f"{{}} {noun}s of a sum work"
+    return f"at most {in_number(most, one, many)} with it"
 
 
 def planned_rows(plan: Plan) -> list[tuple[str, str]]:
@@ -323,7 +333,7 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
         Adversary.SEMI_HONEST: "the server follows the protocol (--adversary active: it may lie)",
         Adversary.ACTIVE: "the server may lie, but did not choose the list of keys",
     }[p.adversary]
-    few = f"at most {amounts.counted(p.corrupt, whom)} of a sum work with it"
+    few = _who_works_with_it(p.corrupt, whom)
     graph = p.graph(p.n_max)
     sizes = in_range(p.n_min, p.n_max)
     text = (

@@ -207,9 +207,13 @@ class Sending:
     def __post_init__(self) -> None:
         self._waits, self._left = _Waits(self.random, self.tell), dict(self.report.frames)
         self._fate: Fate | None = None
+        self._late: set[Side] = set()  # what was tried once more after the last day
 
     def next(self, now: float) -> Request | Pause | Fate:
         """Return what is done next.
+
+        When no server takes the report any more, each is asked once more: the clock of this client
+        may be wrong, and a server that has the report says so at any time.
 
         Args:
             now: the time, Unix seconds.
@@ -221,11 +225,13 @@ class Sending:
             return self._fate
         server = next(one for one in ORDER if one in self._left)
         over = self.report.time + PATIENCE
-        if now >= over:
+        if server in self._late:
             self.tell(f"the {server} did not answer for {PATIENCE // 86_400} days")
             self._says(server, Said.NOTHING)
             return self.next(now)
-        if pause := self._waits.taken():
+        if now >= over:
+            self._late.add(server)
+        elif pause := self._waits.taken():
             return Pause(min(pause, over - now))
         return Request(server, self._left[server])
 
