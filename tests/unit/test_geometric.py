@@ -22,9 +22,9 @@ from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting, geometric
 from fedtally.privacy.accounting import Composition, Method
 from fedtally.privacy.budget import Cap, Charge, Grant, OverspentError, check_spend
-from fedtally.privacy.config import NoiseBy, PrivacyConfig
+from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.config import propose as propose_privacy
-from fedtally.privacy.events import Event
+from fedtally.privacy.events import Event, NoiseBy
 from fedtally.privacy.gaussian import bound_of_pure, gaussian_delta
 from fedtally.privacy.geometric import Geometric, exceeded, half, rate_of, variance_of
 from fedtally.studies.noise_checks import Distribution

@@ -36,9 +36,8 @@ from fedtally.plan.search import for_bytes, reaches
 from fedtally.plan.silos import Silos
 from fedtally.plan.ways import smallest_or_ways
 from fedtally.privacy import accounting, guarantee_text
-from fedtally.privacy.config import NoiseBy
 from fedtally.privacy.config import propose as propose_privacy
-from fedtally.privacy.events import Event
+from fedtally.privacy.events import Event, NoiseBy
 from fedtally.privacy.geometric import Geometric, variance_of
 from fedtally.recovery.decoders.direct import DirectDecoder, DirectIntervals
 from fedtally.recovery.decoders.joint.joint import JointDecoder

@@ -7,8 +7,7 @@ import pytest
 import fedtally
 from fedtally.errors import InvalidInputError
 from fedtally.plan.request import Request
-from fedtally.privacy.config import NoiseBy
-from fedtally.privacy.events import Relation, Trust
+from fedtally.privacy.events import NoiseBy, Relation, Trust
 from fedtally.secagg.config import SecureSum
 from fedtally.simulation.simulation import OPTIONS, Simulation, Sizing
 from fedtally.sketch import Schedule

@@ -32,8 +32,8 @@ from fedtally.plan.secure_sum import (
 )
 from fedtally.plan.silos import error_of_number
 from fedtally.plan.sizes import RISK, UnreachableError
-from fedtally.privacy.config import NoiseBy, PrivacyConfig, default_delta
-from fedtally.privacy.events import Event, Mechanism, Relation, default_clip_norm
+from fedtally.privacy.config import PrivacyConfig, default_delta
+from fedtally.privacy.events import Event, Mechanism, NoiseBy, Relation, default_clip_norm
 from fedtally.secagg import params
 from fedtally.secagg.config import Terms
 from fedtally.sketch import Schedule, SketchSpec, Spelling

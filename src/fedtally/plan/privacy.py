@@ -26,14 +26,16 @@ from fedtally.plan.parts.summation import Summation
 from fedtally.plan.rules import check, given, unmet
 from fedtally.plan.silos import Silos
 from fedtally.privacy.accounting import noise_multiplier
-from fedtally.privacy.config import (
+from fedtally.privacy.config import PrivacyConfig, default_delta, exposure, least_noise
+from fedtally.privacy.events import (
+    Collisions,
+    Event,
+    Mechanism,
     NoiseBy,
-    PrivacyConfig,
-    default_delta,
-    exposure,
-    least_noise,
+    Relation,
+    Trust,
+    certify,
 )
-from fedtally.privacy.events import Collisions, Event, Mechanism, Relation, Trust, certify
 from fedtally.recovery.noise_law import NoiseLaw
 from fedtally.secagg.config import SecureSum, Terms
 from fedtally.secagg.params import corrupt_clients

@@ -21,8 +21,8 @@ from fedtally.plan.rules import COHORTS, PRIVACY, SIZES, Need, check, given, unm
 from fedtally.plan.secure_sum import cohort_sizes
 from fedtally.plan.silos import Silos
 from fedtally.privacy.budget import checked_name
-from fedtally.privacy.config import POPULATION, NoiseBy, default_delta
-from fedtally.privacy.events import Mechanism, Relation
+from fedtally.privacy.config import POPULATION, default_delta
+from fedtally.privacy.events import Mechanism, NoiseBy, Relation
 from fedtally.recovery.decoders import USUAL, Recovery
 from fedtally.recovery.decoding import Decoding, recovery_of
 from fedtally.secagg.config import SecureSum

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
@@ -23,7 +22,15 @@ from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.privacy import accounting
 from fedtally.privacy.accounting import Guarantee, checked_delta
 from fedtally.privacy.budget import checked_name
-from fedtally.privacy.events import Collisions, Event, Mechanism, Relation, Trust, default_clip_norm
+from fedtally.privacy.events import (
+    Collisions,
+    Event,
+    Mechanism,
+    NoiseBy,
+    Relation,
+    Trust,
+    default_clip_norm,
+)
 from fedtally.privacy.geometric import Geometric
 from fedtally.privacy.laws import LAWS, Law
 from fedtally.privacy.mechanism import MAX_VARIANCE, Noise
@@ -31,47 +38,6 @@ from fedtally.privacy.mechanism import MAX_VARIANCE, Noise
 POPULATION = "clients"  # the population of a plan that names none
 # Below 0.001 noise drowns every item; above 100 a guarantee says nothing at all.
 MIN_EPSILON, MAX_EPSILON = 1e-3, 100.0
-
-
-class NoiseBy(StrEnum):
-    """The closed list of parties that add the noise, before anybody may read a sum.
-
-    `AGGREGATOR`: the party that is trusted with the exact sum adds it once. `CLIENTS`: each client
-    adds a share. `SERVERS`: each of two servers adds all of it, since the other one may add none.
-    """
-
-    AGGREGATOR = "aggregator"
-    CLIENTS = "clients"
-    SERVERS = "servers"
-
-    @classmethod
-    def of(cls, trust: Trust | None, *, is_two_server: bool) -> NoiseBy:
-        """Return the parties that add the noise, by the trust of a campaign and its protocol.
-
-        Args:
-            trust: the trust of the campaign; None is central.
-            is_two_server: whether two servers sum a round, and not one.
-
-        >>> NoiseBy.of(Trust.DISTRIBUTED, is_two_server=False)
-        <NoiseBy.CLIENTS: 'clients'>
-        """
-        if trust is not Trust.DISTRIBUTED:
-            return cls.AGGREGATOR
-        return cls.SERVERS if is_two_server else cls.CLIENTS
-
-    @property
-    def mechanisms(self) -> tuple[Mechanism, ...]:
-        """The mechanisms of noise that these parties may add; the first is the usual one."""
-        return {
-            NoiseBy.AGGREGATOR: (Mechanism.ROUNDED_GAUSSIAN, Mechanism.GEOMETRIC),
-            NoiseBy.CLIENTS: (Mechanism.SKELLAM,),
-            NoiseBy.SERVERS: (Mechanism.ROUNDED_GAUSSIAN,),
-        }[self]
-
-    @property
-    def trust(self) -> Trust:
-        """The parties that a campaign trusts, where these add the noise."""
-        return Trust.CENTRAL if self is NoiseBy.AGGREGATOR else Trust.DISTRIBUTED
 
 
 @dataclass(frozen=True, kw_only=True)

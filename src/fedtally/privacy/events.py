@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from enum import StrEnum
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -92,6 +93,47 @@ class Trust(Named, option="trust"):
 
     CENTRAL = "central"
     DISTRIBUTED = "distributed"
+
+
+class NoiseBy(StrEnum):
+    """The closed list of parties that add the noise, before anybody may read a sum.
+
+    `AGGREGATOR`: the party that is trusted with the exact sum adds it once. `CLIENTS`: each client
+    adds a share. `SERVERS`: each of two servers adds all of it, since the other one may add none.
+    """
+
+    AGGREGATOR = "aggregator"
+    CLIENTS = "clients"
+    SERVERS = "servers"
+
+    @classmethod
+    def of(cls, trust: Trust | None, *, is_two_server: bool) -> NoiseBy:
+        """Return the parties that add the noise, by the trust of a campaign and its protocol.
+
+        Args:
+            trust: the trust of the campaign; None is central.
+            is_two_server: whether two servers sum a round, and not one.
+
+        >>> NoiseBy.of(Trust.DISTRIBUTED, is_two_server=False)
+        <NoiseBy.CLIENTS: 'clients'>
+        """
+        if trust is not Trust.DISTRIBUTED:
+            return cls.AGGREGATOR
+        return cls.SERVERS if is_two_server else cls.CLIENTS
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """The mechanisms of noise that these parties may add; the first is the usual one."""
+        return {
+            NoiseBy.AGGREGATOR: (Mechanism.ROUNDED_GAUSSIAN, Mechanism.GEOMETRIC),
+            NoiseBy.CLIENTS: (Mechanism.SKELLAM,),
+            NoiseBy.SERVERS: (Mechanism.ROUNDED_GAUSSIAN,),
+        }[self]
+
+    @property
+    def trust(self) -> Trust:
+        """The parties that a campaign trusts, where these add the noise."""
+        return Trust.CENTRAL if self is NoiseBy.AGGREGATOR else Trust.DISTRIBUTED
 
 
 class Relation(Named, option="relation"):

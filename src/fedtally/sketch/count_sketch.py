@@ -36,7 +36,7 @@ from fedtally.sketch.spelling import Spelling, positions_of
 
 SCHEMA = "fedtally-sketch/1"
 MAX_ROUNDS = 1 << 20
-# The members of `privacy.config.NoiseBy`, which this package must not import.
+# The members of `privacy.events.NoiseBy`, which this package must not import.
 NOISED_BY = ("aggregator", "clients", "servers")
 _MAX_WEIGHT = 2**62  # of a sketch: two sums below it can be added without overflow
 _FINGERPRINT = re.compile("[0-9a-f]{64}")

@@ -1,8 +1,8 @@
 """The distributions of noise: all that privacy must know of each mechanism.
 
 To add a mechanism, write NAME.py beside this file, with its class (`law.Law`), and add its row
-here, its name to `events.Mechanism`, and who may add it to `config.NoiseBy.mechanisms`.
-Nothing else in this room asks which mechanism it is.
+here. Its name and who may add it stand in `events`: `Mechanism` and `NoiseBy.mechanisms`. Nothing
+else in this room asks which mechanism it is, and `recovery` reads its `Law.total`.
 """
 
 from __future__ import annotations

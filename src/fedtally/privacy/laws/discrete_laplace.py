@@ -9,11 +9,12 @@ import math
 
 import numpy as np
 
+from fedtally.privacy import geometric
 from fedtally.privacy.bounds import F64
 from fedtally.privacy.events import Event
 from fedtally.privacy.gaussian import bound_of_pure
 from fedtally.privacy.geometric import Geometric, rate_of, variance_of
-from fedtally.privacy.laws.law import VANISHING, Law
+from fedtally.privacy.laws.law import REACH, VANISHING, WIDE, Law, Total, exceeded, summed
 
 
 class DiscreteLaplace(Law):
@@ -41,6 +42,20 @@ class DiscreteLaplace(Law):
         rate = float(rate_of(variance))
         half: F64 = np.exp(-rate * np.arange(math.floor(-math.log(VANISHING) / rate)))
         return half * math.tanh(rate / 2)
+
+    def total(self, variance: float, number: int) -> Total:
+        """Return the distribution of a sum of draws of geometric noise."""
+        stddev = math.sqrt(number * variance)
+        if stddev > WIDE:
+            return Total(stddev, None)
+        # its tails are longer than those of a normal distribution: less than 2^-60 lies beyond this
+        reach = geometric.half(variance, 2.0**-60)
+        beyond = geometric.exceeded(variance, np.arange(reach + 1.0))
+        if number == 1:
+            return Total(stddev, np.append(beyond, 0.0))
+        one = np.append(1.0 - beyond[0], -0.5 * np.diff(beyond))
+        masses = summed(one, number, len(one) + math.ceil(REACH * stddev))
+        return Total(stddev, exceeded(masses))
 
     def square(self, event: Event) -> float:
         """Return mu^2 of the Gaussian that dominates the losses of all counters."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,27 @@ if TYPE_CHECKING:
     from fedtally.privacy.geometric import Geometric
     from fedtally.privacy.mechanism import Noise
 
+# Standard deviations beyond which a table of a sum ends: less than 2^-60 of the sum lies there.
+REACH = 10.0
+# The standard deviation from which a table of a sum would be long, and the sum is normal to 1e-9.
+WIDE = 1e5
 VANISHING = 1e-290  # a probability below it has lost digits, since doubles end at 1e-308
 # The total variation of one draw from a table of 2^20 entries; none is longer
 # (docs/privacy-proofs/table_sampler.md).
 DRAW_VARIATION = 2.0**-108
+
+
+class Total(NamedTuple):
+    """The distribution of a sum of draws of one mechanism: symmetric, of integers.
+
+    Attributes:
+        stddev: its standard deviation, in counts.
+        beyond: float64 [k], the probabilities that its size exceeds 0, 1, ...; None where it is
+            so wide that it is normal.
+    """
+
+    stddev: float
+    beyond: F64 | None
 
 
 class Law(ABC):
@@ -97,6 +114,15 @@ class Law(ABC):
         """Return the probabilities of 0, 1, ... until they vanish: float64 [k]."""
 
     @abstractmethod
+    def total(self, variance: float, number: int) -> Total:
+        """Return the distribution of a sum of independent draws.
+
+        Args:
+            variance: the variance of one draw; of a Gaussian before it is rounded.
+            number: the number of the draws, at least 1.
+        """
+
+    @abstractmethod
     def square(self, event: Event) -> float:
         """Return mu^2 of the Gaussian that dominates an event."""
 
@@ -163,3 +189,30 @@ def cut(probabilities: Any) -> F64:
     """Return probabilities, cut before they lose digits: quotients of such would be no losses."""
     half = np.asarray(probabilities, np.float64)
     return half[: int(np.argmin(np.append(half[1:], 0.0) > VANISHING)) + 1]
+
+
+def summed(one: F64, number: int, reach: int) -> F64:
+    """Return the masses of 0, 1, ... of a sum of symmetric draws.
+
+    Args:
+        one: float64 [n], the masses of 0, 1, ... of one draw.
+        number: number of the draws.
+        reach: what the sum exceeds with negligible probability.
+    """
+    if number == 1:
+        return one
+    size = 1 << (2 * max(reach, len(one)) + 1).bit_length()  # so that nothing wraps around
+    circle = np.zeros(size)
+    circle[: len(one)] = one
+    circle[-1 : -len(one) : -1] = one[1:]
+    found: F64 = np.maximum(np.fft.irfft(np.fft.rfft(circle) ** number, size)[: reach + 1], 0.0)
+    return found
+
+
+def exceeded(masses: F64) -> F64:
+    """Return the probabilities that a size exceeds 0, 1, ..., from the masses of 0, 1, ...
+
+    They are summed from the far end, where they are small, and the last is 0.
+    """
+    sums: F64 = np.append(2.0 * np.cumsum(masses[:0:-1])[::-1], 0.0)
+    return sums

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from fedtally.privacy import library
 from fedtally.privacy.bounds import F64, Method
 from fedtally.privacy.events import Event, Trust
-from fedtally.privacy.laws.law import Law, cut, outcomes, table
+from fedtally.privacy.laws.law import (
+    REACH,
+    WIDE,
+    Law,
+    Total,
+    cut,
+    exceeded,
+    outcomes,
+    summed,
+    table,
+)
 from fedtally.privacy.mechanism import MIN_GAUSSIAN_VARIANCE, Noise, rounded_gaussian
 
 # The probability that one of two servers draws noise beyond what a counter has room for, and stops:
@@ -40,6 +52,18 @@ class RoundedGaussian(Law):
         stddev, k = math.sqrt(variance), outcomes(variance)
         at = library.special()
         return cut(at.ndtr((0.5 - k) / stddev) - at.ndtr((-0.5 - k) / stddev))
+
+    def total(self, variance: float, number: int) -> Total:
+        """Return the distribution of a sum of rounded Gaussians, each rounded by itself."""
+        stddev = math.sqrt(variance)
+        whole = math.sqrt(number * (variance + 1 / 12))  # rounding adds 1/12 where it matters
+        if whole > WIDE:
+            return Total(whole, None)
+        edges = np.arange(math.ceil(REACH * stddev) + 2) + 0.5
+        # not of edges themselves: far tails would be lost in 1 - 1
+        upper = library.special().ndtr(-edges / stddev)
+        one = np.append(1.0 - 2.0 * upper[0], -np.diff(upper))
+        return Total(whole, exceeded(summed(one, number, math.ceil(REACH * whole) + 2)))
 
     def square(self, event: Event) -> float:
         """Return mu^2 of the Gaussian itself."""

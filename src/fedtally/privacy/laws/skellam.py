@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import library
 from fedtally.privacy.bounds import F64
 from fedtally.privacy.events import Event
-from fedtally.privacy.laws.law import Law, cut, outcomes, table
+from fedtally.privacy.laws.law import REACH, WIDE, Law, Total, cut, exceeded, outcomes, table
 from fedtally.privacy.mechanism import Noise, skellam
 
 
@@ -35,6 +37,17 @@ class Skellam(Law):
     def half(self, variance: float) -> F64:
         """Return the probabilities of 0, 1, ... until they vanish: float64 [k]."""
         return cut(library.special().ive(outcomes(variance), variance))
+
+    def total(self, variance: float, number: int) -> Total:
+        """Return the distribution of a sum of shares, which add up to Skellam noise."""
+        variance *= number
+        stddev = math.sqrt(variance)
+        if stddev > WIDE:
+            return Total(stddev, None)
+        # a small variance has longer tails than a normal distribution of it
+        reach = math.ceil(REACH * max(stddev, 1.0)) + 20
+        masses = np.asarray(library.special().ive(np.arange(reach + 1.0), variance), np.float64)
+        return Total(stddev, exceeded(masses))
 
     def square(self, event: Event) -> float:
         """Return mu^2 of the Gaussian that dominates it: docs/privacy-proofs/skellam.md."""
