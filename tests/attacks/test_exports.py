@@ -106,3 +106,13 @@ def test_the_library_says_how_many(tmp_path: Path) -> None:
     result = fedtally.estimate(["=1", "tea"], seed=1)
     assert result.export(tmp_path / "all.csv") == 1
     assert result.export(tmp_path / "all.parquet") == 0
+
+
+def test_names_that_were_read_are_text_too(tmp_path: Path) -> None:
+    """Over an open domain the items are what clients spelled, and nobody listed them before."""
+    strings = fedtally.domain.OpenStrings(max_length=8, bits=12)
+    held = ["=1+1"] * 6000 + ["tea"] * 4000
+    result = fedtally.estimate(held, domain=strings, max_bytes="16kB", allow_rare_names=True)
+    assert result.export(tmp_path / "names.csv") == 1
+    with open(tmp_path / "names.csv", newline="", encoding="utf-8") as file:
+        assert [row["item"] for row in csv.DictReader(file)] == ["'=1+1", "tea"]
