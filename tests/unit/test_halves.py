@@ -129,6 +129,9 @@ def test_fits_by_cells_are_those_by_looks_at_all_candidates(monkeypatch, rounds,
 
     monkeypatch.setattr(Finder, "largest", largest)
     monkeypatch.setattr(finder, "_FIRST_TRY", 1 << 12)
+    # Of so few candidates a look costs less: here searches cost nothing, so that there are many.
+    monkeypatch.setattr(finder, "_PREPARED", 1)
+    monkeypatch.setattr(finder, "_PER_VALUE", 0.01)
     by_cells = answers(sketches)
     assert sum(used) > 8
     monkeypatch.setattr(Finder, "suits", staticmethod(lambda *_: False))
@@ -141,29 +144,40 @@ def test_fits_by_cells_are_those_by_looks_at_all_candidates(monkeypatch, rounds,
 
 
 @pytest.mark.parametrize(
-    ("rounds", "schedule", "domain"),
+    ("rounds", "schedule", "domain", "suits"),
     [
-        (4, "hybrid", DOMAIN),
-        (1, "fresh", DOMAIN),
-        (1, "hybrid", IntegerRange(1, 1000)),
-        (1, "hybrid", IntegerRange(-5, 1 << 20)),
+        (3, "hybrid", IntegerRange(5, 1 << 21), True),
+        (4, "hybrid", IntegerRange(5, 1 << 21), False),
+        (1, "fresh", IntegerRange(5, 1 << 21), False),
+        (1, "hybrid", IntegerRange(5, 1 << 20), False),
+        (1, "hybrid", IntegerRange(-5, 1 << 21), False),
     ],
 )
-def test_other_fits_look_at_all_candidates(rounds, schedule, domain):
+def test_other_fits_look_at_all_candidates(rounds, schedule, domain, suits):
     """Of more batches, of batches with hashes of their own, of few candidates; across 2^64."""
     spec = SketchSpec(3, 40, Schedule.parse(schedule), rounds, bytes(32))
     sketches = [CountSketch(spec, number) for number in range(rounds)]
     for sketch in sketches:
         sketch.add(domain.ids(0, 10), np.full(10, 5))
-    assert not Finder.suits(Landed(spec, sketches), Candidates(domain))
+    by_cells = suits and kernels.backend() != "numpy"
+    assert Finder.suits(Landed(spec, sketches), Candidates(domain)) == by_cells
 
 
 @pytest.mark.skipif(kernels.backend() == "numpy", reason="NumPy looks at all candidates")
 def test_a_search_that_costs_more_than_a_look_is_given_up(monkeypatch):
+    """Searches in vain take one look in all, however many there are; a good one gives time back."""
     monkeypatch.setattr(finder, "_FIRST_TRY", 1 << 12)
     [sketch] = campaign()
     landed = Landed(sketch.spec, [sketch])
     search = Finder(landed, Candidates(DOMAIN))
+    spent = []
+    affordable = Finder._affordable
+
+    def counted(self, values, need, floor, budget):
+        spent.append(3 * 2.8 * budget / (DOMAIN.size * 5))  # three rows of each are read
+        return affordable(self, values, need, floor, budget)
+
+    monkeypatch.setattr(Finder, "_affordable", counted)
     cells = landed.frequencies * [1.0, -1.0]
     low = float(np.quantile(np.abs(cells), 0.3))
     asked = []
@@ -172,12 +186,19 @@ def test_a_search_that_costs_more_than_a_look_is_given_up(monkeypatch):
         asked.append((len(positions), at))
         return 0.0
 
+    assert search.looks == 0.0
     assert search.largest(lambda at: cells - at, 3, low, never) is None
+    assert 0.1 < sum(spent) <= 1.0
+    assert search.looks == pytest.approx(1.0 + sum(spent))
     floors = [at for _, at in asked]
     assert floors == sorted(floors, reverse=True)
     assert floors[-1] > low
+    before = list(spent)
+    assert search.largest(lambda at: cells - at, 3, low, never) is None
+    assert spent == before
     # Nothing exceeds so high a floor: no id is looked at, and there is nothing to ask.
     high = 2 * float(np.abs(cells).max())
+    search = Finder(landed, Candidates(DOMAIN))
     assert search.largest(lambda at: cells - at, 3, high, never).tolist() == []
     # Where all are needed, a search that costs too much does not begin.
     assert search.largest(lambda at: cells - at, 3, low, None) is None
@@ -187,7 +208,9 @@ def test_a_search_that_costs_more_than_a_look_is_given_up(monkeypatch):
 
 @pytest.mark.skipif(kernels.backend() == "numpy", reason="NumPy looks at all candidates")
 def test_kappa_by_a_test_of_contenders_is_that_by_a_list(monkeypatch):
-    """Those that compete with added items are told apart by a test, and not listed."""
+    """Where searches cost little, those that compete with added items are not listed."""
+    monkeypatch.setattr(finder, "_PREPARED", 1)
+    monkeypatch.setattr(joint, "_LISTED_LOOKS", 2.0)
     monkeypatch.setattr(joint_intervals, "_TIPPED", 100.0)
     sketches = campaign(1, 1500, 200_000)
     fit = JointDecoder(sketches, DOMAIN).fit
@@ -199,6 +222,10 @@ def test_kappa_by_a_test_of_contenders_is_that_by_a_list(monkeypatch):
     every = np.arange(DOMAIN.size)
     assert np.array_equal(contenders.may_be_heavy(every), listed)
     assert len(listed) < DOMAIN.size / 5
+    monkeypatch.setattr(joint, "_LISTED_LOOKS", -1.0)
+    by_list = fit.contenders(1.5)
+    assert by_list.size == len(listed)
+    assert np.array_equal(by_list.ids(np.arange(len(listed))), fit.candidates.ids(listed))
     monkeypatch.setattr(Finder, "suits", staticmethod(lambda *_: False))
     monkeypatch.setattr(joint, "LARGE", 1 << 40)
     assert kappa_of(JointDecoder(sketches, DOMAIN).fit) == by_test

@@ -21,11 +21,14 @@ F32 = npt.NDArray[np.float32]
 # With more batches there are more patterns of signs than ids in a bucket: a look costs less.
 MOST_BATCHES = 3
 _MOST_ROWS = 16  # the prepared words take rows^2 times 256 kB
-_LEAST = 1 << 20  # candidates; of fewer a look takes milliseconds
+# To prepare the search takes about as long as a look at so many candidates for each row.
+_PREPARED = 1 << 19
 _MOST = 1 << 32  # candidates, for the memory of what is prepared
-# A look takes about as long for this many candidates as `Halves.find` for one that it looks at, in
-# one row each: where `need` rows are to be heavy, and where a sum is.
-_PER_LOOK = (12, 8)
+# `Halves.find` takes so many times longer than a look for each value of a cell that it reads.
+_PER_VALUE = 2.8
+# What a search spares, in looks: about half of them are done on the list of an earlier one
+# (`Kept`).
+_SPARED = 0.5
 # The first try for the largest items looks at so many ids at most. The next ones look at more, by
 # what the one before has found: as many as should be enough, and a share _SPARE more.
 _FIRST_TRY, _SPARE = 1 << 20, 1.15
@@ -50,6 +53,9 @@ class Finder:
         self._landed, self._candidates = landed, candidates
         self._rows = landed.spec.rows
         self._tries: dict[int, float] = {}  # what the next first try looks at, by `need`
+        # In looks: what searches may take, one more than what the earlier ones spared, and one at
+        # most; and what they have taken, in so many calls.
+        self._credit, self._taken, self._calls = 1.0, 0.0, 0
         batches = len(landed.weights)
         bits = (np.arange(1 << batches) >> np.arange(batches)[:, None]) & 1
         self._signs = 1.0 - 2.0 * bits  # [batches, patterns]
@@ -63,10 +69,18 @@ class Finder:
             and len(landed.weights) <= MOST_BATCHES
             and 2 <= landed.spec.rows <= _MOST_ROWS
             and 2 <= landed.spec.width <= kernels.MAX_WIDTH >> 4
-            and _LEAST <= size <= _MOST
+            and landed.spec.rows * _PREPARED <= size <= _MOST
             and first + size <= 2**64
             and kernels.backend() != "numpy"
         )
+
+    @property
+    def looks(self) -> float:
+        """How long a search has taken on the mean, in looks at all candidates.
+
+        A search that was given up counts as one look more, which had to follow.
+        """
+        return self._taken / max(self._calls, 1)
 
     def high(
         self,
@@ -164,27 +178,38 @@ class Finder:
             Positions, rising, with a few that do not reach the floor; None where a look at all
             candidates costs less.
         """
-        size, rows = self._candidates.listed_range[1], self._rows
-        most = size * rows / _PER_LOOK[need == 0]
-        budget = most if share is None else min(most, self._tries.get(need, _FIRST_TRY))
+        # An id is dropped once the rows left cannot make it heavy, or its sum is too small. A sum
+        # that rises as often as it falls stays positive for about the root of all rows.
+        read = self._rows - need + 1 if need else self._rows**0.5
+        look = self._candidates.listed_range[1] * self._rows / (read * _PER_VALUE)
+        if share is None:
+            at = self._affordable(values, need, floor, _SPARED * look)
+            return self._find(values(floor), need) if at == floor else None
+        left = self._credit * look
+        budget = self._tries.get(need, min(left, _FIRST_TRY))
         # About half of the rows must be heavy. So as many times more candidates are found, where
         # `times` as many ids are looked at, as `times` to this power.
-        power = 2.0 / rows
-        while True:
+        power = 2.0 / self._rows
+        self._calls += 1
+        while budget <= left:
             at = self._affordable(values, need, floor, budget)
-            if at is None or (share is None and at > floor):
-                return None
+            if at is None:
+                break
             found = self._find(values(at), need)
-            if share is None or at <= floor:
-                return found
-            part = share(found, at)
-            times = _SPARE * max(part, 1e-9) ** -power
-            self._tries[need] = max(_LEAST_TRY, budget * min(times, _GROWTH[1]))
+            left -= budget
+            self._taken += budget / look
+            part = 1.0
+            if at > floor:
+                part = share(found, at)
+                times = _SPARE * max(part, 1e-9) ** -power
+                self._tries[need] = max(_LEAST_TRY, budget * min(times, _GROWTH[1]))
             if part >= 1.0:
+                self._credit = min(1.0, left / look + _SPARED)
                 return found
-            if budget >= most:
-                return None
-            budget = min(most, budget * min(max(times, _GROWTH[0]), _GROWTH[1]))
+            budget *= min(max(times, _GROWTH[0]), _GROWTH[1])
+        self._credit = left / look
+        self._taken += 1.0
+        return None
 
     def _affordable(
         self, values: Callable[[float], F64], need: int, floor: float, budget: float

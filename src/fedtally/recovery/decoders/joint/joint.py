@@ -109,6 +109,9 @@ LARGE = 1 << 20
 LOOKS_AT_LARGE = 6
 _KEPT_SHARE = 1 / 64
 _STILL = 0.999
+# A look at a list of contenders, with its part of the look that lists them, takes about this share
+# of a look at all.
+_LISTED_LOOKS = 0.35
 
 
 @dataclass
@@ -622,7 +625,8 @@ class Fit:
     def contenders(self, least: float) -> Candidates:
         """Return the candidates of which only those that `standing_out` gives may be heavy."""
         none = np.empty(0, np.uint64)
-        if self._finder is None:
+        # Where searches take long, a look at a list of the contenders takes less.
+        if self._finder is None or self._finder.looks > _LISTED_LOOKS:
             return self.candidates.with_extra(
                 none, self.candidates.ids(self.standing_out(least)[0])
             )
