@@ -31,7 +31,7 @@ DECODERS = ("joint", "median", "belief", "direct")
 ENCODINGS = ("auto", "sketch", "histogram")
 SIZINGS = ("model", "two-phase", "minimax", "linear", "oracle")
 # The ends of the names of files that tables are written to: `fedtally.answer.exports` has a writer
-# for each, and a test compares.
+# for each, in this order.
 TABLES = (".csv", ".parquet")
 AS_TABLE = " or ".join(TABLES)
 # Defaults that the texts below say.

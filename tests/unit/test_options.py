@@ -11,7 +11,6 @@ import click
 import pytest
 
 import fedtally
-from fedtally.answer import exports
 from fedtally.base.encoding import Encoding
 from fedtally.cli.app import run
 from fedtally.cli.shared import positive
@@ -21,7 +20,6 @@ from fedtally.options import (
     OPTIONS,
     SECTIONS,
     SIZINGS,
-    TABLES,
     Door,
     help_of,
     keywords_of,
@@ -39,7 +37,6 @@ def test_names_are_those_of_the_code_that_reads_them() -> None:
     assert tuple(map(str, Recovery)) == DECODERS
     assert ("auto", *map(str, Encoding)) == ENCODINGS
     assert tuple(map(str, Sizing)) == SIZINGS
-    assert tuple(exports._WRITERS) == TABLES
     assert Decoding().confidence == OPTIONS["confidence"].default == 0.95
 
 

@@ -56,10 +56,8 @@ def _write_parquet(table: Any, path: str) -> int:
     return 0
 
 
-_WRITERS: Mapping[str, Callable[[Any, str], int]] = {
-    ".csv": _write_csv,
-    ".parquet": _write_parquet,
-}
+_CSV, _PARQUET = TABLES  # an end without a writer shows when this is imported
+_WRITERS: Mapping[str, Callable[[Any, str], int]] = {_CSV: _write_csv, _PARQUET: _write_parquet}
 
 
 def check_table_fits(size: int, memory: int | None, held: int = 0, lighter: str = "") -> None:

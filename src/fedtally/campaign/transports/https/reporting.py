@@ -207,7 +207,7 @@ class Sending:
     def __post_init__(self) -> None:
         self._waits, self._left = _Waits(self.random, self.tell), dict(self.report.frames)
         self._fate: Fate | None = None
-        self._late: set[Side] = set()  # what was tried once more after the last day
+        self._was_last = dict.fromkeys(ORDER, False)  # whether it was asked after the last day
 
     def next(self, now: float) -> Request | Pause | Fate:
         """Return what is done next.
@@ -225,14 +225,13 @@ class Sending:
             return self._fate
         server = next(one for one in ORDER if one in self._left)
         over = self.report.time + PATIENCE
-        if server in self._late:
+        if self._was_last[server]:
             self.tell(f"the {server} did not answer for {PATIENCE // 86_400} days")
             self._says(server, Said.NOTHING)
             return self.next(now)
-        if now >= over:
-            self._late.add(server)
-        elif pause := self._waits.taken():
-            return Pause(min(pause, over - now))
+        if pause := min(self._waits.taken(), max(over - now, 0)):
+            return Pause(pause)
+        self._was_last[server] = now >= over
         return Request(server, self._left[server])
 
     def heard(self, server: Side, found: Heard, _now: float) -> None:
