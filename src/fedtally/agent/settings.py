@@ -170,18 +170,8 @@ class Settings:
         """
         place = Path(folder)
         path = place / FILE
-        try:
-            text = path.read_text(encoding="utf-8")
-            values = toml.loads(text)
-        except OSError as error:
-            raise UnreadableFileError(
-                f"there is no agent in {place} ({path}: {error.strerror}): name its folder"
-                f" ({opt.agent}), or make one (fedtally agent init)"
-            ) from None
-        except ValueError as error:
-            raise UnreadableFileError(f"{path} cannot be read: {error}") from None
         problems: list[str] = []
-        main = _Table("", values, problems)
+        main = _Table("", _entries(place), problems)
         items = _Table("items", main.take("items", _table, {}) or {}, problems)
         demands = _Table("policy", main.take("policy", _table, {}) or {}, problems)
         places = {
@@ -205,9 +195,7 @@ class Settings:
         consent = None
         if main.has("consent"):  # off unless its owner writes it
             given = _Table("consent", main.take("consent", _table, {}) or {}, problems)
-            consent = _consent(place, given, permissions, policy)
-            if consent is not None and consent.registrar != registrar:
-                given.refuse("registrar must be the registrar of this agent, too")
+            consent = _consent(place, given, permissions, policy, registrar)
             given.end()
         for table in (main, items, demands):
             table.end()
@@ -357,12 +345,60 @@ def _check_kept(path: Path, places: Mapping[str, Path], permissions: Permissions
         raise InvalidInputError(f"{path}: {'; '.join(problems)}")
 
 
+def _entries(place: Path) -> dict[str, Any]:
+    """Return the entries of the agent.toml of a folder."""
+    path = place / FILE
+    try:
+        return toml.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UnreadableFileError(
+            f"there is no agent in {place} ({path}: {error.strerror}): name its folder"
+            f" ({opt.agent}), or make one (fedtally agent init)"
+        ) from None
+    except ValueError as error:
+        raise UnreadableFileError(f"{path} cannot be read: {error}") from None
+
+
 def _items(
     place: Path, table: _Table, permissions: Permissions, say_once: str
 ) -> tuple[Items | None, str | None]:
     """Return the items and their label; None: an entry is wrong, or there is no label.
 
     `say_once` is the way out where the label is missing and must not be, else empty.
+    """
+    of_people = table.has("people")  # asked before it is taken
+    shown, reader = _reader(place, table, permissions)
+    candidates = table.take(
+        "candidates",
+        lambda value: [
+            known for name in _texts(value) for known in _candidates(place / name, permissions)
+        ],
+        [],
+    )
+    once = table.take("once", _label, None, say_once)
+    seconds = table.take(
+        "seconds",
+        lambda value: validate.integer(1, MOST_READ_SECONDS, seconds=value),
+        READ_SECONDS,
+    )
+    if reader is None or candidates is None or seconds is None:
+        return None, once
+    held = Items(
+        reader,
+        candidates,
+        of_people=of_people,
+        start=Aside(seconds),
+        check=lambda: None if shown is None else _check_there(place / shown, permissions),
+    )
+    return held, once
+
+
+def _reader(
+    place: Path, table: _Table, permissions: Permissions
+) -> tuple[str | None, Reader | None]:
+    """Return the file of the items, None where a function gives them, and what reads them.
+
+    What reads them is None where an entry is wrong.
     """
     named = [name for name in ("file", "sqlite", "python") if table.has(name)]
     file, sqlite, python = (table.take(name, _text, None) for name in ("file", "sqlite", "python"))
@@ -388,30 +424,7 @@ def _items(
     for entry, name in (("file", file), ("sqlite", sqlite)):
         if name is not None and reader is not None:
             table.make(entry, partial(permissions.check_closed, place / name))
-    candidates = table.take(
-        "candidates",
-        lambda value: [
-            known for name in _texts(value) for known in _candidates(place / name, permissions)
-        ],
-        [],
-    )
-    once = table.take("once", _label, None, say_once)
-    seconds = table.take(
-        "seconds",
-        lambda value: validate.integer(1, MOST_READ_SECONDS, seconds=value),
-        READ_SECONDS,
-    )
-    if reader is None or candidates is None or seconds is None:
-        return None, once
-    shown = file or sqlite  # None: a function gives them
-    held = Items(
-        reader,
-        candidates,
-        of_people=people is not None,
-        start=Aside(seconds),
-        check=lambda: None if shown is None else _check_there(place / shown, permissions),
-    )
-    return held, once
+    return file or sqlite, reader
 
 
 def _check_there(file: Path, permissions: Permissions) -> None:
@@ -454,14 +467,7 @@ def _policy(place: Path, table: _Table, permissions: Permissions) -> AgentPolicy
             ("least_known", 0, ""),
         )
     }
-    epsilon = table.take("epsilon", _epsilon, None, _SAY_EPSILON)
-    if epsilon == _NONE:
-        delta = table.take("delta", _no_delta, None) if table.has("delta") else 0.0
-    else:
-        delta = table.take("delta", _delta, None, _SAY_DELTA)
-    cap = None
-    if epsilon not in (None, _NONE):
-        cap = table.make("epsilon", lambda: Cap(epsilon, 1e-9))
+    epsilon, delta, cap = _budget(table)
     harmless: dict[str, Any] = {"sums": ClientPolicy(**least), "cap": None}
     rest: dict[str, Any] = {
         name: table.take(name, partial(_tried, AgentPolicy, harmless, name), default)
@@ -486,10 +492,33 @@ def _policy(place: Path, table: _Table, permissions: Permissions) -> AgentPolicy
     )
 
 
+def _budget(table: _Table) -> tuple[Any, float | None, Cap | None]:
+    """Return the epsilon and the delta of all campaigns together, and the cap that they make.
+
+    The first two are None where they are wrong. There is no cap then, nor where epsilon is "none".
+    """
+    epsilon = table.take("epsilon", _epsilon, None, _SAY_EPSILON)
+    if epsilon == _NONE:
+        delta = table.take("delta", _no_delta, None) if table.has("delta") else 0.0
+    else:
+        delta = table.take("delta", _delta, None, _SAY_DELTA)
+    cap: Cap | None = None
+    if epsilon not in (None, _NONE):
+        cap = table.make("epsilon", lambda: Cap(epsilon, 1e-9))
+    return epsilon, delta, cap
+
+
 def _consent(
-    place: Path, table: _Table, permissions: Permissions, policy: AgentPolicy | None
+    place: Path,
+    table: _Table,
+    permissions: Permissions,
+    policy: AgentPolicy | None,
+    registrar: bytes | None,
 ) -> Consent | None:
-    """Return the owner's standing consent; None: an entry is wrong."""
+    """Return the owner's standing consent; None: an entry is wrong.
+
+    `registrar` is the public key that the agent obeys; None: it obeys none.
+    """
     found: dict[str, Any] = {
         name: table.take(name, read, None, says)
         for name, read, says in (
@@ -514,7 +543,10 @@ def _consent(
         return None
     if policy is not None and policy.cap is None:
         table.refuse('a consent needs an epsilon in policy, and that is "none": leave it out')
-    return table.make("bounds", lambda: Consent(**found))
+    consent = table.make("bounds", lambda: Consent(**found))
+    if consent is not None and consent.registrar != registrar:
+        table.refuse("registrar must be the registrar of this agent, too")
+    return consent
 
 
 def _asked_about(place: Path, text: str, permissions: Permissions) -> list[Domain]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fedtally.campaign.screening import Screening
     from fedtally.campaign.transports.engine import Ran
     from fedtally.campaign.transports.pace import Ending
+    from fedtally.plan import Plan
     from fedtally.sketch import CountSketch
 
 _SOME_LANDED, _FAILED = 3, 1  # exit codes; 0: every round landed
@@ -441,16 +442,8 @@ def _run(
     from fedtally.campaign.transports.pace import Ending
 
     row, where = chosen(engine, places)
-    if wait is not None and not row.gives_up:
-        raise InvalidInputError(
-            f"--engine {engine} waits for its clients for ever: leave --wait out; fedtally campaign"
-            " drain ends the run"
-        )
-    if wait is not None and folder.plan.calendar is not None:
-        raise InvalidInputError(
-            "the plan has a calendar, and the run ends with its last period: leave --wait out;"
-            " fedtally campaign drain ends it before"
-        )
+    if wait is not None:
+        _check_wait(engine, folder.plan, gives_up=row.gives_up)
     quiet = quiet or as_json
     if folder.stage() in _OVER and row.say_over is not None:
         # A process that said so was ended, as by a reboot.
@@ -472,29 +465,53 @@ def _run(
         quiet,
     )
     if as_json:
-        console.show_json(
-            {
-                "schema": "fedtally-campaign-run/1",
-                "ending": ending.value,
-                "rounds": rounds,
-                "rounds_landed": landed,
-                "refusals": {code.name: n for code, n in ran.refusals.most_common()},
-                "unanswered": ran.unanswered,
-            }
-        )
+        _show_ran(ran, rounds, landed)
     elif is_over:
-        from fedtally.answer.result import Result
-        from fedtally.campaign.folder import RESULT
-
-        # run and resume have no --details: it would ask the clients again
-        how = shlex.join(["fedtally", "campaign", "result", str(folder.path), "--details"])
-        view.show_result(Result.load(folder.path / RESULT), 20, False, how=how)
+        _show_result(folder)
     if is_over:
         ran.say_over(lambda text: console.note(text, quiet))
     if landed == rounds:
         return 0
     # A run that was asked to stop has not failed.
     return _SOME_LANDED if landed or ending is Ending.DRAINED else _FAILED
+
+
+def _check_wait(engine: str, plan: Plan, *, gives_up: bool) -> None:
+    """Refuse a time to wait for clients, where something else ends the run."""
+    if not gives_up:
+        raise InvalidInputError(
+            f"--engine {engine} waits for its clients for ever: leave --wait out; fedtally campaign"
+            " drain ends the run"
+        )
+    if plan.calendar is not None:
+        raise InvalidInputError(
+            "the plan has a calendar, and the run ends with its last period: leave --wait out;"
+            " fedtally campaign drain ends it before"
+        )
+
+
+def _show_ran(ran: Ran, rounds: int, landed: int) -> None:
+    """Print how a run ended, for machines: of all rounds, how many have landed."""
+    console.show_json(
+        {
+            "schema": "fedtally-campaign-run/1",
+            "ending": ran.ending.value,
+            "rounds": rounds,
+            "rounds_landed": landed,
+            "refusals": {code.name: n for code, n in ran.refusals.most_common()},
+            "unanswered": ran.unanswered,
+        }
+    )
+
+
+def _show_result(folder: CampaignFolder) -> None:
+    """Show the result of a campaign that is over."""
+    from fedtally.answer.result import Result
+    from fedtally.campaign.folder import RESULT
+
+    # run and resume have no --details: it would ask the clients again
+    how = shlex.join(["fedtally", "campaign", "result", str(folder.path), "--details"])
+    view.show_result(Result.load(folder.path / RESULT), 20, False, how=how)
 
 
 def _is_over(folder: CampaignFolder, ending: Ending) -> bool:

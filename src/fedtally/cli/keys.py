@@ -23,6 +23,8 @@ from fedtally.cli.shared import json_option
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fedtally.campaign.enrolment import Authority, PlanSignature
     from fedtally.campaign.key_files import PublicKey
     from fedtally.campaign.signing_book import SigningBook
@@ -534,32 +536,42 @@ def sign(
     asks = is_attended() and not yes
     _show_signing(signature, loaded, book, now, as_json and not asks)
     if said["number"] is None and not book_path(key).exists():
-        console.note_folded(
-            f"note: {book_path(key)} is new: if this key has signed before, put that file back, or"
-            " name a --number above all that were signed; owners take no lower one",
-            6,
-            as_json and not asks,
-        )
+        _note_new_book(book_path(key), as_json and not asks)
     if asks:
         confirm("Sign this plan?", "not signed: nothing was written")
     book.add(signature)  # before it leaves: no number is given out twice
     save_signature(output, signature)
     console.note(f"wrote {output}: clients need it beside {plan}", as_json)
-    if as_json:
-        authority = signature.authority
-        console.show_json(
-            {
-                "schema": "fedtally-signed/1",
-                "fingerprint": signature.fingerprint,
-                "registrar": signature.registrar.hex(),
-                "purpose": authority.purpose,
-                "number": authority.number,
-                "last_day": str(authority.last_day),
-                "replaces": list(authority.replaces),
-            }
-        )
-    else:
+    _show_signed(signature, as_json)
+
+
+def _note_new_book(path: Path, quiet: bool) -> None:
+    """Note that no number of this key is known to have been given out."""
+    console.note_folded(
+        f"note: {path} is new: if this key has signed before, put that file back, or"
+        " name a --number above all that were signed; owners take no lower one",
+        6,
+        quiet,
+    )
+
+
+def _show_signed(signature: PlanSignature, as_json: bool) -> None:
+    """Print the fingerprint of the plan that was signed, with `--json` all of the signature."""
+    if not as_json:
         console.show_hex(signature.fingerprint, "the fingerprint of the plan")
+        return
+    authority = signature.authority
+    console.show_json(
+        {
+            "schema": "fedtally-signed/1",
+            "fingerprint": signature.fingerprint,
+            "registrar": signature.registrar.hex(),
+            "purpose": authority.purpose,
+            "number": authority.number,
+            "last_day": str(authority.last_day),
+            "replaces": list(authority.replaces),
+        }
+    )
 
 
 def _authority(

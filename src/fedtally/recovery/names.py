@@ -534,29 +534,46 @@ def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
         places = order[:size]
         if out:
             places = np.append(np.delete(places, size - out), order[size])
-        # The code is linear: flipping a symbol adds (xor) the same word, whatever the other symbols
-        # are. So the word of the best symbols and one such word for each flip are interpolated. All
-        # combinations are sums of these words.
-        known = np.zeros((1 + flips, size), np.uint8)
-        known[0] = best[places]
-        doubtful = np.arange(size - flips, size)
-        known[1:, doubtful] = np.diag((best ^ second)[places[doubtful]])
-        whole = np.empty((1 + flips, size), np.uint8)
-        is_own = places < size
-        whole[:, places[is_own]] = known[:, is_own]
-        is_missing = np.ones(size, bool)
-        is_missing[places[is_own]] = False
-        if is_missing.any():
-            missing = np.flatnonzero(is_missing)
-            whole[:, missing] = symbols.interpolate(
-                tuple(places.tolist()), known, tuple(missing.tolist())
-            )
-        word = np.empty((1 << flips, size), np.uint8)
-        word[0] = whole[0]
-        for flip in range(flips):
-            half = 1 << flip
-            np.bitwise_xor(word[:half], whole[1 + flip], out=word[half : 2 * half])
-        word = word[by_flips]
+        word = _combined(places, best, best ^ second, flips)[by_flips]
         is_name = (word[:, -1] == symbols.END) & (word[:, :-1] < symbols.FIRST_UNUSED).all(axis=1)
         found.append(word[is_name, :-1])
     return np.vstack(found)
+
+
+def _combined(places: I64, best: I64, changes: I64, flips: int) -> U8:
+    """Return the words that symbols at some places determine, with all combinations of flips.
+
+    Args:
+        places: int64 [size], the places, the surest first.
+        best: int64 [n], the best symbol at each place.
+        changes: int64 [n], what turns it into the second best (xor).
+        flips: the number of places, the last ones, whose symbols are flipped.
+
+    Returns:
+        uint8 [2^flips, size]: bit i of a row's number says whether place size - flips + i is
+        flipped in it.
+    """
+    size = len(places)
+    # The code is linear: flipping a symbol adds (xor) the same word, whatever the other symbols
+    # are. So the word of the best symbols and one such word for each flip are interpolated. All
+    # combinations are sums of these words.
+    known = np.zeros((1 + flips, size), np.uint8)
+    known[0] = best[places]
+    doubtful = np.arange(size - flips, size)
+    known[1:, doubtful] = np.diag(changes[places[doubtful]])
+    whole = np.empty((1 + flips, size), np.uint8)
+    is_own = places < size
+    whole[:, places[is_own]] = known[:, is_own]
+    is_missing = np.ones(size, bool)
+    is_missing[places[is_own]] = False
+    if is_missing.any():
+        missing = np.flatnonzero(is_missing)
+        whole[:, missing] = symbols.interpolate(
+            tuple(places.tolist()), known, tuple(missing.tolist())
+        )
+    word = np.empty((1 << flips, size), np.uint8)
+    word[0] = whole[0]
+    for flip in range(flips):
+        half = 1 << flip
+        np.bitwise_xor(word[:half], whole[1 + flip], out=word[half : 2 * half])
+    return word

@@ -313,66 +313,67 @@ class _Population(NamedTuple):
 def _measurements(
     study: Study, population: _Population, rng: np.random.Generator
 ) -> Iterator[Measurement]:
-    parameters, random = population.domain.describe(), key_bytes(study.seed, b"noise")
+    random = key_bytes(study.seed, b"noise")
     for repeat in range(study.repeats):
         rounds = split(population.everybody, study.num_rounds, rng)
-        cohort = max(part.num_clients for part in rounds)
         seed = rng.bytes(32)  # one for all methods and widths, so that they differ by nothing else
-
-        sizes = [part.num_clients for part in rounds]
-
-        def planned(
-            rows: int,
-            schedule: str,
-            width: int,
-            cohort: int = cohort,
-            seed: bytes = seed,
-            sizes: list[int] = sizes,
-        ) -> Plan:
-            clients, name = population.everybody.num_clients, _schedule(schedule)
-            privacy = None
-            if (asked := study.privacy) is not None:
-                privacy = asked.make_terms(
-                    rows=rows,
-                    width=width,
-                    schedule=name,
-                    max_items=1,
-                    participations=1,
-                    num_clients=sizes,
-                    most_clients=cohort,
-                    honest_survivors=sharers(asked.noise_by, Summation(), sizes),
-                    not_private=True,  # a study compares with the truth
-                )
-            fixed = (clients, cohort, parameters, 1, seed)
-            return Plan(rows, width, name, study.num_rounds, *fixed, privacy=privacy)
-
         for method, width in study.cells:
             if width is None:
                 # One counter: of this plan only the bytes of the exact methods are asked, which do
                 # not depend on the sketch, and the noise of one row.
-                plan = planned(1, "shared", 1)
-                cost = (
-                    plan.binary_bytes_per_client
-                    if method == "binary"
-                    else plan.one_hot_bytes_per_client
-                )
-                noise = (
-                    _one_hot_noise(plan, population, rounds, random)
-                    if method == "one-hot"
-                    else np.empty(0)
-                )
-                yield Measurement(
-                    method, None, repeat, cost, *_exact_errors(population, rounds, noise)
-                )
+                plan = _planned(study, rounds, seed, population, (1, "shared", 1))
+                cost, noise = plan.binary_bytes_per_client, np.empty(0)
+                if method == "one-hot":
+                    cost = plan.one_hot_bytes_per_client
+                    noise = _one_hot_noise(plan, population, rounds, random)
+                errors = _exact_errors(population, rounds, noise)
+                yield Measurement(method, None, repeat, cost, *errors)
                 continue
             # The bytes of a client do not depend on the schedule.
-            plan = planned(study.rows, "shared" if own.is_own(method) else method, width)
+            schedule = "shared" if own.is_own(method) else method
+            plan = _planned(study, rounds, seed, population, (study.rows, schedule, width))
             if own.is_own(method):
                 landed = own.OwnRounds(method, study.num_rounds).land(plan.spec, rounds)
             else:
                 landed = [_landed(plan, population, rounds, random)]
             errors = _errors(landed, population, study.recovery)
             yield Measurement(method, width, repeat, plan.bytes_per_client, *errors)
+
+
+def _planned(
+    study: Study,
+    rounds: Sequence[RoundTally],
+    seed: bytes,
+    population: _Population,
+    size: tuple[int, str, int],
+) -> Plan:
+    """Return the plan of a cell.
+
+    Args:
+        study: the study.
+        rounds: the clients of each round.
+        seed: 32 bytes, the seed of the hashes.
+        population: the candidates and the clients of all rounds.
+        size: the rows, the schedule and the counters of a row.
+    """
+    rows, schedule, width = size
+    sizes = [part.num_clients for part in rounds]
+    name, cohort, privacy = _schedule(schedule), max(sizes), None
+    if (asked := study.privacy) is not None:
+        privacy = asked.make_terms(
+            rows=rows,
+            width=width,
+            schedule=name,
+            max_items=1,
+            participations=1,
+            num_clients=sizes,
+            most_clients=cohort,
+            honest_survivors=sharers(asked.noise_by, Summation(), sizes),
+            not_private=True,  # a study compares with the truth
+        )
+    clients, parameters = population.everybody.num_clients, population.domain.describe()
+    fixed = (clients, cohort, parameters, 1, seed)
+    return Plan(rows, width, name, study.num_rounds, *fixed, privacy=privacy)
 
 
 def _landed(
