@@ -18,6 +18,7 @@ import fedtally
 from fedtally.answer.cells import as_text
 from fedtally.answer.exports import write_table
 from fedtally.cli.app import run
+from fedtally.domain import OpenStrings
 
 # Each with what a table has of it. A spreadsheet takes any of the first letters as a formula; the
 # end of a cell may be another one where the list separator is.
@@ -110,7 +111,7 @@ def test_the_library_says_how_many(tmp_path: Path) -> None:
 
 def test_names_that_were_read_are_text_too(tmp_path: Path) -> None:
     """Over an open domain the items are what clients spelled, and nobody listed them before."""
-    strings = fedtally.domain.OpenStrings(max_length=8, bits=12)
+    strings = OpenStrings(max_length=8, bits=12)
     held = ["=1+1"] * 6000 + ["tea"] * 4000
     result = fedtally.estimate(held, domain=strings, max_bytes="16kB", allow_rare_names=True)
     assert result.export(tmp_path / "names.csv") == 1
