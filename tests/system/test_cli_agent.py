@@ -131,7 +131,7 @@ def test_from_an_empty_folder_to_an_accepted_plan(owner: Owner) -> None:
         f"Fingerprint  {owner.plan.fingerprint}",
         f"by the registrar, with the key\n             {REGISTRAR.public.hex()}",
         f"Server key   {SERVER_KEY.public.hex()}",
-        "may lie, with up to 1 client",
+        "may lie, with up to 1 of all 8 listed clients",
         "up to 1 item out of 50 candidates (range), in 1 of 3 rounds",
         "over 5 to 8 clients, 4 honest ones at least",
         "epsilon 8, delta 1e-06",

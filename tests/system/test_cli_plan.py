@@ -202,6 +202,37 @@ def test_each_kind_of_plan_says_in_short_what_matters(
 
 
 @pytest.mark.parametrize(
+    ("protocol", "said", "warned"),
+    [
+        ("secagg --max-cohort 80", "at most 4 clients of a sum work with it", ""),
+        # whoever may lie picks who sums together, so that 5 % of a sum are fewer of the list
+        (
+            "secagg --adversary active --max-cohort 80",
+            "at most 4 of all 240 listed clients work with it",
+            "4 of all 240 listed clients (at most 1.67 %) may be corrupt",
+        ),
+        (
+            "secagg --adversary active --max-cohort 240",
+            "at most 12 of all 240 listed clients work with it",
+            "",
+        ),
+        (
+            "two-server",
+            "neither chose the list of keys; at most 12 of all 240 listed clients work with one",
+            "",
+        ),
+    ],
+)
+def test_where_a_server_may_lie_corrupt_clients_are_counted_over_the_whole_list(
+    call: Call, protocol: str, said: str, warned: str
+) -> None:
+    fleet = ("--clients", "240", "--domain-size", "50", "--encoding", "histogram")
+    code, out, _ = call(*fleet, "--secure-sum", *protocol.split())
+    assert code == 0 and said in lines_of(out)["Trust"]
+    assert ("--max-corrupt" in out) == bool(warned) and warned in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
     ("method", "said"),
     [
         ("secagg", "; it sees exact sums, and adds the noise"),

@@ -138,13 +138,16 @@ def test_the_report_of_a_private_plan_says_what_it_guarantees(mechanism: str, nu
             {"secure_sum": "secagg", "adversary": "active", "epsilon": 4.0},
             [
                 "The server who took part, and noised sums over",
-                "no client's part, as long as at most",
+                "as long as it did not choose the list of keys and at most 1 of all 20 listed",
                 "Other clients who took part",
             ],
         ),
         (
             {"secure_sum": "two-server", "epsilon": 4.0},
-            ["as long as they do not work together The leading server noised sums over at least"],
+            [
+                "as long as the two servers do not work together, and neither chose the list of",
+                "1 of all 20 listed clients works with one of them The leading server noised sums",
+            ],
         ),
         (
             {"secure_sum": "secagg", "epsilon": 4.0, "trust": "central"},

@@ -752,7 +752,7 @@ def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
         *signed,
         *([] if campaign.signature is None else authority_rows(campaign.signature.authority)),
         ("Last day", f"{campaign.last_day} (UTC)"),
-        _server_row(plan),
+        _server_row(campaign),
         *demand_rows(plan),
     ]
     if campaign.allow_list is not None:
@@ -763,19 +763,21 @@ def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
     return rows
 
 
-def _server_row(plan: Plan) -> tuple[str, str]:
+def _server_row(campaign: Campaign) -> tuple[str, str]:
     """Return the row on who sums, and what is believed of them."""
-    from fedtally.answer import amounts
+    from fedtally.answer.sections.trust import corruptible
 
-    if (servers := plan.summing.servers) is not None:
-        liars = amounts.counted(servers.corrupt, "client")
+    summing = campaign.plan.summing
+    listed = None if campaign.allow_list is None else len(campaign.allow_list)
+    if (servers := summing.servers) is not None:
+        liars = corruptible(servers.corrupt, "client", listed)
         return "Servers", f"two, which must not work together; each may lie, with up to {liars}"
-    p = plan.summing.of_cohorts().parameters
+    p = summing.of_cohorts().parameters
     server = {
         "active": "may lie, with up to",
         "semi-honest": "is trusted to follow the protocol, and may read along with up to",
     }[str(p.adversary)]
-    return "Server", f"{server} {amounts.counted(p.corrupt, 'client')}"
+    return "Server", f"{server} {corruptible(p.corrupt, 'client', listed)}"
 
 
 def _strangers_rows(settings: Settings, plan: Plan) -> list[tuple[str, str]]:
@@ -785,7 +787,7 @@ def _strangers_rows(settings: Settings, plan: Plan) -> list[tuple[str, str]]:
     p = cohorts.parameters
     strangers = p.n_max - 1 - settings.policy.sums.least_known
     bound = f"up to {strangers:,} of a session are strangers to you, and at most {p.corrupt:,}"
-    return [("", f"{bound} of its clients may lie")]
+    return [("", f"{bound} of all listed clients may lie")]
 
 
 def _changes(before: Campaign, after: Campaign) -> list[tuple[str, Any]]:

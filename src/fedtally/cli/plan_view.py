@@ -363,6 +363,9 @@ def _facts(proposal: Proposal) -> list[str]:
     servers = proposal.plan.summing.servers
     if servers is not None and proposal.plan.report_proof is None:
         notes.append(f"reports have no proofs: {sections.trust.why_no_proofs(proposal.plan)}")
+    asked = proposal.design.spec.summation.max_corrupt
+    if text := sections.trust.short_of_list(proposal.plan, asked):
+        notes.append(text)
     if servers is not None and servers.min_batch == servers.n_max:
         notes.append(
             f"a sum needs all {servers.n_max:,} clients: if one stays away, there is no sum"

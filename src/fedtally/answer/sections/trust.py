@@ -12,6 +12,7 @@ from fedtally.plan import Plan, Sums
 
 _SERVER_SEES = "; it sees exact sums, and adds the noise"
 _LEADER_SEES = "; the leader sees exact sums, and adds the noise"
+_APART = "the two servers do not work together, and neither chose the list of keys"
 
 
 def seen(traffic: Mapping[str, Any]) -> str:
@@ -48,18 +49,18 @@ def rows(plan: Plan, traffic: Mapping[str, Any], part: str = "client") -> list[t
     if traffic["method"] == "ideal":
         return []
     noun = counted.who(plan)
+    corrupt = corruptible(traffic["corrupt"], noun, _listed(plan))
     bits = f"{traffic['bits']}-bit counters"
     if "cohorts" not in traffic:
-        corrupt = f"up to {traffic['corrupt']:,} {noun}s of a sum corrupt"
         return [
             ("Secure sum", _trust(traffic, noun)),
             *_validity(traffic),
-            ("", f"{corrupt}; {bits}; summed elsewhere, by the plan"),
+            ("", f"up to {corrupt} corrupt; {bits}; summed elsewhere, by the plan"),
         ]
     known = [
         ("Secure sum", _trust(traffic, noun)),
         *_validity(traffic),
-        ("", f"{_cohorts(traffic, noun)}, up to {traffic['corrupt']:,} of each corrupt; {bits}"),
+        ("", f"{_cohorts(traffic, noun)}, up to {corrupt} corrupt; {bits}"),
         ("", _attendance(traffic, part)),
         *([("Screening", screened(traffic["screening"]))] if "screening" in traffic else []),
     ]
@@ -271,19 +272,20 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     sums = f"{exact} sums over at least {traffic['min_survivors']:,} {noun}s{adds}"
     if method == "two-server":
         proven = "; it is trusted to refuse wrong reports" * (traffic.get("validity") == "proofs")
+        helpers = _helping(traffic["corrupt"], noun, _listed(plan), "one of them")
         rows += [
             ("The two servers", "who took part"),
-            ("", f"no {noun}'s part, as long as they do not work together"),
+            ("", f"no {noun}'s part, as long as {_APART}, and {helpers}"),
             ("The leading server", f"{sums}{proven}"),
             (f"Other {noun}s", "nothing"),
         ]
     else:
         is_curious = traffic["adversary"] == "semi-honest"
-        follows = "it follows the protocol and " * is_curious
-        corrupt = _who_works_with_it(traffic["corrupt"], noun)
+        does = "it follows the protocol" if is_curious else "it did not choose the list of keys"
+        helpers = _helping(traffic["corrupt"], noun, _listed(plan))
         rows += [
             ("The server", f"who took part, and {sums}"),
-            ("", f"no {noun}'s part, as long as {follows}{corrupt}"),
+            ("", f"no {noun}'s part, as long as {does} and {helpers}"),
             (f"Other {noun}s", "how many took part" if is_curious else "who took part"),
         ]
     if "cohorts" in traffic and "engine" not in traffic:
@@ -292,14 +294,44 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _who_works_with_it(most: int, noun: str) -> str:
-    """Return how many clients of a sum may work with its server.
+def corruptible(most: int, noun: str, listed: int | None) -> str:
+    """Return of whom so many may be corrupt, in words.
 
-    >>> _who_works_with_it(1, "client"), _who_works_with_it(1200, "silo")
-    ('at most 1 client of a sum works with it', 'at most 1,200 silos of a sum work with it')
+    Args:
+        most: C, the most corrupt clients that a plan bears.
+        noun: who takes part, "client" or "silo".
+        listed: the clients of the list, of which a server that lies may pick who sums together;
+            0: nobody knows how many; None: there is no list, and C counts the clients of a sum.
+
+    >>> corruptible(1, "client", None), corruptible(1200, "silo", None)
+    ('1 client of a sum', '1,200 silos of a sum')
+    >>> corruptible(10, "client", 20_000)
+    '10 of all 20,000 listed clients'
+    >>> corruptible(10, "client", 0)
+    '10 of all listed clients'
     """
-    one, many = f"1 {noun} of a sum works", f"{{}} {noun}s of a sum work"
-    return f"at most {in_number(most, one, many)} with it"
+    if listed is None:
+        return f"{amounts.counted(most, noun)} of a sum"
+    return f"{most:,} of all {f'{listed:,} ' * (listed > 0)}listed {noun}s"
+
+
+def _helping(most: int, noun: str, listed: int | None, whom: str = "it") -> str:
+    """Return how many clients may work with a server.
+
+    >>> _helping(1, "client", None)
+    'at most 1 client of a sum works with it'
+    >>> _helping(10, "client", 20_000, "one of them")
+    'at most 10 of all 20,000 listed clients work with one of them'
+    """
+    work = in_number(most, "works", "work")
+    return f"at most {corruptible(most, noun, listed)} {work} with {whom}"
+
+
+def _listed(plan: Plan) -> int | None:
+    if not plan.summing.is_listed:
+        return None
+    # A plan counts a client once for each of its rounds, and so knows no number of those in many.
+    return plan.num_clients if plan.protection.participations == 1 else 0
 
 
 def planned_rows(plan: Plan) -> list[tuple[str, str]]:
@@ -323,8 +355,9 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
         return [("Trust", trusted), ("Secure sum", said)]
     is_central = plan.protection.of_release() is not None  # who adds the noise sees what it hides
     if not isinstance(agreed, SecAggConfig):
+        helpers = _helping(agreed.corrupt, whom, _listed(plan), "one of them")
         return [
-            ("Trust", f"the two servers do not work together{_LEADER_SEES * is_central}"),
+            ("Trust", f"{_APART}; {helpers}{_LEADER_SEES * is_central}"),
             ("Secure sum", f"two servers; at least {agreed.min_batch:,} clients in a sum"),
             ("", validity(agreed.validity)),
         ]
@@ -333,19 +366,40 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
         Adversary.SEMI_HONEST: "the server follows the protocol (--adversary active: it may lie)",
         Adversary.ACTIVE: "the server may lie, but did not choose the list of keys",
     }[p.adversary]
-    few = _who_works_with_it(p.corrupt, whom)
-    graph = p.graph(p.n_max)
+    helpers = _helping(p.corrupt, whom, _listed(plan))
+    graph, of_list = p.graph(p.n_max), " of the list" * plan.summing.is_listed
     sizes = in_range(p.n_min, p.n_max)
     text = (
         f"secagg, {p.adversary}: cohorts of {sizes} {whom}s,"
-        f" {graph.neighbours} neighbours, up to {p.corrupt:,} corrupt, up to"
+        f" {graph.neighbours} neighbours, up to {p.corrupt:,}{of_list} corrupt, up to"
         f" {p.max_dropout_ppm / 1e4:g} % may drop out"
     )
     return [
-        ("Trust", f"{server}; {few}{_SERVER_SEES * is_central}"),
+        ("Trust", f"{server}; {helpers}{_SERVER_SEES * is_central}"),
         ("Secure sum", text),
         ("", honesty(p.honest_survivors)),
     ]
+
+
+def short_of_list(plan: Plan, asked: float) -> str:
+    """Return that fewer of the whole list may be corrupt than was asked for; "" if it is not so.
+
+    Args:
+        plan: the plan of the campaign.
+        asked: the share of a cohort that may be corrupt.
+    """
+    listed, terms = _listed(plan), plan.summing.terms
+    if listed is None or terms is None:
+        return ""
+    fewest = plan.num_clients // plan.protection.participations
+    if terms.corrupt >= asked * fewest:
+        return ""
+    who = corruptible(terms.corrupt, counted.who(plan), listed)
+    return (
+        f"--max-corrupt {asked:g} is of one sum, and a server that lies picks who is in it: {who}"
+        f" (at most {amounts.percent(terms.corrupt / fewest)}) may be corrupt; a larger"
+        " --max-corrupt, or larger sums, bear more"
+    )
 
 
 def proof_fields(plan: Plan) -> dict[str, Any]:

@@ -118,6 +118,14 @@ class Summing:
         return self.max_round_clients if self.terms is None else self.terms.honest_survivors
 
     @property
+    def is_listed(self) -> bool:
+        """Whether clients of a list alone take part.
+
+        Against a server that lies `corrupt` counts the whole list: it may pick who sums together.
+        """
+        return self.terms is not None and "allow_list" in self.terms.needed_keys
+
+    @property
     def missing_keys(self) -> tuple[str, ...]:
         """The names of the keys that the protocol needs and lacks."""
         return () if self.terms is None else self.terms.missing_keys
