@@ -48,7 +48,11 @@ def test_each_guarantee_names_its_tests() -> None:
 
 
 def test_what_shows_a_claim_exists() -> None:
-    for title in ("Where each defence is", "What is guaranteed today"):
+    for title in (
+        "Where each defence is",
+        "What is guaranteed today",
+        "Two servers, DAP, silos and an epsilon",
+    ):
         for claim, tests in table(section(PAGE, title)).items():
             named = re.findall(r"`(tests/\S+?\.py)::(test_\w+)`", tests)
             assert named and len(named) == tests.count("`") / 2, claim
