@@ -210,22 +210,19 @@ def test_a_search_that_costs_more_than_a_look_is_given_up(monkeypatch):
 def test_kappa_by_a_test_of_contenders_is_that_by_a_list(monkeypatch):
     """Where searches cost little, those that compete with added items are not listed."""
     monkeypatch.setattr(finder, "_PREPARED", 1)
-    monkeypatch.setattr(joint, "_LISTED_LOOKS", 2.0)
+    monkeypatch.setattr(finder, "_PER_VALUE", 0.01)
     monkeypatch.setattr(joint_intervals, "_TIPPED", 100.0)
     sketches = campaign(1, 1500, 200_000)
     fit = JointDecoder(sketches, DOMAIN).fit
     by_test = kappa_of(fit)
     assert "were added" in by_test.source
     contenders = fit.contenders(1.5)
-    listed, _, _ = fit.standing_out(1.5)
     assert contenders.size == DOMAIN.size
-    every = np.arange(DOMAIN.size)
-    assert np.array_equal(contenders.may_be_heavy(every), listed)
-    assert len(listed) < DOMAIN.size / 5
+    heavy = contenders.may_be_heavy(np.arange(DOMAIN.size))
     monkeypatch.setattr(joint, "_LISTED_LOOKS", -1.0)
-    by_list = fit.contenders(1.5)
-    assert by_list.size == len(listed)
-    assert np.array_equal(by_list.ids(np.arange(len(listed))), fit.candidates.ids(listed))
+    listed = fit.contenders(1.5)
+    assert np.array_equal(listed.ids(np.arange(listed.size)), fit.candidates.ids(heavy))
+    assert listed.size < DOMAIN.size / 5
     monkeypatch.setattr(Finder, "suits", staticmethod(lambda *_: False))
     monkeypatch.setattr(joint, "LARGE", 1 << 40)
     assert kappa_of(JointDecoder(sketches, DOMAIN).fit) == by_test

@@ -624,13 +624,12 @@ class Fit:
 
     def contenders(self, least: float) -> Candidates:
         """Return the candidates of which only those that `standing_out` gives may be heavy."""
-        none = np.empty(0, np.uint64)
+        means, fitted, floor = self._means, self.support.ids, self._least_mean(least)
         # Where searches take long, a look at a list of the contenders takes less.
         if self._finder is None or self._finder.looks > _LISTED_LOOKS:
-            return self.candidates.with_extra(
-                none, self.candidates.ids(self.standing_out(least)[0])
-            )
-        means, fitted, floor = self._means, self.support.ids, self._least_mean(least)
+            # No search lists them: its sharper test would leave some of them out.
+            listed = _merged(self._above(means, "mean", floor), self.support.positions)
+            return self.candidates.with_extra(np.empty(0, np.uint64), self.candidates.ids(listed))
         return self.candidates.passing(lambda ids: (means.at(ids) > floor) | np.isin(ids, fitted))
 
     def _polish(self) -> None:
