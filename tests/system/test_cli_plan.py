@@ -177,7 +177,10 @@ def test_a_plan_opens_with_bytes_error_and_epsilon(call: Call) -> None:
         ),
         (
             ("--encoding", "histogram", "--secure-sum", "secagg"),
-            {"Trust": "the server follows the protocol (--adversary active: it may lie); at most"},
+            {
+                "Trust": "the server follows the protocol (--adversary active: it may lie); at most"
+                " 100 clients of a sum work with it"
+            },
         ),
         (
             ("--encoding", "histogram", "--secure-sum", "secagg", "--adversary", "active"),
