@@ -90,6 +90,7 @@ NOT_PASTED = {
     ("docs/index.md", "python3 -m venv"): "installs the package: .ci/run does it",
     ("docs/library.md", "import dask"): "needs a Dask cluster: tests/system/test_dask.py has one",
     ("docs/library.md", "from pyspark"): "needs Spark: tests/system/test_spark.py has it",
+    ("docs/library.md", "pip install"): "needs an environment of its own: .ci/light has it",
     ("docs/open-domain.md", "python -m"): _MINUTES,
     ("docs/library.md", "import secrets, time"): "needs a plan: tests/system/test_driver.py",
     ("docs/start.md", "python3 -m venv"): "installs the package: .ci/run does it",

@@ -336,9 +336,9 @@ def join(url: str, token_file: str, ca: str | None, socket: Path) -> None:
     short_help="Print the packages that an agent needs.",
     examples=[
         (
-            "a light agent: no SciPy, no PyArrow",
+            "in a clone, a light agent: no SciPy, no PyArrow",
             (
-                "pip install --no-deps fedtally click"
+                "pip install --no-deps . click"
                 " && fedtally agent requirements > agent.txt && pip install -r agent.txt"
             ),
         ),
