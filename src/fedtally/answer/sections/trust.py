@@ -295,7 +295,7 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def corruptible(most: int, noun: str, listed: int | None) -> str:
-    """Return who may be corrupt, and how many of them, in words.
+    """Return how many may be corrupt, and of whom, in words.
 
     Args:
         most: C, the most corrupt clients that a plan bears.
