@@ -204,7 +204,7 @@ def test_accepting_shows_what_two_servers_are_and_show_lists_the_part(
     assert owner.on_plan("accept", plan) == 0
     shown = " ".join(owner.out.split())
     assert (
-        "two, which must not work together; each may lie, with up to 1 of all 8 listed clients"
+        "two, which must not work together; each may lie, with up to 1 of all 4 listed clients"
         in shown
     )
     assert "Leader key" in shown and "by two servers, over 4 to 8 clients" in shown

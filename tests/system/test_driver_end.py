@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("no_sync")
 def ending(trust: str | None = None, cohorts: int = 1) -> Plan:
     target = Target(0.1, 0.1, "joint", until_known=1)
     plan = plan_of(trust=trust, rounds=ROUNDS, cohorts=cohorts)
-    return dataclasses.replace(plan, target=target)
+    return dataclasses.replace(plan, schedule="hybrid", target=target)
 
 
 class Judge:

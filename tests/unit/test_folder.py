@@ -643,10 +643,10 @@ def test_a_damaged_campaign_file_is_refused(
 def test_a_campaign_that_ends_early_knows_its_candidates(operator: Path) -> None:
     """The driver of its folder judges the sums by the rule of the plan and the domain there."""
     plan = plan_of(rounds=4)
-    ending = replace(plan, target=Target(0.5, 0.1, "joint", until_known=1))
+    ending = replace(plan, schedule="hybrid", target=Target(0.5, 0.1, "joint", until_known=1))
     folder = made(operator, ending)
     driver = folder.driver(clock=lambda: 0, random=stream("driver"))
-    sketches = [CountSketch(plan.spec, number) for number in range(3)]
+    sketches = [CountSketch(ending.spec, number) for number in range(3)]
     for sketch in sketches:
         sketch.add(np.full(N, 1, np.uint64))
     assert driver._is_known is not None
