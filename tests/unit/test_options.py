@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
 
 import click
 import pytest
@@ -21,6 +25,7 @@ from fedtally.options import (
     SECTIONS,
     SIZINGS,
     Door,
+    Option,
     help_of,
     keywords_of,
     options_of,
@@ -28,9 +33,75 @@ from fedtally.options import (
     read_share,
     read_size,
 )
+from fedtally.plan.rules import SIZES
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding
+from fedtally.simulation.simulation import OPTIONS as SIMULATED
 from fedtally.simulation.simulation import Sizing
+
+SOURCE = Path(fedtally.__file__).parent
+# the functions that take a table's partition, and `estimate`, by the file of each
+FUNCTIONS = {
+    "estimate": "simulation/estimate.py",
+    "partial_tally": "simulation/partitions.py",
+    "tally_dask": "simulation/dataframe/dask.py",
+    "tally_spark": "simulation/dataframe/spark.py",
+}
+
+
+@cache
+def reads(where: str, function: str = "") -> frozenset[str]:
+    """Return what is read in a file, or a function of it: `name`, `object.name`, `object["name"]`.
+
+    A keyword in a signature and a name that is assigned are not read.
+    """
+    tree: ast.AST = ast.parse((SOURCE / where).read_text(encoding="utf-8"))
+    if function:
+        tree = next(each for each in ast.walk(tree) if getattr(each, "name", "") == function)
+    kinds = (ast.Name, ast.Attribute, ast.Subscript)
+    return frozenset(
+        ast.unparse(each)
+        for each in ast.walk(tree)
+        if isinstance(each, kinds) and isinstance(each.ctx, ast.Load)
+    )
+
+
+def unread(known: Iterable[Option]) -> list[str]:
+    """Return the names of options that nobody reads where their door leads to."""
+    request, simulation = reads("plan/request.py"), reads("simulation/simulation.py")
+    below, commands = (
+        frozenset[str]().union(*map(reads, files(room))) for room in ("simulation", "cli")
+    )
+    of_source = reads(FUNCTIONS["estimate"], "estimate")
+    read_at = {
+        Door.REQUEST: lambda name: f"self.{name}" in request or name in SIZES,
+        Door.SIMULATION: lambda name: f"self.{name}" in simulation or f"simulation.{name}" in below,
+        Door.MARK: lambda name: name in SIMULATED,  # `resolve` refuses a mark that it does not know
+        Door.SOURCE: lambda name: name in of_source,
+        Door.NONE: lambda name: bool({name, f"options[{name!r}]"} & commands),
+    }
+    return [each.name for each in known if not read_at[each.door](each.name)]
+
+
+def files(folder: str) -> Iterator[str]:
+    """Yield the files of a folder of the package, as `reads` takes them."""
+    return (str(each.relative_to(SOURCE)) for each in (SOURCE / folder).glob("*.py"))
+
+
+def test_every_option_is_read() -> None:
+    assert unread(OPTIONS.values()) == []
+
+
+@pytest.mark.parametrize("door", Door)
+def test_an_option_that_nobody_reads_is_found(door: Door) -> None:
+    forgotten = dataclasses.replace(OPTIONS["tau"], name="max_seconds", door=door)
+    assert unread([*OPTIONS.values(), forgotten]) == ["max_seconds"]
+
+
+@pytest.mark.parametrize(("function", "where"), list(FUNCTIONS.items())[1:])
+def test_a_tally_reads_each_of_its_keywords(function: str, where: str) -> None:
+    known = {each.name for each in options_of(function)}
+    assert known and known <= reads(where, function)
 
 
 def test_names_are_those_of_the_code_that_reads_them() -> None:
