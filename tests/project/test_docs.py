@@ -27,6 +27,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
         ("plan", 7),
         ("accounting", 3),
         ("accuracy", 3),
+        ("evidence", 2),
         ("silos", 8),
         ("windows", 9),
         ("privacy-proofs/shares", 3),
