@@ -336,7 +336,7 @@ def join(url: str, token_file: str, ca: str | None, socket: Path) -> None:
     short_help="Print the packages that an agent needs.",
     examples=[
         (
-            "in a clone, a light agent: no SciPy, no PyArrow",
+            "in your clone, a light agent: no SciPy, no PyArrow",
             (
                 "pip install --no-deps . click"
                 " && fedtally agent requirements > agent.txt && pip install -r agent.txt"
