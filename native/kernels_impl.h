@@ -277,7 +277,7 @@ template <class T> void median_by_table(T* gathered, size_t rows, size_t count, 
   constexpr size_t kTogether = 64;
   const int* end = kNetworkEnds + (rows - kLargestStraight - 1);
   for (size_t i = 0; i < count; i += kTogether) {
-    // Always kTogether of a row, a constant trip count: what lies behind the last id is not read.
+    // Always kTogether of a row, a constant trip count: the rest of its room is sorted along, unused.
     for (int c = end[0]; c < end[1]; c++) {
       T* __restrict low = gathered + kComparators[c].low * kDecodeStride + i;
       T* __restrict high = gathered + kComparators[c].high * kDecodeStride + i;

@@ -177,7 +177,7 @@ def places_in(text: Any, others: Any) -> npt.NDArray[np.int64]:
     import pyarrow.compute as pc
 
     found = pc.index_in(text, value_set=others)
-    # what stands where one is missing, too: `fill_null` would load pandas
+    # Without its marks of missing ones, which DLPack refuses; `fill_null` would load pandas.
     known = found.from_buffers(
         found.type, len(found), [None, found.buffers()[1]], offset=found.offset
     )
