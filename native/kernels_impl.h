@@ -271,13 +271,13 @@ template <int ROWS, class T> void median_of(const T* gathered, size_t count, dou
     out[q] = (double)Median<ROWS>::template of<T>(Column<T>{gathered + q});
 }
 
-// More rows than fit into registers: the comparators are read from a table. Each is applied in place
+// More rows than fit into registers: the comparators come from a table. Each is applied in place
 // to some ids at once, whose values then stay in the nearest cache from one comparator to the next.
 template <class T> void median_by_table(T* gathered, size_t rows, size_t count, double* out) {
   constexpr size_t kTogether = 64;
   const int* end = kNetworkEnds + (rows - kLargestStraight - 1);
   for (size_t i = 0; i < count; i += kTogether) {
-    // Always kTogether of a row, a constant trip count: the rest of its room is sorted along, unused.
+    // Always kTogether of a row, a constant trip count: what is behind the last id is sorted too.
     for (int c = end[0]; c < end[1]; c++) {
       T* __restrict low = gathered + kComparators[c].low * kDecodeStride + i;
       T* __restrict high = gathered + kComparators[c].high * kDecodeStride + i;
