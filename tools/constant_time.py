@@ -188,6 +188,8 @@ def welch(times: np.ndarray[Any, Any], fixed: np.ndarray[Any, Any]) -> float:
     for percentile in CROPS:
         kept = times <= np.percentile(times, percentile)
         one, other = times[kept & fixed], times[kept & ~fixed]
+        if min(len(one), len(other)) < 2:  # far apart, so that one kind alone is in this crop
+            continue
         if one.var() == 0 == other.var():  # nothing but two constants: equal, or never
             largest = max(largest, 0.0 if one.mean() == other.mean() else float("inf"))
             continue

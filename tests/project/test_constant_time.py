@@ -52,6 +52,8 @@ def test_a_difference_of_times_is_found_and_noise_is_none(tool: ModuleType) -> N
     assert tool.welch(times + 300 * fixed, fixed) > tool.FOUND
     assert tool.welch(np.where(fixed, 1.0, 2.0), fixed) == np.inf
     assert tool.welch(np.ones(20_000), fixed) == 0
+    for far in (1e6 * fixed, 1e6 * ~fixed):  # the lowest crop of one has no call of the other kind
+        assert tool.welch(times + far, fixed) > tool.FOUND
 
 
 def test_a_planted_early_exit_is_found(tool: ModuleType) -> None:
