@@ -6,7 +6,7 @@ takes half a second or more. Its tests are marked `slow`, and a run leaves them 
 
 A run says at its end which tests are not on the list and have taken five seconds of processor
 time. It fails if one has taken thirty, or if the list names a test that is no more.
-A slow test of two seconds or more is also `long`, and `.ci/run` leaves it out, unless it shows that
+A slow test of one second or more is also `long`, and `.ci/run` leaves it out, unless it shows that
 a promise is kept: of privacy, of an exact sum, of what a crash may lose, or of what a page lets
 its readers type.
 Some tests have more cases than every run of CI needs. Cases marked `matrix` are left out, and a
@@ -33,7 +33,7 @@ from fedtally import kernels
 TESTS = Path(__file__).parent
 LIST = TESTS / "durations.json"
 BOUND = 0.5  # seconds, from which on a test function is on the list
-LONG = 4 * BOUND  # seconds, from which on a test is `long`, unless it is of a promise
+LONG = 2 * BOUND  # seconds, from which on a test is `long`, unless it is of a promise
 PROMISES = ("attacks", "protocol")  # whose tests all are; elsewhere a test or its file is marked
 SAID = 10 * BOUND  # seconds, from which on a run says that a test is not on the list
 # Seconds that fail a run. On a busy machine, with another processor or under coverage a test was

@@ -24,7 +24,7 @@ def test_kept(): pass
 @pytest.mark.matrix
 def test_case(): pass
 """
-SECONDS = {"test_slow": 1.9, "test_long": 2.0, "test_kept": 100.0}
+SECONDS = {"test_slow": 0.9, "test_long": 1.0, "test_kept": 100.0}
 
 
 @pytest.fixture(scope="module")

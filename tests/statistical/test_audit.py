@@ -254,6 +254,7 @@ def test_the_accountant_bounds_it(mechanism: str, relation: str) -> None:
 
 
 @every_case
+@pytest.mark.promise
 def test_a_million_releases_keep_the_promise(mechanism: str, relation: str) -> None:
     """At most the bound and 4 standard errors (missed by chance once in 30,000), at least 90 % of
     it (19 of them)."""
@@ -262,6 +263,7 @@ def test_a_million_releases_keep_the_promise(mechanism: str, relation: str) -> N
     assert found.error < 3.2e-4
 
 
+@pytest.mark.promise
 @every_case
 def test_too_little_noise_is_found(mechanism: str, relation: str) -> None:
     """10 % less: what was allowed, 4 standard errors, is passed by 20 more; 29 are expected."""

@@ -187,6 +187,7 @@ def test_what_is_released_has_the_noise_of_its_plan(name: str) -> None:
         assert found.detection.clients >= found.audit.runs
 
 
+@pytest.mark.promise
 def test_a_client_is_as_far_as_the_noise_allows() -> None:
     """The neighbours are the worst: they reach the sensitivity that the plan's noise is for;
     opposite ones nearly."""

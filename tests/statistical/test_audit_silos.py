@@ -67,6 +67,7 @@ def test_what_silos_release_has_the_noise_of_their_plan(name: str) -> None:
         assert found.detection.distance == pytest.approx(2 * each)
 
 
+@pytest.mark.promise
 def test_silos_that_drop_out_take_their_people_along() -> None:
     spec = Request(epsilon=2.0, secure_sum="secagg", max_dropout=0.2).resolve(silos=Silos(2000))
     design = for_fleet(spec, IntegerRange(1, 50), 10, bytes(32))
@@ -89,6 +90,7 @@ def test_a_tenth_of_the_noise_is_seen(
     assert any("too small or too large" in failure for failure in audited(name).failures)
 
 
+@pytest.mark.promise
 def test_shares_for_all_silos_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six silos share the noise, of which four are honest and sure to stay."""
     share, honest = PrivacyConfig.share, planned("shares").privacy.event.honest_survivors  # type: ignore[union-attr]

@@ -109,6 +109,7 @@ def test_a_release_lands_and_nothing_of_its_reports_is_left(tmp_path: Path, vali
     check_landed(world, *ALL)
 
 
+@pytest.mark.promise
 def test_under_central_trust_the_leader_waits_for_all_releases(tmp_path: Path) -> None:
     """Its noise is drawn once, for all of them."""
     # The seed says which round each of the eight takes: of another, a round may have too few.
@@ -740,6 +741,7 @@ def test_a_full_disk_in_a_group_while_a_release_closes_loses_no_fact_and_asks_on
     check_landed(world, 0, 1, 2)
 
 
+@pytest.mark.promise
 def test_a_leader_that_dies_before_each_call_goes_on_and_asks_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -553,6 +553,7 @@ def test_a_cancelled_campaign_stays_cancelled(
     assert json.loads(capsys.readouterr().out)["campaigns"][0]["state"] == "cancelled"
 
 
+@pytest.mark.promise
 def test_a_server_whose_campaign_is_cancelled_says_so(world: SimpleNamespace) -> None:
     plan = plan_of()
     place = init(world, plan)
@@ -572,6 +573,7 @@ def test_a_name_that_is_no_text_is_escaped(tmp_path: Path) -> None:
     assert json.loads(out) == {"client": "\udcff"}
 
 
+@pytest.mark.promise
 def test_an_interrupted_run_is_resumed(world: SimpleNamespace) -> None:
     plan = plan_of()
     place = init(world, plan)

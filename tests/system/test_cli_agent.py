@@ -166,6 +166,7 @@ def test_who_looks_writes_nothing(owner: Owner) -> None:
     assert content() == before
 
 
+@pytest.mark.promise
 def test_the_epsilon_of_the_settings_counts_over_what_was_taken(owner: Owner) -> None:
     assert owner.accept() == 0
     with running(owner) as process:
@@ -198,6 +199,7 @@ def days_of(plan: Plan, start: datetime) -> Plan:
     )
 
 
+@pytest.mark.promise
 def test_an_epsilon_in_days_renews_and_both_promises_are_shown(owner: Owner) -> None:
     now = datetime.now(UTC)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -422,6 +424,7 @@ def test_an_agent_that_may_not_write_down_what_it_sends_does_not_start(
     assert f"{FILE}: {entry}: the agent may not write the folder" in owner.err
 
 
+@pytest.mark.promise
 def test_open_files_that_run_out_fill_no_log(owner: Owner) -> None:
     """asyncio takes all connections that wait, and writes a traceback for each without a file."""
     owner.accept()

@@ -419,6 +419,7 @@ def test_a_plan_has_no_keys_but_those_that_are_given(
     assert keyed.fingerprint != plan.fingerprint and keyed.bytes_per_client == plan.bytes_per_client
 
 
+@pytest.mark.promise
 def test_a_plan_says_whether_reports_have_proofs_and_why_not(account: Call) -> None:
     again = ("--seed", "1", "--output", "plan.toml")
     none = "reports have no proofs: a client that lies is not found out"

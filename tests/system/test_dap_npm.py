@@ -26,6 +26,7 @@ pytestmark = [
 EVERY_VDAF = pytest.mark.parametrize(("vdaf", "sizes", "measurements", "result"), CASES)
 
 
+@pytest.mark.promise
 @EVERY_VDAF
 def test_npm_s_reports_are_counted(
     vdaf: str, sizes: dict[str, int], measurements: list[Any], result: Any

@@ -253,6 +253,7 @@ REQUESTS = [(of.value, step.request) for of, steps in EXCHANGES.items() for step
 
 @pytest.mark.parametrize(("adversary", "asked"), REQUESTS)
 # Without one answer a session goes on at the first deadline, and without most at the second one.
+@pytest.mark.promise
 @pytest.mark.parametrize(("missing", "phases"), [(1, 2), (N - 1, 8)])
 def test_answers_that_lie_unread_while_the_server_is_suspended_count(
     folder, adversary, asked, missing, phases

@@ -36,6 +36,7 @@ ASKED = [(a, t) for a in ("semi-honest", "active") for t in (None, "distributed"
 KINDS = [Kind.INVITE, Kind.ROSTER, Kind.INBOX, Kind.SURVIVORS, Kind.RESULT]
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(("adversary", "trust"), ASKED)
 def test_a_campaign_lands(tmp_path: Path, adversary: str, trust: str | None) -> None:
     world = World(tmp_path, plan_of(adversary, trust))
@@ -81,6 +82,7 @@ def test_a_server_that_dies_again_and_again_loses_nobody(tmp_path: Path) -> None
     world.check()
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", ["drained", "overtaken"])
 def test_a_process_that_is_drained_or_overtaken_is_followed_by_another(

@@ -78,6 +78,7 @@ def commands(owner: Owner) -> dict[str, tuple[list[str], int]]:  # noqa: F811
     }
 
 
+@pytest.mark.promise
 def test_each_command_works_without_the_three(owner: Owner) -> None:  # noqa: F811
     asks = commands(owner)
     assert set(asks) == set(agent.commands)  # a new command is tested, too

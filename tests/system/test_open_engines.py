@@ -110,6 +110,7 @@ def test_people_of_a_driver(tmp_path: Path, adversary: str, rounds: int) -> None
     check_against_the_local_engine(world)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("adversary", "trust"), [("active", "distributed"), ("semi-honest", "central")]
 )

@@ -140,6 +140,7 @@ def test_two_servers_open_batches_of_rounds() -> None:
     assert result.estimates([1])[0].frequency == pytest.approx(1 / 7, abs=0.3)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("method", ["secagg", "two-server"])
 def test_a_secure_sum_is_what_the_survivors_sent(
     method: str, monkeypatch: pytest.MonkeyPatch
@@ -438,6 +439,7 @@ def test_natural_rounds_are_charged_for_the_most_that_a_client_may_be_in(
 # ---- what may be read ----
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -526,6 +528,7 @@ def test_add_remove_has_no_natural_rounds() -> None:
         ({"delta": 0.01, "not_private": True}, "delta 0.01 is not below 1 / 700 clients"),
     ],
 )
+@pytest.mark.promise
 def test_promises_that_mean_little_are_called_so(options: dict[str, Any], said: str) -> None:
     assert any(said in note for note in estimate(**options).warnings)
     assert not any(
@@ -721,6 +724,7 @@ def test_a_ledger_keeps_numbers_that_can_be_read(books: Path) -> None:
             assert kept.num_clients == sketch.num_clients > 0
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
 def test_add_remove_tells_no_number(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by an error either: with noise the number of clients may well be 0, which is all that can
@@ -843,6 +847,7 @@ def test_a_plan_is_charged_once_whatever_the_keys(books: Path) -> None:
         fedtally.estimate(ITEMS[:60], domain=DOMAIN, plan=plan, ledger=books)
 
 
+@pytest.mark.promise
 def test_a_plan_and_each_of_its_publications_are_charged_by_themselves(books: Path) -> None:
     sized = estimate(
         ITEMS[:60], secure_sum="secagg", population="phones", epsilon=0.5

@@ -830,6 +830,7 @@ def source_of(folder: Path, kind: str, number: int, names: dict[str, str]) -> So
     return open_source(str(folder / "t.parquet"), columns)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("kind", [*NOBODY, "memory", "t.parquet"])
 @pytest.mark.parametrize(("names", "options"), PARTS_OF_A_ROW)
 def test_add_remove_does_not_tell_whether_anybody_takes_part(

@@ -267,6 +267,7 @@ ClientRecord.{write} = full
 """
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("write", ["begin", "take_part"])
 def test_an_agent_whose_disk_is_full_sends_nothing_and_goes_on_when_it_has_room(
     machine: Machine, write: str

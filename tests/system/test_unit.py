@@ -48,6 +48,7 @@ def table(tmp_path: Path) -> str:
 # ---- what a row is ----
 
 
+@pytest.mark.promise
 def test_every_output_says_that_a_row_counts_as_a_person(table: str, tmp_path: Path) -> None:
     saved = [str(tmp_path / f"{name}.fed") for name in "ab"]
     options = ["--item", "item", "--domain", "range:1..9", "--epsilon", "1"]

@@ -171,6 +171,7 @@ def test_skellam_of_one_item(rows, variance, low, high):
     assert cost(apart) == pytest.approx({5: 1.451, 16: 1.454}[rows], abs=6e-4)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("rows", "ratios"),
     [
@@ -227,6 +228,7 @@ def assert_between_estimates_of_others(event, target, tolerance):
     assert found == pytest.approx(high, abs=tolerance)
 
 
+@pytest.mark.promise
 @given(
     st.sampled_from([gaussian, skellam]),
     st.integers(1, 8),
@@ -483,6 +485,7 @@ def test_rho_bounds_every_divergence():
     assert found.delta == pytest.approx(3 * (2.0**-40 + 1e-9), rel=1e-12)
 
 
+@pytest.mark.promise
 @given(
     st.integers(1, 60),
     st.floats(0.5, 400.0),
@@ -679,6 +682,7 @@ def test_certified_collisions_cost_less_than_the_worst_and_more_than_moving():
 # ---- the distribution of the loss, for others ----
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     "events",
     [
@@ -1009,6 +1013,7 @@ def test_two_bounds_have_half_of_delta_each():
         assert total.guarantee.epsilon == min(renyi, gaussians)[0]
 
 
+@pytest.mark.promise
 @given(
     st.floats(0.15, 4.0),
     st.integers(2, 6),

@@ -1114,6 +1114,7 @@ def test_sums_of_rows_are_exact_beyond_64_bits() -> None:
         assert _sum_of_sizes(np.array(row, np.int64)) == sum(map(abs, row))
 
 
+@pytest.mark.promise
 def test_nobody_plans_two_reports_of_a_client_in_one_opening() -> None:
     """Two servers take one: such a plan could be agreed on, and not be run."""
     asked: dict[str, Any] = {

@@ -307,6 +307,7 @@ def test_no_clients_exceed_nothing() -> None:
     assert exceeding(clip.Clip(spec_of(5, 50), 0, 1.0), array([]), nobody).tolist() == []
 
 
+@pytest.mark.promise
 @given(
     SHAPES,
     st.integers(1, 20),

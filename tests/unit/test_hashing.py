@@ -90,6 +90,7 @@ def test_location_never_touches_the_sign_bits(word: int, width: int) -> None:
     assert len(set(reference.locations(below, 2**24).tolist())) == 2
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("width", [3, 1000, 4096, 65_521, 65_535, 65_536])
 def test_excess_of_the_collision_probability(width: int) -> None:
     """Cells hold floor(q) or ceil(q) of 2^24 words, q = 2^24 / W with fractional part r.

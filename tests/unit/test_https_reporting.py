@@ -422,6 +422,7 @@ ANSWERS = ("201", "403", "none", "503", "404", "its own", "its own")
 EVENTS = ("", "", "", "", "", "", "die", "arrive", "close")
 
 
+@pytest.mark.promise
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_a_report_counts_once_at_most_and_the_record_says_what_became_of_it(

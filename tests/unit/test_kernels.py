@@ -112,6 +112,7 @@ def test_accumulate_range_matches_the_list(
     assert np.array_equal(actual, expected)
 
 
+@pytest.mark.promise
 @each_case("threads", ["1", "2", "3"])
 @each_case("count", EDGES)
 def test_edges_of_blocks_and_threads(
@@ -191,6 +192,7 @@ MAGNITUDES = st.one_of(
 )
 
 
+@pytest.mark.promise
 @given(
     SEEDS,
     SHAPES,

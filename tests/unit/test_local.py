@@ -22,6 +22,7 @@ from fedtally.sources import from_items, open_source
 WORDS = ["the"] * 400 + ["of"] * 300 + ["and"] * 200 + [f"rare{i}" for i in range(100)]
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("schedule", ["shared", "fresh", "hybrid", "batched:2"])
 def test_landed_sums_are_the_sums_of_the_clients_sketches(schedule):
     """The engine counts first; clients that encode one by one must add up to the same counters."""

@@ -149,6 +149,7 @@ def test_skellam_of_a_share_of_many(variance: float) -> None:
     assert skellam(variance).pmf()[1] == pytest.approx(variance / 2, rel=2 * variance)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("variance", [*VARIANCES, 1e6, 2.0**24])
 def test_masses_are_those_of_scipy(variance: float) -> None:
     s = math.sqrt(variance)
@@ -242,6 +243,7 @@ def crafted(table: list[int]) -> list[tuple[int, int]]:
     ]
 
 
+@pytest.mark.promise
 @each_case("scan", [False, True])
 @each_case(("make", "variance"), [noise.values for noise in NOISES])
 def test_ties_are_settled_by_the_low_words(
@@ -401,6 +403,7 @@ def test_a_million_draws_have_the_distribution(make: Any, variance: float) -> No
     assert p_value(draws, make(1.05 * variance).pmf()) < P_VALUE
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(("make", "variance"), NOISES)
 def test_ten_million_draws_have_the_distribution(make: Any, variance: float) -> None:
     draws = sample(make(variance), 2, 10_000_000)

@@ -116,6 +116,7 @@ numbers = st.one_of(
 ).filter(lambda text: text not in ("",))
 
 
+@pytest.mark.promise
 @settings(max_examples=40, deadline=None)
 @example([["tea", "7", "1", "a"], ["tea", "7.0", "1.0", "a.0"], ["rice", "-7.00", "-0.0", "0.0"]])
 @given(
@@ -153,6 +154,7 @@ def test_numbers_name_what_their_text_names(values: list[int], missing: int) -> 
                 assert found == people, (source.name, private)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     "options", [{}, {"epsilon": 1.0, "not_private": True, "domain": ["a", "b"]}]
 )

@@ -562,6 +562,7 @@ def test_a_design_knows_its_bytes():
             assert design.bytes_of(rows, width, schedule) == pytest.approx(exact, rel=0.13, abs=20)
 
 
+@pytest.mark.promise
 def test_pilot_and_campaign_are_both_charged(tmp_path):
     """A budget that bears one of them alone is not touched."""
     path, options = (

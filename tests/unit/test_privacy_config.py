@@ -210,6 +210,7 @@ def test_plans_that_would_not_keep_it(
         plan_of(propose(**(CENTRAL | terms)), **changed)
 
 
+@pytest.mark.promise
 def test_a_delta_below_one_over_the_clients_will_do_and_a_study_may_have_any() -> None:
     plan_of(propose(**(CENTRAL | {"delta": 0.999 / 2400})))
     plan_of(propose(**(CENTRAL | {"delta": 0.9}), not_private=True))

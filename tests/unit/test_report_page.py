@@ -41,6 +41,7 @@ def _page() -> str:
     return page.page(result, result.top(2), command="fedtally estimate <b>")
 
 
+@pytest.mark.promise
 def test_an_item_is_text_and_never_markup() -> None:
     text = _page()
     assert HOSTILE not in text
@@ -101,6 +102,7 @@ def _text_of(result: fedtally.Result) -> str:
     return page.page(result, result.top(5), command="fedtally estimate words.txt")
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("mechanism", "numbers"),
     [("rounded-gaussian", "epsilon 2, delta 1e-06"), ("geometric", "pure epsilon 2")],
@@ -122,6 +124,7 @@ def test_the_report_of_a_private_plan_says_what_it_guarantees(mechanism: str, nu
     assert "of cases" not in marked
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -562,6 +565,7 @@ def test_the_page_of_merged_results_says_what_is_true_of_all_and_of_each(tmp_pat
         assert said in path.read_text("utf-8")
 
 
+@pytest.mark.promise
 def test_the_page_of_merged_results_claims_no_more_than_each_of_them(tmp_path: Path) -> None:
     """A drawn item is not all that a client holds, and who is in both results spends twice."""
     pytest.importorskip("jinja2")

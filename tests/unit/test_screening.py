@@ -390,6 +390,7 @@ class Unasked(MemoryBooks):
         return MemoryBooks.cohorts(self, plan)
 
 
+@pytest.mark.promise
 def test_nothing_depends_on_exact_sums_that_are_secret() -> None:
     """Under central trust a liar must not learn from a verdict what the others hold."""
     plan = plan_of("central")
@@ -625,6 +626,7 @@ def test_a_campaign_on_disk_is_screened_when_it_ends(
     )
 
 
+@pytest.mark.promise
 def test_a_poisoned_campaign_on_disk_has_no_result_until_a_warning_is_enough(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

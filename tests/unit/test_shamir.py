@@ -254,6 +254,7 @@ def test_split_matches_the_reference(
     )
 
 
+@pytest.mark.promise
 @given(st.integers(1, 12), st.integers(1, 40), st.data())
 def test_combine_matches_the_reference(threshold: int, owners: int, data: st.DataObject) -> None:
     """Any points and shares, for every owner its own or one set for all, in batches of a few

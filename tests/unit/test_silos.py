@@ -604,6 +604,7 @@ def page_epsilon(
     return min(exact, gaussian)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("rows", "q", "silos", "rounds", "target"),
     [(1, 1, 1, 1, 1.0), (3, 1, 1, 1, 1.0), (5, 1, 1, 1, 4.0), (3, 1, 2, 1, 1.0), (3, 2, 1, 3, 2.0)],

@@ -755,6 +755,7 @@ def test_a_crash_while_a_ledger_is_made(
         assert new_ledger(place).reserve(charge(), RUN, time=1) == ("plan-0", 0)
 
 
+@pytest.mark.promise
 @settings(max_examples=10)
 @given(st.lists(st.integers(1, 200), max_size=8))
 @example(at=list(range(60, 100)))

@@ -394,6 +394,7 @@ def test_a_trial_of_a_private_plan_does_not_tell_how_many_rows_lack_an_item() ->
         assert (said[0] != said[1]) == is_told
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("secure_sum", "trust", "each"),
     [("ideal", None, 2), ("secagg", "central", 2), ("secagg", None, None), ("two-server", None, 4)],
