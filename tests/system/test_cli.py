@@ -26,7 +26,7 @@ from fedtally.answer.result import Result
 from fedtally.cli import console, main
 from fedtally.cli.app import cli, run
 from fedtally.domain import Strings
-from fedtally.options import AS_TABLE
+from fedtally.options import AS_TABLE, DECODERS
 from fedtally.plan import Plan
 from fedtally.plan.design import DEFAULT_MAX_BYTES, DEFAULT_ROWS
 from fedtally.privacy.accounting import epsilon, privacy_loss
@@ -934,7 +934,7 @@ def test_messages_name_what_was_probably_meant(call: Call, tmp_path: Path) -> No
         (("estimate", "drinks.txt", "--domain", "range:9..1"), "write range:1[.][.]9"),
         (("plan", "--clients", "9", "--domain-size", "9", "--epsilon", "-1"), "0.001 to 100"),
         (("simulate", "zpf:d=9", "--width", "9"), "profile:; did you mean 'zipf:'?"),
-        (("simulate", "zipf:", "--recovery", "jont"), "'direct'; did you mean 'joint'?"),
+        (("simulate", "zipf:", "--recovery", "jont"), f"{DECODERS[-1]!r}; did you mean 'joint'?"),
         (
             ("estimate", "zipf:", "--recovery", "mine:Mean"),
             "'direct'; a decoder of your own runs in",
