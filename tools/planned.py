@@ -33,6 +33,9 @@ from unittest.mock import patch
 
 from golden import MEASURED, _run
 
+from fedtally.options import DECODERS
+from fedtally.privacy.events import NoiseBy
+
 _PLAN = "plan.toml"
 _NUMBER = 300
 
@@ -74,7 +77,7 @@ def _privacy(drawn: _Drawn) -> None:
     drawn.add("--epsilon", drawn.rng.choice((0.5, 1, 1, 2, 4, 8)))
     drawn.maybe(0.25, "--neighbours", "replace-one", "add-remove", "zero-out")
     drawn.maybe(0.15, "--trust", "central", "distributed")
-    drawn.maybe(0.15, "--mechanism", "geometric", "rounded-gaussian")
+    drawn.maybe(0.15, "--mechanism", *NoiseBy.AGGREGATOR.mechanisms)
     drawn.maybe(0.15, "--delta", 1e-8, 0)
 
 
@@ -92,7 +95,7 @@ def _goal(drawn: _Drawn, *, needs_one: bool) -> None:
 
 
 def _sizes(drawn: _Drawn) -> None:
-    drawn.maybe(0.3, "--recovery", "joint", "median", "belief", "direct")
+    drawn.maybe(0.3, "--recovery", *DECODERS)
     drawn.maybe(0.15, "--rows", 3, 5, 8)
     drawn.maybe(0.25, "--encoding", "sketch", "histogram", "sketch")
     drawn.maybe(0.1, "--failure-probability", 0.01, 0.3)

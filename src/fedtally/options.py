@@ -33,7 +33,7 @@ SIZINGS = ("model", "two-phase", "minimax", "linear", "oracle")
 # The ends of the names of files that tables are written to: `fedtally.answer.exports` has a writer
 # for each, in this order.
 TABLES = (".csv", ".parquet")
-AS_TABLE = " or ".join(TABLES)
+AS_TABLE = f"{', '.join(TABLES[:-1])} or {TABLES[-1]}"
 # Defaults that the texts below say.
 MAX_CORRUPT = 0.05
 MIN_DROPOUT = 0.05  # that a cohort bears, however few are expected

@@ -6,6 +6,7 @@ import re
 import runpy
 import tomllib
 from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,6 +64,39 @@ def test_the_reference_has_every_public_name():
     reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"^\.\. auto\w+:: fedtally\.(\w+)$", reference, re.MULTILINE))
     assert documented == set(fedtally.__all__) - {"__version__"}
+
+
+def section_of_design(begin: str, end: str) -> str:
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    return page.partition(begin)[2].partition(end)[0]
+
+
+def files_below(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from (ROOT / folder).rglob("*.*")
+
+
+def test_the_layout_has_every_module():
+    """Whoever looks for a file finds it on the page of the design, and none that is gone."""
+    layout = section_of_design("```\nsrc/fedtally/\n", "\n```\n")
+    named = set(re.findall(r"\b\w+\.py\b", layout))
+    modules = {path.name for path in files_below("src/fedtally") if path.suffix == ".py"}
+    assert modules - {"__init__.py"} <= named
+    assert named <= {
+        path.name for path in files_below("src", "tools", "tests", "experiments", "docs")
+    }
+
+
+def test_where_to_put_it_names_files_that_are_there():
+    """NAME stands for a file to be; other paths are whole, or their last parts."""
+    lists = section_of_design("## Where to put it\n", "\n## Who may import whom\n")
+    named = set(re.findall(r"`([\w./-]+\.(?:py|md|toml|ts|dot|txt|json))`", lists))
+    assert len(named) > 200
+    folders = ("src", "tools", "tests", "docs", "benchmarks", "experiments")
+    web = ("clients/web/src", "clients/web/test")  # what is beside them is installed
+    found = [*ROOT.glob("*.*"), *files_below(*folders, *web)]
+    ends = {path.relative_to(ROOT).parts[-n:] for path in found for n in range(1, 8)}
+    assert [name for name in named if "NAME" not in name and Path(name).parts not in ends] == []
 
 
 def test_every_page_is_on_the_site():

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kinds import DECODER_NAMES
 from scipy import integrate, stats
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
@@ -380,7 +381,7 @@ def test_the_best_is_within_a_factor_of_two_of_the_simulated():
         (lambda: errors_by_law(RELEASE, 9, [0.7], batches=[65]), "num_batches must be at most 64"),
         (
             lambda: errors_by_law(RELEASE, 9, [0.7], recovery="mean"),
-            "recovery must be joint, median, belief or direct",
+            f"recovery must be {DECODER_NAMES}",
         ),
         (lambda: tail_norm([0.5], 0), "width must be at least 1"),
         (lambda: item_factor(0), "rows must be at least 1"),

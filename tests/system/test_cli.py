@@ -26,6 +26,7 @@ from fedtally.answer.result import Result
 from fedtally.cli import console, main
 from fedtally.cli.app import cli, run
 from fedtally.domain import Strings
+from fedtally.options import AS_TABLE, DECODERS
 from fedtally.plan import Plan
 from fedtally.plan.design import DEFAULT_MAX_BYTES, DEFAULT_ROWS
 from fedtally.privacy.accounting import epsilon, privacy_loss
@@ -235,7 +236,7 @@ def test_merge_writes_all_estimates_to_a_file(call: Call) -> None:
     ]
     assert all(float(row["low"]) <= float(row["frequency"]) <= float(row["high"]) for row in rows)
     for path, message in (
-        ("all.xls", ".csv or .parquet"),
+        ("all.xls", AS_TABLE),
         ("1.fedtally", "read by this run"),
         ("nowhere/all.csv", "there is no folder nowhere"),
     ):
@@ -590,7 +591,7 @@ def test_inspect_writes_the_privacy_loss(call: Call) -> None:
             and f"{said} differential privacy" in err
             and not Path("no.csv").exists()
         )
-    assert ".csv or .parquet" in call("inspect", "plan.toml", "--privacy-loss", "x.json")[2]
+    assert AS_TABLE in call("inspect", "plan.toml", "--privacy-loss", "x.json")[2]
     assert (
         "it is read by this run" in call("inspect", "plan.toml", "--privacy-loss", "plan.toml")[2]
     )
@@ -753,7 +754,7 @@ def test_standard_input(words: str) -> None:
         (["estimate", "zipf:", "--schedule", "mixed"], "schedule must be"),
         (["estimate", "zipf:", "--schedule", "batched:3"], "batches must be at most"),
         (["estimate", "zipf:", "--domain", "nowhere.txt"], "no such file"),
-        (["estimate", "zipf:", "--output", "x.xls"], ".csv or .parquet"),
+        (["estimate", "zipf:", "--output", "x.xls"], AS_TABLE),
         (["estimate", "zipf:", "--save", "nowhere/x"], "there is no folder"),
         (["estimate", "zipf:", "--plot", "x.gif"], ".png, .svg or .pdf"),
         (["estimate", "zipf:", "--top", "-1"], "top must be at least 0"),
@@ -933,7 +934,7 @@ def test_messages_name_what_was_probably_meant(call: Call, tmp_path: Path) -> No
         (("estimate", "drinks.txt", "--domain", "range:9..1"), "write range:1[.][.]9"),
         (("plan", "--clients", "9", "--domain-size", "9", "--epsilon", "-1"), "0.001 to 100"),
         (("simulate", "zpf:d=9", "--width", "9"), "profile:; did you mean 'zipf:'?"),
-        (("simulate", "zipf:", "--recovery", "jont"), "'direct'; did you mean 'joint'?"),
+        (("simulate", "zipf:", "--recovery", "jont"), f"{DECODERS[-1]!r}; did you mean 'joint'?"),
         (
             ("estimate", "zipf:", "--recovery", "mine:Mean"),
             "'direct'; a decoder of your own runs in",

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kinds import DECODER_NAMES
 from secagg_cohort import Cohort
 
 import fedtally
@@ -312,7 +313,7 @@ def test_bill_is_written_as_json() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"recovery": "best"}, "recovery must be joint, median, belief or direct, got 'best'"),
+        ({"recovery": "best"}, f"recovery must be {DECODER_NAMES}, got 'best'"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
         ({"rounds": [31]}, "the clients of each of 2 rounds, got 1"),
         ({"rounds": [31, 1]}, "clients_of_a_round must be at most"),

@@ -15,6 +15,7 @@ from typing import Any
 import click
 import numpy as np
 import pytest
+from kinds import DECODER_NAMES
 
 import fedtally
 from fedtally.cli.app import cli
@@ -181,7 +182,7 @@ def test_a_domain_that_a_decoder_must_enumerate_is_refused_if_it_is_too_large() 
     [
         (
             {"recovery": "oracle"},
-            "recovery must be auto, joint, median, belief or direct, got 'oracle'",
+            f"recovery must be auto, {DECODER_NAMES}, got 'oracle'",
         ),
         ({"objective": "l1"}, "objective must be linf or l2, got 'l1'"),
         (
@@ -194,9 +195,7 @@ def test_a_domain_that_a_decoder_must_enumerate_is_refused_if_it_is_too_large() 
 def test_decodings_that_are_none(values: dict[str, str | float], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         Decoding(**values)  # type: ignore[arg-type]
-    with pytest.raises(
-        InvalidInputError, match="recovery must be joint, median, belief or direct, got 'oracle'"
-    ):
+    with pytest.raises(InvalidInputError, match=f"recovery must be {DECODER_NAMES}, got 'oracle'"):
         kind_of("oracle")
 
 

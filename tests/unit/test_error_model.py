@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from kinds import DECODER_NAMES, SKETCH_DECODERS
 
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
@@ -51,7 +52,7 @@ def test_larger_sketches_are_never_worse(schedule, recovery, slack, exponent, no
             assert better.scale <= slack * worse.scale
 
 
-@pytest.mark.parametrize("recovery", ["joint", "median", "belief"])
+@pytest.mark.parametrize("recovery", SKETCH_DECODERS)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_noise_and_candidates_raise_the_error_and_order_does_not_matter(recovery, schedule):
     distribution, plan = zipf(1.3), PLAN | {"schedule": schedule, "recovery": recovery}
@@ -68,7 +69,7 @@ def test_noise_and_candidates_raise_the_error_and_order_does_not_matter(recovery
     )
 
 
-@pytest.mark.parametrize("recovery", ["joint", "median", "belief"])
+@pytest.mark.parametrize("recovery", SKETCH_DECODERS)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_exact_regime(recovery, schedule):
     found = predict(
@@ -80,7 +81,7 @@ def test_exact_regime(recovery, schedule):
     assert predict([], **PLAN, recovery=recovery, candidates=10) == Prediction(0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("recovery", ["joint", "median", "belief"])
+@pytest.mark.parametrize("recovery", SKETCH_DECODERS)
 def test_noise_alone_is_a_normal_mean_or_median(recovery):
     """Nothing but noise: mean of 16 rows and 4 rounds; for the median of n = 15 normals the
     variance is near pi/2n."""
@@ -162,7 +163,7 @@ def test_pairs_agree_with_the_direct_sum():
         ({"num_clients": 0}, "num_clients must be at least 1"),
         ({"num_rounds": 0}, "num_rounds must be at least 1"),
         ({"noise": -1.0}, "noise must be at least 0"),
-        ({"recovery": "mean"}, "recovery must be joint, median, belief or direct"),
+        ({"recovery": "mean"}, f"recovery must be {DECODER_NAMES}"),
     ],
 )
 def test_bad_input_is_refused(change, message):
@@ -407,7 +408,7 @@ def test_simulated_clients_of_several_items():
     agrees(frequencies, plan | {"max_items": 3}, draw, [clients] * 6)
 
 
-@pytest.mark.parametrize("recovery", ["joint", "median", "belief"])
+@pytest.mark.parametrize("recovery", SKETCH_DECODERS)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_equal_rounds_may_be_given_one_by_one(recovery, schedule):
     plan = PLAN | {"schedule": schedule, "recovery": recovery, "num_clients": 120_000}
@@ -432,7 +433,7 @@ def test_equal_rounds_may_be_given_one_by_one(recovery, schedule):
         assert rising.linf >= predict(zipf(1.2), **plan).linf
 
 
-@pytest.mark.parametrize("recovery", ["joint", "median", "belief"])
+@pytest.mark.parametrize("recovery", SKETCH_DECODERS)
 @pytest.mark.parametrize("schedule", ["hybrid", "batched:3"])
 def test_one_round_that_holds_nearly_all_is_shared(recovery, schedule):
     distribution, sizes = zipf(1.2), [1, 1, 1_000_000, 1, 1, 1]
@@ -446,7 +447,7 @@ def test_one_round_that_holds_nearly_all_is_shared(recovery, schedule):
     ).linf == pytest.approx(shared.linf, rel=0.01)
 
 
-@pytest.mark.parametrize("recovery", ["joint", "median", "belief"])
+@pytest.mark.parametrize("recovery", SKETCH_DECODERS)
 def test_rounds_of_different_laws_gain_less(recovery):
     plan = PLAN | {"recovery": recovery, "rows": 9}
     shared = [
@@ -490,7 +491,7 @@ def test_batches_of_an_item_have_the_effective_number(effective):
 
 
 @pytest.mark.parametrize("schedule", ["shared", "fresh", "hybrid", "batched:2"])
-@pytest.mark.parametrize("recovery", ["joint", "median", "belief"])
+@pytest.mark.parametrize("recovery", SKETCH_DECODERS)
 def test_what_is_left_out_is_equal_rounds_of_one_law(schedule, recovery):
     plan = {
         "rows": 8,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kinds import DECODER_NAMES
 
 import fedtally
 from fedtally.answer.evaluation import Truth
@@ -179,7 +180,7 @@ def test_progress_is_reported():
             {"schedule": "batched:3", "num_rounds": 2},
             "batches must be at most the number of rounds, 2, got 3",
         ),
-        ({"recovery": "mean"}, "recovery must be auto, joint, median, belief or direct"),
+        ({"recovery": "mean"}, f"recovery must be auto, {DECODER_NAMES}"),
         ({"recovery": "jont"}, "got 'jont'; did you mean 'joint'"),
         ({"objective": "l1"}, "objective must be linf or l2, got 'l1'"),
         ({"confidence": 1}, "confidence must be at least 0 .no intervals. and below 1, got 1"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kinds import DECODER_NAMES
 from tests.cases import each_case
 
 from fedtally.cli.app import run as command
@@ -171,9 +172,7 @@ def test_a_schedule_of_ones_own_has_no_proven_noise():
 
 
 def test_nothing_but_a_study_imports_a_name():
-    with pytest.raises(
-        InvalidInputError, match="recovery must be auto, joint, median, belief or direct"
-    ):
+    with pytest.raises(InvalidInputError, match=f"recovery must be auto, {DECODER_NAMES}"):
         Decoding("own_code:Same")
 
 

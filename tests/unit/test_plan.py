@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kinds import DECODER_NAMES
 
 from fedtally.domain import Dictionary, Grid, IntegerRange, IntegerSet, OpenStrings, Strings
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -105,7 +106,7 @@ def test_a_target_is_part_of_the_plan(tmp_path, suffix):
         ({"failure_probability": 1}, "failure_probability must be above 0 and below 1, got 1"),
         (
             {"recovery": "auto"},
-            "target.recovery must be joint, median, belief or direct, got 'auto'",
+            f"target.recovery must be {DECODER_NAMES}, got 'auto'",
         ),
         (
             {"tau": 0.1},

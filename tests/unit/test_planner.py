@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from kinds import DECODER_NAMES, SKETCH_DECODERS
 
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
@@ -69,7 +70,7 @@ def sketches(
 # ---- the error model, as the planner asks it ----
 
 
-@pytest.mark.parametrize("recovery", ["joint", "median", "belief"])
+@pytest.mark.parametrize("recovery", SKETCH_DECODERS)
 @pytest.mark.parametrize("schedule", ["shared", "hybrid", "fresh"])
 def test_failure_inverts_the_predicted_largest_error(recovery, schedule):
     """On a lattice for the median: probabilities within 15 %."""
@@ -89,7 +90,7 @@ def test_without_errors_nothing_fails():
         assert failure(zipf(2.0, 100), 1e-3, **plan, recovery=recovery) < 1e-6
 
 
-@pytest.mark.parametrize("recovery", ["joint", "median", "belief"])
+@pytest.mark.parametrize("recovery", SKETCH_DECODERS)
 def test_items_may_be_given_by_their_numbers(recovery):
     distribution, plan = (
         np.repeat([0.004, 0.0008, 0.0001], [60, 500, 2000]),
@@ -751,7 +752,7 @@ def test_the_smallest_size_is_that_of_looking_at_all(needed):
     assert sizes._smallest(lambda *_: True, [5]) is None
 
 
-@pytest.mark.parametrize("recovery", ["joint", "median", "belief"])
+@pytest.mark.parametrize("recovery", SKETCH_DECODERS)
 @pytest.mark.parametrize("schedule", ["shared", "hybrid"])
 def test_calculus_finds_the_smallest_size(recovery, schedule):
     predictor = Predictor(20_000, schedule, 4, recovery, noise=lambda rows: 2.0 * math.sqrt(rows))
@@ -830,7 +831,7 @@ def test_a_budget_says_where_the_pilot_is_too_small():
         ({"risk": 0.0}, "risk must be at least"),
         (
             {"predictor": Predictor(100, recovery="mean")},
-            "recovery must be joint, median, belief or direct",
+            f"recovery must be {DECODER_NAMES}",
         ),
     ],
 )

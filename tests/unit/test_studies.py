@@ -4,6 +4,7 @@ population of `demo`."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from fedtally.base.encoding import Encoding
 from fedtally.cli.app import run as command
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.options import AS_TABLE
 from fedtally.plan import Plan, Target
 from fedtally.plan.design import Design
 from fedtally.plan.request import Request
@@ -189,7 +191,7 @@ def test_tidy_tables(tmp_path: Path) -> None:
     assert table.column("method").to_pylist() == ["fresh", "one-hot", "binary"] * 2
     assert table.column("repeat").to_pylist() == [0, 0, 0, 1, 1, 1]
     assert table.column("width").null_count == 4
-    with pytest.raises(InvalidInputError, match="\\.csv or \\.parquet"):
+    with pytest.raises(InvalidInputError, match=re.escape(AS_TABLE)):
         found.export(tmp_path / "s.txt")
 
 

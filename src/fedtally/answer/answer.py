@@ -171,8 +171,7 @@ class Answer(Tabular):
             return []
         ids = _ids(self, named)
         counts = [part.decoder.at(own) for part, own in zip(self.parts, ids, strict=True)]
-        is_number = self.domain.kind in ("range", "integers")
-        labels = [int(item) for item in named] if is_number else named
+        labels = [int(item) for item in named] if self.domain.holds_integers else named
         pooled = self.pooled_limits()
         limits = None if pooled is None else pooled.at(ids)
         return self._estimates(labels, counts, limits)

@@ -225,7 +225,7 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
         InvalidInputError: the text is no file, and has none of these forms; or it is "open", which
             not all commands know.
     """
-    from fedtally.domain import parse
+    from fedtally.domain import WRITTEN, parse
     from fedtally.sources import list_path, read_candidates
 
     if text == "open":
@@ -238,7 +238,7 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
         return None
     if text == "input":
         return "input"
-    if text.startswith(("range:", "grid:")):
+    if text.startswith(WRITTEN):
         return parse(text)
     if not os.path.exists(list_path(text)[0]):
         meant = validate.did_you_mean(text, ("input", "open")) or validate.did_you_mean_file(text)
@@ -259,7 +259,7 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
     Raises:
         InvalidInputError: the domain holds integers, and a text is none.
     """
-    if domain.kind not in ("range", "integers"):
+    if not domain.holds_integers:
         return list(texts)
     for text in texts:
         if not re.fullmatch("-?[0-9]{1,30}", text):

@@ -29,6 +29,7 @@ from fedtally.domain.strings import Dictionary, Strings, fingerprint_key, finger
 from fedtally.errors import InvalidInputError, UnreadableFileError, reason
 
 __all__ = [
+    "WRITTEN",
     "Dictionary",
     "Domain",
     "Grid",
@@ -48,6 +49,7 @@ __all__ = [
 _KINDS: dict[str, type[Domain]] = {
     cls.kind: cls for cls in (IntegerRange, IntegerSet, Dictionary, Strings, Grid, OpenStrings)
 }
+WRITTEN = ("range:", "grid:")  # how texts begin that `parse` reads
 _NUMBER = r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
 _RANGE = re.compile(r"range:([+-]?[0-9]{1,30})\.\.([+-]?[0-9]{1,30})")
 _GRID = re.compile(rf"grid:{_NUMBER}\.\.{_NUMBER},{_NUMBER}\.\.{_NUMBER},{_NUMBER}")

@@ -23,7 +23,9 @@ class Domain(ABC):
     """An immutable, finite set of candidate items at positions 0 to ``size - 1``, with 64-bit ids.
 
     Attributes:
-        kind: "range", "integers", "dictionary", "strings", "grid" or "open".
+        kind: the name by which descriptions, plans and saved results know its class.
+        noun: the word for one of its items.
+        holds_integers: whether its items are integers, and not text.
         public: Whether the items may be known to everybody; False for the distinct items of an
             input.
         size: Number of candidates, 1 to 2^63.
@@ -32,6 +34,8 @@ class Domain(ABC):
     """
 
     kind: ClassVar[str]
+    noun: ClassVar[str] = "item"
+    holds_integers: ClassVar[bool] = False
     _way_out: ClassVar[str]
     _form: ClassVar[str | None] = None
     public: bool

@@ -48,6 +48,7 @@ class Grid(Domain):
     """
 
     kind: ClassVar[str] = "grid"
+    noun: ClassVar[str] = "cell"
     _way_out: ClassVar[str] = "widen the grid or leave them out"
     _form = COORDINATES
 

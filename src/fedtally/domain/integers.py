@@ -35,6 +35,8 @@ class IntegerRange(Domain):
     """
 
     kind: ClassVar[str] = "range"
+    noun: ClassVar[str] = "integer"
+    holds_integers: ClassVar[bool] = True
     _way_out: ClassVar[str] = "widen the range"
     _form = INTEGER
 
@@ -108,6 +110,8 @@ class IntegerSet(Domain):
     """
 
     kind: ClassVar[str] = "integers"
+    noun: ClassVar[str] = "integer"
+    holds_integers: ClassVar[bool] = True
     _way_out: ClassVar[str] = "declare a domain that holds them"
     _form = INTEGER
 

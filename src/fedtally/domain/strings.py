@@ -168,6 +168,7 @@ class Strings(Domain):
     """
 
     kind: ClassVar[str] = "strings"
+    noun: ClassVar[str] = "string"
     _way_out: ClassVar[str] = "name candidates only, or ask for the estimates of their ids"
 
     def __init__(self, items: Any, seed: bytes, public: bool = False) -> None:

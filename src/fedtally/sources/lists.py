@@ -21,6 +21,7 @@ import numpy as np
 
 from fedtally.base.validate import did_you_mean, did_you_mean_file
 from fedtally.domain import (
+    WRITTEN,
     Dictionary,
     Domain,
     IntegerSet,
@@ -265,14 +266,14 @@ def domain_of(value: Any) -> Domain | str:
         return value
     if isinstance(value, str) and value == OpenStrings.kind:  # a column compares value by value
         return OpenStrings()
-    if isinstance(value, str) and (value == "input" or value.startswith(("range:", "grid:"))):
+    if isinstance(value, str) and (value == "input" or value.startswith(WRITTEN)):
         return value if value == "input" else parse(value)
     if isinstance(value, str | os.PathLike):
         if os.path.exists(list_path(os.fspath(value))[0]):
             return read_candidates(value)
         if isinstance(value, os.PathLike):
             raise UnreadableFileError(f"domain {os.fspath(value)}: there is no such file")
-        if value.strip().startswith(("range:", "grid:")):
+        if value.strip().startswith(WRITTEN):
             return parse(value)
         meant = did_you_mean(value, ("input", "open")) or did_you_mean_file(value)
         raise InvalidInputError(

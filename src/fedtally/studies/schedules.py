@@ -228,7 +228,7 @@ class StudyResult:
         return tidy(self.measurements, study.recovery, study.epsilon, settings)
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the tidy table to a .csv or .parquet file, whole or not at all."""
+        """Write the tidy table to a file of the formats of `Result.export`, whole or not at all."""
         check_export_path(path)
         write_table(self.to_arrow(), path)
 

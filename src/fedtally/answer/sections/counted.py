@@ -172,19 +172,12 @@ def candidates(domain: Domain) -> str:
     >>> candidates(Grid(25, 50, -130, -60, 0.1))
     '175,000 cells, public; each is 0.1 degrees wide, and named by its centre'
     """
-    noun = {
-        "range": "integer",
-        "integers": "integer",
-        "dictionary": "item",
-        "strings": "string",
-        "grid": "cell",
-    }
     if isinstance(domain, OpenStrings):
         return f"any string, by a hash of {domain.bits} bits: nobody has the list"
     known = "public" if domain.public else "not public: taken from the input itself"
     if isinstance(domain, Grid):
         known = f"{known}; each is {degrees(domain.step)} wide, and named by its centre"
-    return f"{amounts.counted(domain.size, noun.get(domain.kind, 'item'))}, {known}"
+    return f"{amounts.counted(domain.size, domain.noun)}, {known}"
 
 
 def degrees(step: float) -> str:
