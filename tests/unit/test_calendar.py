@@ -231,18 +231,24 @@ def test_rounds_in_a_row_out_of_bounds_are_refused(values, message):
     [
         (
             {"per_rounds": 52},
-            "per_rounds must be at most 28, the rounds of the campaign, got 52: plan more"
-            " num_rounds=, or leave per_rounds= out",
+            (
+                "per_rounds must be at most 28, the rounds of the campaign, got 52: plan more"
+                " num_rounds=, or leave per_rounds= out"
+            ),
         ),
         (
             {"participations": 29},
-            "participations must be at most 28, the rounds of the campaign, got 29: lower it, or"
-            " give more num_rounds=",
+            (
+                "participations must be at most 28, the rounds of the campaign, got 29: lower it,"
+                " or give more num_rounds="
+            ),
         ),
         (
             {"per_rounds": 7, "participations": 8},
-            "participations must be at most 7, the rounds of per_rounds=, got 8: lower it, or give"
-            " more per_rounds=",
+            (
+                "participations must be at most 7, the rounds of per_rounds=, got 8: lower it,"
+                " or give more per_rounds="
+            ),
         ),
         ({"per_rounds": 0}, "per_rounds must be at least 1, got 0"),
         ({"participations": 0}, "participations must be at least 1, got 0"),

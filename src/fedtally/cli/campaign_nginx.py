@@ -98,8 +98,10 @@ def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None
     examples=[
         (
             "your campaigns survey and fruit, on your host sums.example.org",
-            "fedtally campaign nginx survey fruit --host sums.example.org"
-            " --output /etc/nginx/conf.d/fedtally.conf",
+            (
+                "fedtally campaign nginx survey fruit --host sums.example.org"
+                " --output /etc/nginx/conf.d/fedtally.conf"
+            ),
         ),
         (
             "your campaign survey is over, and fruit goes on",

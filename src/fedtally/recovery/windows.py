@@ -269,7 +269,7 @@ def _check_rounds(chosen: list[int], landed: dict[int, CountSketch]) -> None:
     if cut:
         raise InvalidInputError(
             f"a window must be of whole batches, and round {min(cut)} has the signs of a round in"
-            f" it; take it into the window, or plan rounds of their own with {opt.schedule('hybrid')}"
+            f" it; take it into the window, or use {opt.schedule('hybrid')}, without batches"
         )
 
 

@@ -381,6 +381,49 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
+def cautions(plan: Plan) -> list[str]:
+    """Return what happens if planned clients stay away or go offline, where a sum bears none."""
+    return [said for said in (_none_to_spare(plan), _bears_no_dropout(plan)) if said]
+
+
+def _none_to_spare(plan: Plan) -> str:
+    """Return that no planned client may stay away; "" where each sum can spare one."""
+    from fedtally.plan.secure_sum import cohort_sizes
+
+    whom, servers, cohorts = counted.who(plan), plan.summing.servers, plan.summing.cohorts
+    if servers is not None and servers.min_batch == servers.n_max:
+        return (
+            f"a sum needs all {servers.n_max:,} {whom}s: if one stays away, there is no sum"
+            " (--max-dropout allows for more, and so do more clients)"
+        )
+    if cohorts is None:
+        return ""
+    p = cohorts.parameters
+    sums = plan.num_rounds * -(-plan.max_round_clients // p.n_max)
+    if plan.num_clients - sums * p.n_min >= sums:  # each sum can spare one
+        return ""
+    fewest, _ = cohort_sizes(p.n_max, None, p.adversary)
+    way = f" (--cohort {p.n_max} lets it begin with {fewest:,})" * (fewest < p.n_min)
+    lost = "there is no answer"
+    if sums > 1:
+        lost = f"its other {p.n_min - 1:,} are not counted"
+    return (
+        f"all {plan.num_clients:,} {whom}s must come: a sum begins with {p.n_min:,}, and if one of"
+        f" them stays away, {lost}{way}"
+    )
+
+
+def _bears_no_dropout(plan: Plan) -> str:
+    """Return that one client that goes offline ends its sum; "" where a sum bears that."""
+    cohorts, whom = plan.summing.cohorts, counted.who(plan)
+    if cohorts is None or cohorts.parameters.absent(cohorts.parameters.n_min):
+        return ""
+    return (
+        f"one {whom} that goes offline ends a sum of {cohorts.parameters.n_min:,}, and its other"
+        f" {whom}s are not asked again (--max-dropout 0.05 bears more)"
+    )
+
+
 def short_of_list(plan: Plan, asked: float) -> str:
     """Return that fewer of the whole list may be corrupt than was asked for; "" if it is not so.
 
