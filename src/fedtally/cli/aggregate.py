@@ -539,7 +539,7 @@ def _check_extra() -> None:
     from importlib.util import find_spec
 
     if any(find_spec(each) is None for each in _NEEDS):
-        raise MissingExtraError("fedtally aggregate needs pip install 'fedtally[https]'")
+        raise MissingExtraError("fedtally aggregate needs an extra: pip install 'fedtally[https]'")
 
 
 @click.group(

@@ -693,4 +693,6 @@ def _check_extra() -> None:
     from importlib.util import find_spec
 
     if any(find_spec(each) is None for each in _NEEDS):
-        raise MissingExtraError("fedtally dap needs pip install 'fedtally[https,prio3]'")
+        raise MissingExtraError(
+            "fedtally dap needs two extras: pip install 'fedtally[https,prio3]'"
+        )

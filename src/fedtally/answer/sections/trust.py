@@ -445,6 +445,26 @@ def short_of_list(plan: Plan, asked: float) -> str:
     )
 
 
+def longer_list(plan: Plan, listed: int) -> str:
+    """Return that a list holds more clients than its plan is for; "" if it does not.
+
+    No plan is less safe with a longer list, since C counts all of it. But the share of it that may
+    be corrupt is smaller than the plan was made with.
+
+    Args:
+        plan: the plan, which names a list.
+        listed: the clients of the list.
+    """
+    terms, whom = plan.summing.terms, counted.who(plan)
+    if terms is None or listed <= plan.num_clients:
+        return ""
+    return (
+        f"the list has {listed:,} {whom}s, and the plan is for {plan.num_clients:,}: still at most"
+        f" {terms.corrupt:,} of the whole list ({amounts.percent(terms.corrupt / listed)}) may be"
+        " corrupt; a plan with a larger --max-corrupt bears more"
+    )
+
+
 def proof_fields(plan: Plan) -> dict[str, Any]:
     """Return whether reports to two servers have proofs, and why they have none."""
     has_proofs = plan.report_proof is not None
