@@ -289,6 +289,13 @@ def test_a_sum_that_can_spare_nobody_says_so_and_its_way_out_holds(
     assert gone in said and gone not in out
 
 
+def test_of_many_sums_one_that_does_not_begin_is_little(call: Call) -> None:
+    fleet = ("--domain-size", "100", "--encoding", "histogram", "--secure-sum", "secagg")
+    for sums, is_said in ((4, True), (5, False)):
+        out = call("--clients", str(40 * sums), "--max-cohort", "40", *fleet)[1]
+        assert ("must come" in out) is is_said
+
+
 def test_silos_and_open_domains_say_in_short_who_is_seen(call: Call) -> None:
     found = lines_of(call(*SILOS, "--epsilon", "1", "--secure-sum", "secagg")[1])
     assert re.search(r"learns a silo's size to ± \d+ people, if it knows all others", found["Note"])

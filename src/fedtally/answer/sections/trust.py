@@ -12,6 +12,7 @@ from fedtally.plan import Plan, Sums
 
 _SERVER_SEES = "; it sees exact sums, and adds the noise"
 _LEADER_SEES = "; the leader sees exact sums, and adds the noise"
+_SEVERAL = 4  # sums of a round: of more, one that does not begin leaves out little
 _APART = "the two servers do not work together, and neither chose the list of keys"
 
 
@@ -387,7 +388,7 @@ def cautions(plan: Plan) -> list[str]:
 
 
 def _none_to_spare(plan: Plan) -> str:
-    """Return that no planned client may stay away; "" where each sum can spare one."""
+    """Return that no planned client may stay away; "" where that costs no large sum."""
     from fedtally.plan.secure_sum import cohort_sizes
 
     whom, servers, cohorts = counted.who(plan), plan.summing.servers, plan.summing.cohorts
@@ -399,8 +400,10 @@ def _none_to_spare(plan: Plan) -> str:
     if cohorts is None:
         return ""
     p = cohorts.parameters
-    sums = plan.num_rounds * -(-plan.max_round_clients // p.n_max)
-    if plan.num_clients - sums * p.n_min >= sums:  # each sum can spare one
+    in_round = -(-plan.max_round_clients // p.n_max)
+    sums = plan.num_rounds * in_round
+    # Each sum can spare one, or the last one of a round is a small part of it: sums fill in turn.
+    if plan.num_clients - sums * p.n_min >= sums or in_round > _SEVERAL:
         return ""
     fewest, _ = cohort_sizes(p.n_max, None, p.adversary)
     way = f" (--cohort {p.n_max} lets it begin with {fewest:,})" * (fewest < p.n_min)
