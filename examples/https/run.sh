@@ -42,7 +42,7 @@ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -su
   -addext subjectAltName=DNS:localhost -keyout tls.key -out tls.pem 2>/dev/null
 fedtally campaign nginx fruit --host localhost --address "127.0.0.1:$port" --sockets sockets \
   --certificate "$folder/tls.pem" --certificate-key "$folder/tls.key" \
-  --errors "$folder/nginx/errors.log" > fruit.conf
+  --errors "$folder/nginx/errors.log" --output fruit.conf
 [[ $(id -u) != 0 ]] || user="user root;"  # else its worker may not enter this folder
 cat > nginx.conf <<END
 ${user:-} daemon off; pid $folder/nginx/pid; error_log $folder/nginx/main.log;
@@ -106,4 +106,4 @@ tail -qn 1 clients/*/join.log | sort | uniq -c
 kill "$server"
 wait "$server"
 fedtally campaign status fruit
-fedtally campaign nginx fruit --ended --host localhost > fruit.conf  # 410 for ever, from now on
+fedtally campaign nginx fruit --ended --host localhost --output fruit.conf  # 410 for ever, from now on

@@ -87,7 +87,7 @@ for side in leader helper; do
   fedtally aggregate "$side" nginx "$side/fruit" --socket "$folder/$side/fruit.sock" \
     --host localhost --address "127.0.0.1:${ports[$side]}" \
     --certificate "$folder/$side/public.crt" --certificate-key "$folder/$side/public.key" \
-    --errors "$folder/$side/errors.log" > "$side/fruit.conf"
+    --errors "$folder/$side/errors.log" --output "$side/fruit.conf"
   cat > "$side/nginx.conf" <<END
 ${user:-} daemon off; pid $folder/$side/nginx.pid; error_log $folder/$side/main.log;
 events {}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import re
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -39,6 +42,24 @@ def test_every_folder_that_raises_is_read(tool: ModuleType) -> None:
     inner = {"base", "errors.py", "flp", "kernels", "__init__.py", "__main__.py", "py.typed"}
     found = {path.name for path in tool.PACKAGE.iterdir() if path.name != "__pycache__"}
     assert found - inner == read
+
+
+def test_each_extra_that_a_message_names_can_be_copied(tool: ModuleType) -> None:
+    """`pip install 'fedtally[x]'` also holds for what was installed from a clone: pip finds it."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    texts = [
+        node.value
+        for path in sorted(tool.PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    named = [text for text in texts if re.search(r"fedtally\[[a-z]", text)]
+    assert len(named) > 10
+    for text in named:
+        lines = re.findall(r"pip install '?fedtally\[([a-z0-9,]+)\]'", text)
+        assert len(lines) == text.count("fedtally[") == text.count("'fedtally["), text
+        for line in lines:
+            assert set(line.split(",")) <= extras["optional-dependencies"].keys(), text
 
 
 @pytest.mark.parametrize(

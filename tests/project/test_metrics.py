@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
 from collections import Counter
@@ -16,14 +17,17 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client import generate_latest
 
+from fedtally.campaign.transports.https import operate
 from fedtally.campaign.transports.https.operate import (
     Counts,
     Instruments,
     Responses,
     operated,
 )
+from fedtally.secagg.messages import AbortCode
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 
 
 def registries() -> list[Any]:
@@ -52,3 +56,33 @@ def test_every_metric_is_in_the_reference() -> None:
     alarms = (DOCS / "operations.md").read_text("utf-8")
     for name in re.findall(r"\bfedtally_\w+", alarms):
         assert name.removesuffix("_bucket") in served, name
+
+
+def test_the_rules_of_the_example_are_the_alarms_of_the_page() -> None:
+    """Each rule reads metrics of a campaign's server, with labels that they have."""
+    rules = (ROOT / "examples" / "https" / "alerts.yml").read_text("utf-8")
+    rung = re.findall(r"^ +expr: (.+?)(?:  #.*)?$", rules, re.M)
+    waits = re.findall(r"^ +for: (\d+)m$", rules, re.M)
+    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([^`]+ (?:==|<|>) [\d.]+)`([^|]*)\|", page, re.M)
+    assert sorted(alarm for alarm, _ in rows) == sorted(
+        alarm.replace('{job="fedtally"}', "") for alarm in rung
+    )
+    assert waits == [found for _, more in rows for found in re.findall(r"for (\d+) minutes", more)]
+    served = set(re.findall(r"^# TYPE (\w+) ", generate_latest(registries()[0]).decode(), re.M))
+    named = set(re.findall(r"\bfedtally_\w+", "\n".join(rung)))
+    assert len(named) == 7 and {name.removesuffix("_bucket") for name in named} <= served
+    assert set(re.findall(r'code="(\w+)"', "\n".join(rung))) <= AbortCode.__members__.keys()
+    source = inspect.getsource(operate)
+    for outcome in re.findall(r'outcome="(\w+)"', "\n".join(rung)):
+        assert f'"{outcome}"' in source
+
+
+def test_the_rules_of_the_example_are_yaml() -> None:
+    yaml = pytest.importorskip("yaml")
+    groups = yaml.safe_load((ROOT / "examples" / "https" / "alerts.yml").read_text("utf-8"))
+    rules = [rule for group in groups["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules) == 8
+    for rule in rules:
+        assert rule["labels"]["severity"] in ("page", "ticket")
+        assert rule["annotations"].keys() == {"summary", "description"}

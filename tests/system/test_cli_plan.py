@@ -250,6 +250,52 @@ def test_a_server_that_adds_the_noise_is_said_to_see_exact_sums(
     assert said not in lines_of(call(*asked, "distributed")[1])["Trust"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            ("10",),
+            (
+                "all 10 clients must come: a sum begins with 10, and if one of them stays away,"
+                " there is no answer (--cohort 10 lets it begin with 8)"
+            ),
+        ),
+        (
+            ("401", "--max-cohort", "200"),
+            (
+                "all 401 clients must come: a sum begins with 133, and if one of them stays away,"
+                " its other 132 are not counted (--cohort 134 lets it begin with 108)"
+            ),
+        ),
+        (
+            ("10", "--max-dropout", "0"),
+            (
+                "one client that goes offline ends a sum of 10, and its other clients are not asked"
+                " again (--max-dropout 0.05 bears more)"
+            ),
+        ),
+    ],
+)
+def test_a_sum_that_can_spare_nobody_says_so_and_its_way_out_holds(
+    call: Call, asked: tuple[str, ...], said: str
+) -> None:
+    fleet = ("--domain-size", "100", "--encoding", "histogram", "--secure-sum", "secagg")
+    code, out, _ = call("--clients", *asked, *fleet)
+    assert code == 0 and said in words_of(out)
+    way = said.partition("(")[2].split()[:2]  # the option that the note names
+    code, out, _ = call("--clients", asked[0], *way, *fleet)
+    assert code == 0
+    gone = "one client that goes offline" if "dropout" in way[0] else "must come"
+    assert gone in said and gone not in out
+
+
+def test_of_many_sums_one_that_does_not_begin_is_little(call: Call) -> None:
+    fleet = ("--domain-size", "100", "--encoding", "histogram", "--secure-sum", "secagg")
+    for sums, is_said in ((4, True), (5, False)):
+        out = call("--clients", str(40 * sums), "--max-cohort", "40", *fleet)[1]
+        assert ("must come" in out) is is_said
+
+
 def test_silos_and_open_domains_say_in_short_who_is_seen(call: Call) -> None:
     found = lines_of(call(*SILOS, "--epsilon", "1", "--secure-sum", "secagg")[1])
     assert re.search(r"learns a silo's size to ± \d+ people, if it knows all others", found["Note"])

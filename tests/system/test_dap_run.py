@@ -586,6 +586,8 @@ def test_servers_are_made_and_print_their_conf(
         assert run(["dap", side, "nginx", side, "--socket", "s.sock"]) == 0
         conf = capsys.readouterr().out
         assert f"client_max_body_size {most};" in conf and "location = /hpke_config" in conf
+        assert run(["dap", side, "nginx", side, "--socket", "s.sock", "-o", f"{side}.conf"]) == 0
+        assert capsys.readouterr().out == "" and Path(f"{side}.conf").read_text() == conf
     assert run(["dap", "helper", "run", "leader", "--listen", "127.0.0.1:0"]) == 2
     assert "is the folder of the leader" in capsys.readouterr().err
     assert run(["dap", "leader", "run", "leader", "--listen", "0.0.0.0:80"]) == 2

@@ -315,6 +315,8 @@ def test_nginx_gets_its_conf_from_the_plan(place: Path, capsys: pytest.CaptureFi
         assert f"server unix:{place}/{side}.sock" in found
         assert f"/v1/plans/{folder.plan.fingerprint}/releases/[0-9]+(/reports)?$ {{" in found
         assert "limit_req" not in found and "access_log off" in found
+        assert run([*asked, "--host", "sums.example.org", "--output", f"{side}.conf"]) == 0
+        assert capsys.readouterr().out == "" and (place / f"{side}.conf").read_text() == found
         confs.append(found)
     assert confs[0] != confs[1]
     assert "would mean something else to nginx" in refused(capsys, [*asked, "--host", "a b"])

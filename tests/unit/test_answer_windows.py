@@ -252,11 +252,14 @@ def test_rounds_that_were_added_up_before_they_were_opened_stay_together() -> No
     assert span is not None and span.rounds == (4, 5, 6, 7)
     for asked in ("last:3", "1..3"):
         with pytest.raises(
-            InvalidInputError, match="added up before they were opened, and a window"
+            InvalidInputError,
+            match="and a window holds all of them or none.*; schedule='hybrid' opens each round",
         ):
             result.window(asked)
     with pytest.raises(InvalidInputError, match="so that there are no sums by round: leave window"):
         noised("shared").window("last:4")
+    # the way out that the first refusal names
+    assert noised("hybrid").window("last:3", history=0).span.rounds == (5, 6, 7)
 
 
 def test_rounds_whose_clients_are_hidden_have_no_windows() -> None:

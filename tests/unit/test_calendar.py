@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedtally.errors import InvalidInputError, render
 from fedtally.plan import Plan
-from fedtally.plan.calendar import DAY, MAX_ROUNDS, Calendar, read_period, read_time
+from fedtally.plan.calendar import DAY, MAX_ROUNDS, Calendar, Recurring, read_period, read_time
 from fedtally.privacy import accounting
 from fedtally.privacy.config import exposure, least_noise, propose
 from fedtally.privacy.events import Event
@@ -223,6 +224,40 @@ def event(participations=1, **more):
 def test_rounds_in_a_row_out_of_bounds_are_refused(values, message):
     with pytest.raises(InvalidInputError, match=message):
         event(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"per_rounds": 52},
+            (
+                "per_rounds must be at most 28, the rounds of the campaign, got 52: plan more"
+                " num_rounds=, or leave per_rounds= out"
+            ),
+        ),
+        (
+            {"participations": 29},
+            (
+                "participations must be at most 28, the rounds of the campaign, got 29: lower it,"
+                " or give more num_rounds="
+            ),
+        ),
+        (
+            {"per_rounds": 7, "participations": 8},
+            (
+                "participations must be at most 7, the rounds of per_rounds=, got 8: lower it,"
+                " or give more per_rounds="
+            ),
+        ),
+        ({"per_rounds": 0}, "per_rounds must be at least 1, got 0"),
+        ({"participations": 0}, "participations must be at least 1, got 0"),
+    ],
+)
+def test_what_is_asked_by_the_calendar_fits_its_rounds_or_says_what_to_do(values, message):
+    with pytest.raises(InvalidInputError, match=f"^{re.escape(message)}$"):
+        Recurring(calendar=WEEKS, **values)
+    Recurring(calendar=WEEKS, per_rounds=28, participations=28)
 
 
 def is_kept(rounds, most, in_a_row, num_rounds):

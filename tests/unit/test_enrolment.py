@@ -669,6 +669,26 @@ def test_from_keys_to_a_signed_plan(call: Call) -> None:
     assert [load_signature(name).authority.number for name in ("plan.sig", "b.sig")] == [1, 2]
 
 
+def test_a_list_that_is_longer_than_its_plan_is_said(call: Call) -> None:
+    """It is no fault: C counts the whole list. But of a longer list C is a smaller share."""
+    longer = listed(*range(1, 41))
+    save_allow_list("longer.allow", longer)
+    said = (
+        "note: the list has 40 clients, and the plan is for 12: still at most 1 of the whole list"
+        " (2.50 %) may be corrupt; a plan with a larger --max-corrupt bears more"
+    )
+    planned(longer).without_keys().save("plan.toml")
+    server = ("--server-key", key(202).public.hex())
+    code, _, err = call("add", "plan.toml", *server, "--allow-list", "longer.allow", "-o", "a.toml")
+    assert code == 0 and said in " ".join(err.split())
+    signed = ("sign", "registrar.key", "a.toml", *SIGN, "--allow-list", "longer.allow")
+    code, _, err = call(*signed, "-o", "a.sig")
+    assert code == 0 and said in " ".join(err.split())
+    save_allow_list("just.allow", listed(*range(1, 13)))
+    code, _, err = call("add", "plan.toml", *server, "--allow-list", "just.allow", "-o", "b.toml")
+    assert code == 0 and "the list has" not in err
+
+
 def test_facts_of_a_plan_to_sign_are_folded_and_complete(call: Call) -> None:
     planned(listed(1)).save("run.toml")
     purpose = " ".join(["the", "purpose", "of", "many-worded", "hospitals"] * 5)

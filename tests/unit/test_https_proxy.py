@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
+from glob import glob
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from campaign_world import plan_of
 from cases import each_case
 from secagg_cohort import stream
 
+from fedtally.base.archive import replacing
 from fedtally.campaign.driver import Deadlines
 from fedtally.campaign.folder import CANCELLED, CampaignFolder
 from fedtally.campaign.key_files import create_key_files
@@ -111,6 +114,42 @@ def test_the_command_prints_the_conf(
     assert f"client_max_body_size {longest_answer(survey.plan)};" in text
     assert "proxy_read_timeout 120s;" in text
     assert f"location = /v1/campaigns/{survey.plan.fingerprint}/step" in text
+
+
+def test_a_conf_in_a_file_is_whole_or_what_it_was(
+    survey: CampaignFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["campaign", "nginx", "survey", "--host", "sums.example.org"]
+    assert run(asked) == 0
+    printed = capsys.readouterr().out
+    served = Path("conf.d")
+    served.mkdir()
+    place = served / "fedtally.conf"
+    place.write_text("the conf of yesterday")
+    for wrong in (["--ended"], ["--host", "a b"], ["--certificate", str(place)]):
+        assert run([*asked, *wrong, "--output", str(place)]) == 2
+        assert place.read_text() == "the conf of yesterday" and os.listdir(served) == [place.name]
+    capsys.readouterr()
+    with monkeypatch.context() as patched:  # as on a full disk
+        patched.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "disk full")))
+        assert run([*asked, "--output", str(place)]) == 2
+    assert "disk full" in capsys.readouterr().err
+    assert place.read_text() == "the conf of yesterday" and os.listdir(served) == [place.name]
+    assert run([*asked, "--output", str(place)]) == 0
+    out, err = capsys.readouterr()
+    assert out == "" and f"wrote {place}" in err
+    assert place.read_text() == printed
+    # nginx leaves a half-written one beside it alone: its name begins with a dot
+    with replacing(place) as half:
+        assert Path(half).parent == served.resolve()
+        assert glob(str(served / "*.conf")) == [str(place)]
+
+
+def test_a_conf_overwrites_no_private_key(
+    survey: CampaignFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["campaign", "nginx", "survey", "--output", "server.key"]) == 2
+    assert "keys are never overwritten" in capsys.readouterr().err
 
 
 def test_410_is_for_campaigns_that_are_over(

@@ -190,7 +190,8 @@ class LandedRounds:
     def _refuse_cut(self, rounds: range) -> None:
         raise InvalidInputError(
             f"rounds {rounds[0]} to {rounds[-1]} were added up before they were opened, and a"
-            " window holds all of them or none: take them in, or leave them out"
+            " window holds all of them or none: take them in, or leave them out;"
+            f" {opt.schedule('hybrid')} opens each round by itself"
         )
 
     def _number(self, text: str, both: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
-from fedtally.cli.campaign_nginx import front_options
+from fedtally.cli.campaign_nginx import front_options, give
 from fedtally.cli.help import Command, Decorator, Group, option, options
 from fedtally.cli.shared import json_option, origin_option, read_time, shared
 from fedtally.errors import InvalidInputError, MissingExtraError
@@ -482,9 +482,12 @@ def _nginx(side: Side) -> click.Command:
         help="Reach the process of NAME on this Unix socket",
     )
     @front_options
-    def nginx(name: Path, socket: Path, **front: Any) -> None:
-        """Print a conf for nginx made from the plan of NAME. Put it into /etc/nginx/conf.d/."""
-        from fedtally.campaign.transports.https.proxy import Front, Reports
+    def nginx(name: Path, socket: Path, **asked: Any) -> None:
+        """Print a conf for nginx made from the plan of NAME.
+
+        With --output it goes into /etc/nginx/conf.d/.
+        """
+        from fedtally.campaign.transports.https.proxy import Reports
 
         folder = _opened(name, side)
         made = Reports(
@@ -494,7 +497,7 @@ def _nginx(side: Side) -> click.Command:
             socket.absolute(),
             folder.report_bytes,
         )
-        console.show_script(made.conf(Front(**front)).removesuffix("\n"))
+        give(made.conf, **asked)
 
     return nginx
 
@@ -536,7 +539,7 @@ def _check_extra() -> None:
     from importlib.util import find_spec
 
     if any(find_spec(each) is None for each in _NEEDS):
-        raise MissingExtraError("fedtally aggregate needs pip install 'fedtally[https]'")
+        raise MissingExtraError("fedtally aggregate needs an extra: pip install 'fedtally[https]'")
 
 
 @click.group(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedtally.cli import console
 from fedtally.cli.help import Command, option, options
 from fedtally.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from fedtally.campaign.transports.https.proxy import Front
 
 front_options = options(
     option(
@@ -48,7 +54,42 @@ front_options = options(
         metavar="FILE",
         help="Write errors of nginx itself here [/var/log/nginx/fedtally.log]",
     ),
+    option(
+        "Files",
+        "--output",
+        "-o",
+        type=click.Path(),
+        metavar="FILE",
+        help="Write the conf here, whole or not at all [stdout]",
+    ),
 )
+
+
+def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None:
+    """Print a conf, or write it into a file that nginx may read at any time.
+
+    Args:
+        made: what makes the conf.
+        output: the file; None: print it.
+        front: how nginx meets the network, as `Front` takes it.
+
+    Raises:
+        InvalidInputError: the file cannot be written, or is one that the conf names.
+    """
+    from fedtally.base.archive import replacing
+    from fedtally.campaign.enrolment import check_overwritable
+    from fedtally.campaign.transports.https.proxy import Front
+
+    console.check_files([output], [front["certificate"], front["certificate_key"]])
+    text = made(Front(**front))
+    if output is None:
+        console.show_script(text.removesuffix("\n"))
+        return
+    check_overwritable(output)
+    # A conf that was cut short, or is empty, would stop every campaign of the host.
+    with replacing(output) as temporary:
+        Path(temporary).write_text(text, encoding="utf-8", newline="\n")
+    console.note(f"wrote {output}: try nginx -t, then reload nginx")
 
 
 @click.command(
@@ -57,7 +98,10 @@ front_options = options(
     examples=[
         (
             "your campaigns survey and fruit, on your host sums.example.org",
-            "fedtally campaign nginx survey fruit --host sums.example.org",
+            (
+                "fedtally campaign nginx survey fruit --host sums.example.org"
+                " --output /etc/nginx/conf.d/fedtally.conf"
+            ),
         ),
         (
             "your campaign survey is over, and fruit goes on",
@@ -83,13 +127,14 @@ front_options = options(
     help="Reach the campaigns' sockets NAME.sock in this folder [/run/fedtally]",
 )
 @front_options
-def nginx(names: tuple[Path, ...], ended: bool, sockets: Path, **front: str) -> None:
+def nginx(names: tuple[Path, ...], ended: bool, sockets: Path, **asked: Any) -> None:
     """Print a conf for nginx made from the plans of the campaigns NAME.
 
-    Put it into /etc/nginx/conf.d/. Print it again after a campaign was added or is over.
+    With --output it goes into /etc/nginx/conf.d/. Make it again after a campaign was added or is
+    over.
     """
     from fedtally.campaign.folder import CampaignFolder
-    from fedtally.campaign.transports.https.proxy import Backend, Front, conf
+    from fedtally.campaign.transports.https.proxy import Backend, conf
 
     folders = [CampaignFolder.open(name) for name in names]
     over = [one for one in folders if ended and one.stage() in ("over", "cancelled")]
@@ -104,4 +149,4 @@ def nginx(names: tuple[Path, ...], ended: bool, sockets: Path, **front: str) -> 
         )
         for one in folders
     ]
-    console.show_script(conf(backends, Front(**front)).removesuffix("\n"))
+    give(partial(conf, backends), **asked)

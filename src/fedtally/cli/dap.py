@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from fedtally.cli import console
-from fedtally.cli.campaign_nginx import front_options
+from fedtally.cli.campaign_nginx import front_options, give
 from fedtally.cli.help import Command, Decorator, Group, option, options
 from fedtally.cli.shared import json_option, origin_option, read_time, shared
 from fedtally.errors import InvalidInputError, MissingExtraError
@@ -414,12 +414,15 @@ def _nginx_command(side: Side) -> click.Command:
         help="Reach the process of NAME on this Unix socket",
     )  # fmt: skip
     @front_options
-    def nginx(name: Path, socket: Path, **front: Any) -> None:
-        """Print a conf for nginx made from the task of NAME. Put it into /etc/nginx/conf.d/."""
+    def nginx(name: Path, socket: Path, **asked: Any) -> None:
+        """Print a conf for nginx made from the task of NAME.
+
+        With --output it goes into /etc/nginx/conf.d/.
+        """
         _check_extra()
         from urllib.parse import urlsplit
 
-        from fedtally.campaign.transports.https.proxy import DapBackend, Front
+        from fedtally.campaign.transports.https.proxy import DapBackend
         from fedtally.campaign.transports.https.resource import MOST_JOB, MOST_UPLOAD
         from fedtally.dap.task import to_text
 
@@ -433,7 +436,7 @@ def _nginx_command(side: Side) -> click.Command:
             socket.absolute(),
             MOST_UPLOAD if side == "leader" else MOST_JOB,
         )
-        console.show_script(made.conf(Front(**front)).removesuffix("\n"))
+        give(made.conf, **asked)
 
     return nginx
 
@@ -690,4 +693,6 @@ def _check_extra() -> None:
     from importlib.util import find_spec
 
     if any(find_spec(each) is None for each in _NEEDS):
-        raise MissingExtraError("fedtally dap needs pip install 'fedtally[https,prio3]'")
+        raise MissingExtraError(
+            "fedtally dap needs two extras: pip install 'fedtally[https,prio3]'"
+        )

@@ -144,6 +144,14 @@ def read_keys(given: dict[str, Any]) -> GivenKeys:
     return GivenKeys(found, listed)
 
 
+def note_longer(plan: Plan, listed: AllowList | None, quiet: bool) -> None:
+    """Note that a list has more clients than its plan is for, if it has."""
+    from fedtally.answer.sections import trust
+
+    if listed is not None and (said := trust.longer_list(plan, len(listed))):
+        console.note_folded(f"note: {said}", 6, quiet)
+
+
 def lacking(plan: Plan) -> str:
     """Return what a plan lacks to be run and how to add it, in words; empty: it lacks nothing."""
     if plan.is_published:
@@ -307,6 +315,7 @@ def add(plan: str, output: str, as_json: bool, **given: Any) -> None:
     keyed = read.add_to(Plan.load(plan))
     keyed.save(output)
     console.note(f"wrote {output}: {lacking(keyed) or 'published'}", as_json)
+    note_longer(keyed, read.allow_list, as_json)
     if as_json:
         console.show_json(
             {
@@ -529,7 +538,9 @@ def sign(
     check_fingerprint(fingerprint, loaded)
     signing = load_registrar_key(key)
     if allow_list is not None:
-        check_allow_list(loaded, load_allow_list(allow_list))
+        listed = load_allow_list(allow_list)
+        check_allow_list(loaded, listed)
+        note_longer(loaded, listed, as_json)
     book = SigningBook(book_path(key), signing.public)
     book.check_open(loaded.fingerprint)
     signature = sign_plan(signing, loaded, _authority(book, now, **said))

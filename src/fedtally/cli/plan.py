@@ -11,7 +11,7 @@ import click
 
 from fedtally.cli import console, plan_view
 from fedtally.cli.help import Command, option, options
-from fedtally.cli.keys import public_key_options, read_keys
+from fedtally.cli.keys import note_longer, public_key_options, read_keys
 from fedtally.cli.shared import (
     FILE,
     asked,
@@ -184,6 +184,7 @@ def plan(**options: Any) -> None:
         proposal = replace(proposal, plan=known)
     # keys come last: a plan is sized without them, and they change its fingerprint
     proposal = replace(proposal, plan=keys.add_to(proposal.plan))
+    note_longer(proposal.plan, keys.allow_list, options["as_json"])
     _write_files(proposal, host, options)
     if options["as_json"]:
         console.show_json(plan_view.document(proposal, host))

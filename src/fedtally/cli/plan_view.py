@@ -366,11 +366,7 @@ def _facts(proposal: Proposal) -> list[str]:
     asked = proposal.design.spec.summation.max_corrupt
     if text := sections.trust.short_of_list(proposal.plan, asked):
         notes.append(text)
-    if servers is not None and servers.min_batch == servers.n_max:
-        notes.append(
-            f"a sum needs all {servers.n_max:,} clients: if one stays away, there is no sum"
-            " (--max-dropout allows for more, and so do more clients)"
-        )
+    notes += sections.trust.cautions(proposal.plan)
     if proposal.plan.secure_sum is None:
         notes.append("for simulations: devices run plans of --secure-sum secagg or two-server")
     if text := lacking(proposal.plan):

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError, arg
+from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.privacy.events import most_rounds
 
 MAX_ROUNDS = 2**12  # of a plan with a calendar: eleven years of days
@@ -153,10 +153,23 @@ class Recurring:
 
     def __post_init__(self) -> None:
         rounds, most = self.calendar.num_rounds, self.calendar.num_rounds
+        of = "the rounds of the campaign"
         if self.per_rounds is not None:
-            most = validate.integer(1, rounds, per_rounds=self.per_rounds)
+            most = validate.integer(1, per_rounds=self.per_rounds)
+            if most > rounds:
+                raise InvalidInputError(
+                    f"{arg.per_rounds} must be at most {rounds:,}, {of}, got {most:,}: plan more"
+                    f" {opt.num_rounds}, or leave {opt.per_rounds} out"
+                )
             object.__setattr__(self, "per_rounds", most)
-        kept = validate.integer(1, most, participations=self.participations)
+            of = f"the rounds of {opt.per_rounds}"
+        kept = validate.integer(1, participations=self.participations)
+        if kept > most:
+            more = opt.num_rounds if self.per_rounds is None else opt.per_rounds
+            raise InvalidInputError(
+                f"{arg.participations} must be at most {most:,}, {of}, got {kept:,}: lower it, or"
+                f" give more {more}"
+            )
         object.__setattr__(self, "participations", kept)
 
     @property

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedtally.base import validate
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, opt
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoders.kind import CampaignDecoder, FittedDecoder
 from fedtally.recovery.history import History, Part
@@ -269,7 +269,7 @@ def _check_rounds(chosen: list[int], landed: dict[int, CountSketch]) -> None:
     if cut:
         raise InvalidInputError(
             f"a window must be of whole batches, and round {min(cut)} has the signs of a round in"
-            " it; take it into the window"
+            f" it; take it into the window, or use {opt.schedule('hybrid')}, without batches"
         )
 
 

@@ -62,8 +62,8 @@ def values_of(column: Any, field: Any, what: str) -> Any:
             return read(storage, parameters)
         except ImportError:
             raise InvalidInputError(
-                f"{what} is of the type {name}, which pandas reads: install fedtally[pandas], or"
-                " write the column as text"
+                f"{what} is of the type {name}, which pandas reads: pip install"
+                " 'fedtally[pandas]', or write the column as text"
             ) from None
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise InvalidInputError(

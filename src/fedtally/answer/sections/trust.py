@@ -12,6 +12,7 @@ from fedtally.plan import Plan, Sums
 
 _SERVER_SEES = "; it sees exact sums, and adds the noise"
 _LEADER_SEES = "; the leader sees exact sums, and adds the noise"
+_SEVERAL = 4  # sums of a round: of more, one that does not begin leaves out little
 _APART = "the two servers do not work together, and neither chose the list of keys"
 
 
@@ -381,6 +382,51 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
+def cautions(plan: Plan) -> list[str]:
+    """Return what happens if planned clients stay away or go offline, where a sum bears none."""
+    return [said for said in (_none_to_spare(plan), _bears_no_dropout(plan)) if said]
+
+
+def _none_to_spare(plan: Plan) -> str:
+    """Return that no planned client may stay away; "" where that costs no large sum."""
+    from fedtally.plan.secure_sum import cohort_sizes
+
+    whom, servers, cohorts = counted.who(plan), plan.summing.servers, plan.summing.cohorts
+    if servers is not None and servers.min_batch == servers.n_max:
+        return (
+            f"a sum needs all {servers.n_max:,} {whom}s: if one stays away, there is no sum"
+            " (--max-dropout allows for more, and so do more clients)"
+        )
+    if cohorts is None:
+        return ""
+    p = cohorts.parameters
+    in_round = -(-plan.max_round_clients // p.n_max)
+    sums = plan.num_rounds * in_round
+    # Each sum can spare one, or the last one of a round is a small part of it: sums fill in turn.
+    if plan.num_clients - sums * p.n_min >= sums or in_round > _SEVERAL:
+        return ""
+    fewest, _ = cohort_sizes(p.n_max, None, p.adversary)
+    way = f" (--cohort {p.n_max} lets it begin with {fewest:,})" * (fewest < p.n_min)
+    lost = "there is no answer"
+    if sums > 1:
+        lost = f"its other {p.n_min - 1:,} are not counted"
+    return (
+        f"all {plan.num_clients:,} {whom}s must come: a sum begins with {p.n_min:,}, and if one of"
+        f" them stays away, {lost}{way}"
+    )
+
+
+def _bears_no_dropout(plan: Plan) -> str:
+    """Return that one client that goes offline ends its sum; "" where a sum bears that."""
+    cohorts, whom = plan.summing.cohorts, counted.who(plan)
+    if cohorts is None or cohorts.parameters.absent(cohorts.parameters.n_min):
+        return ""
+    return (
+        f"one {whom} that goes offline ends a sum of {cohorts.parameters.n_min:,}, and its other"
+        f" {whom}s are not asked again (--max-dropout 0.05 bears more)"
+    )
+
+
 def short_of_list(plan: Plan, asked: float) -> str:
     """Return that fewer of the whole list may be corrupt than was asked for; "" if it is not so.
 
@@ -399,6 +445,26 @@ def short_of_list(plan: Plan, asked: float) -> str:
         f"--max-corrupt {asked:g} is of one sum, and a server that lies picks who is in it: {who}"
         f" (at most {amounts.percent(terms.corrupt / fewest)}) may be corrupt; a larger"
         " --max-corrupt, or larger sums, bear more"
+    )
+
+
+def longer_list(plan: Plan, listed: int) -> str:
+    """Return that a list holds more clients than its plan is for; "" if it does not.
+
+    No plan is less safe with a longer list, since C counts all of it. But the share of it that may
+    be corrupt is smaller than the plan was made with.
+
+    Args:
+        plan: the plan, which names a list.
+        listed: the clients of the list.
+    """
+    terms, whom = plan.summing.terms, counted.who(plan)
+    if terms is None or listed <= plan.num_clients:
+        return ""
+    return (
+        f"the list has {listed:,} {whom}s, and the plan is for {plan.num_clients:,}: still at most"
+        f" {terms.corrupt:,} of the whole list ({amounts.percent(terms.corrupt / listed)}) may be"
+        " corrupt; a plan with a larger --max-corrupt bears more"
     )
 
 

@@ -90,7 +90,7 @@ _HTTPS_NEEDS = "prometheus_client", "starlette", "uvicorn", "uvloop"
 
 def _https(listen: str, linger: str, operate: str, log: str) -> Https:
     if any(find_spec(name) is None for name in _HTTPS_NEEDS):
-        raise MissingExtraError("--engine https needs pip install 'fedtally[https]'")
+        raise MissingExtraError("--engine https needs an extra: pip install 'fedtally[https]'")
     from fedtally.campaign.transports.https.listen import Address
     from fedtally.campaign.transports.https.operate import LEVELS
     from fedtally.campaign.transports.https.process import Https
