@@ -23,7 +23,7 @@ httpx = pytest.importorskip("httpx")
 from aggregate_world import NOW, PEOPLE, SIDES, STRANGER, World, certificate, made, plan_of
 
 from fedtally.answer.result import Result
-from fedtally.campaign.aggregate import AggregateFolder, landed_name
+from fedtally.campaign.aggregate_folder import AggregateFolder, landed_name
 from fedtally.campaign.closings import Closings, Schedule
 from fedtally.campaign.server import RejectedSumError
 from fedtally.campaign.transports.https import channel, collecting

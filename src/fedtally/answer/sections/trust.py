@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedtally.answer import amounts
-from fedtally.answer.sections import counted, dap
+from fedtally.answer.sections import counted, dap_sums
 from fedtally.base.text import in_number, in_range
 from fedtally.plan import Plan, Sums
 
@@ -17,8 +17,8 @@ _APART = "the two servers do not work together, and neither chose the list of ke
 
 def seen(traffic: Mapping[str, Any]) -> str:
     """Return which party sees which sums, in words."""
-    if dap.is_dap(traffic):
-        return dap.seen(traffic)
+    if dap_sums.is_dap(traffic):
+        return dap_sums.seen(traffic)
     if traffic["method"] == "ideal":
         return "ideal secure summation: the server would see only these sums"
     if traffic["method"] == "two-server":
@@ -44,8 +44,8 @@ def rows(plan: Plan, traffic: Mapping[str, Any], part: str = "client") -> list[t
     >>> rows(plan, {"method": "ideal"})
     []
     """
-    if dap.is_dap(traffic):
-        return dap.rows(traffic)
+    if dap_sums.is_dap(traffic):
+        return dap_sums.rows(traffic)
     if traffic["method"] == "ideal":
         return []
     noun = counted.who(plan)
@@ -103,8 +103,8 @@ def line(traffic: Mapping[str, Any], part: str) -> str:
     >>> line({"method": "ideal"}, "client")
     ''
     """
-    if dap.is_dap(traffic):
-        return dap.line(traffic)
+    if dap_sums.is_dap(traffic):
+        return dap_sums.line(traffic)
     if traffic["method"] == "ideal":
         return ""
     said = f"{traffic['method']}: {seen(traffic)}"
@@ -263,8 +263,8 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     elif plan.privacy.not_private:
         reader = "whatever the sums show: nothing is guaranteed"
     rows = [("Readers of this page", reader)]
-    if dap.is_dap(traffic):
-        return [*rows, *dap.learned(traffic)]
+    if dap_sums.is_dap(traffic):
+        return [*rows, *dap_sums.learned(traffic)]
     if method == "ideal":
         everything = f"all that each {noun} holds, for no secure sum was run{adds}"
         return [*rows, ("Whoever made the sums", everything)]
