@@ -526,7 +526,7 @@ class CampaignSpec:
     def cannot_end(self) -> dict[Need, str]:
         """Return which needs of `until_known` are not met, as far as the request tells.
 
-        `plan.stopping.check_stopping` refuses the rest once there is a plan.
+        `plan.stopping.check_stopping` asks the same of the plan, and what sizes decide.
         """
         return unmet(
             sketch=not self.allows(Encoding.SKETCH),
