@@ -116,7 +116,7 @@ class Design:
             by_client: whether a client may be in several natural rounds.
         """
         check_rounds(spec.summation, sizes)
-        asked, natural = spec.privacy, spec.num_rounds is None
+        asked, natural = spec.privacy, spec.size.num_rounds is None
         participations, clients = 1, (sum(sizes), max(sizes))
         if isinstance(domain, OpenStrings):  # its rounds are chosen, and drawn anew for the plan
             clients = _public_sizes(sizes, natural)
@@ -125,7 +125,7 @@ class Design:
             bound = asked.max_clients
             clients = _public_sizes(sizes, natural) if bound is None else (bound, bound)
             if by_client and natural:
-                participations = min(len(sizes), spec.max_rounds or len(sizes))
+                participations = min(len(sizes), spec.accounting.max_rounds or len(sizes))
         return cls(spec, domain, sizes, seed, clients, participations)
 
     def with_size(
@@ -353,8 +353,8 @@ class Design:
             probability=spec.failure_probability * RISK,
             silos=spec.silos,
             per_rounds=None if spec.recurring is None else spec.recurring.per_rounds,
-            population=spec.population,
-            not_private=spec.is_not_private,
+            population=spec.accounting.population,
+            not_private=spec.accounting.is_not_private,
         )
 
     def _target(self, rows: int, encoding: Encoding) -> Target | None:
@@ -391,7 +391,7 @@ class Design:
         listed.
         """
         listed = possible_schedules(
-            self.spec.schedule,
+            self.spec.size.schedule,
             self.num_rounds,
             self.recovery,
             noised_by_release=self.is_noised_once,
@@ -484,7 +484,7 @@ class Design:
     @property
     def example(self) -> Schedule:
         """A schedule that may be taken."""
-        name = self.spec.schedule
+        name = self.spec.size.schedule
         return Schedule.parse("hybrid" if name in (AUTO, BATCHED_AUTO) else name)
 
     def noise(self, rows: int, schedule: Schedule) -> float:
@@ -536,7 +536,7 @@ class Design:
     @property
     def only_schedule(self) -> Schedule | None:
         """The schedule, if it is named or there is nothing to choose; None: it is chosen."""
-        name = self.spec.schedule
+        name = self.spec.size.schedule
         if name not in (AUTO, BATCHED_AUTO):
             return Schedule.parse(name)
         if self.num_rounds == 1:
@@ -582,7 +582,7 @@ def fit_existing(
     keys = None if summation.is_ideal else make_keys(summation, releases, random)
     _check_fits(plan, domain, sizes, has_keys=keys is not None)
     privacy = plan.privacy
-    if privacy is not None and spec.is_not_private and not privacy.not_private:
+    if privacy is not None and spec.accounting.is_not_private and not privacy.not_private:
         plan = replace(plan, privacy=replace(privacy, not_private=True))
     if keys is not None:
         agreed = _terms_of(plan, summation, sizes, releases)

@@ -2,7 +2,8 @@
 
 `check` refuses the first row that is broken. Whoever asks says which options are given, and which
 needs are not met; the words are here alone. What a plan's file must keep is checked by its part,
-and so are the bounds of a value; where that is what a need says, the part asks the table. `docs/troubleshooting.md` is printed from this table.
+and so are the bounds of a value; where that is what a need says, the part asks the table.
+`docs/troubleshooting.md` is printed from this table.
 """
 
 from __future__ import annotations
