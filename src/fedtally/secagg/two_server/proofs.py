@@ -38,9 +38,10 @@ from fedtally.crypto.keys import (
     verify,
 )
 from fedtally.errors import InvalidInputError
-from fedtally.flp.fields import Array, Field
+from fedtally.flp.fields import Field
 from fedtally.flp.one_hot import FIELDS_OF_SUMS, OneHot, field_for_sums
 from fedtally.flp.proof import FullyLinearProof
+from fedtally.flp.words import Array
 from fedtally.secagg.two_server.reports import (
     LAST_TIME,
     NONCE_BYTES,

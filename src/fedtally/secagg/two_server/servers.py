@@ -18,7 +18,7 @@ from fedtally.base import validate
 from fedtally.crypto.hpke import OVERHEAD_BYTES, PrivateKey, seal
 from fedtally.crypto.keys import KEY_BYTES, Label, RejectedError, Secret, verify
 from fedtally.errors import FedtallyError, InvalidInputError
-from fedtally.flp.fields import Array
+from fedtally.flp.words import Array
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.messages import LocalProtocolError
 from fedtally.secagg.two_server.checks import Check, check_of
