@@ -1135,7 +1135,7 @@ def test_an_offer_that_lacks_reports_or_names_unknown_ones(
         first = sorted(leader._added)[0]
         world.close()
         await world.land()
-        return [i for i in ALL if leader._journal.kept(leader._name_of_id(first)) != _sha(world, i)]
+        return [i for i in ALL if leader._facts.report(first) != _sha(world, i)]
 
     kept = asyncio.run(lands())
     assert len(kept) == 4

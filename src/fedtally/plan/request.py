@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from fedtally.base import validate
@@ -31,6 +31,8 @@ from fedtally.sketch import Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO, OWN_HASHES
 from fedtally.sources import domain_of
+
+_POSITIVE = partial(validate.integer, 1)
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ class Request:
     @property
     def _rows(self) -> int | None:
         """The rows of the plan that is given, or as asked; None: to be chosen."""
-        return _integer("rows", self.rows) if self.plan is None else self.plan.rows
+        return _checked(_POSITIVE, rows=self.rows) if self.plan is None else self.plan.rows
 
     def _accounting(self, not_private: bool) -> Accounting:
         """Return what is charged for a client: by the plan, if it says so, else as is asked."""
@@ -171,7 +173,7 @@ class Request:
         population = POPULATION if self.population is None else self.population
         return Accounting(
             population=checked_name(population=population),
-            max_rounds=_integer("max_rounds", self.max_rounds),
+            max_rounds=_checked(_POSITIVE, max_rounds=self.max_rounds),
             is_not_private=not_private,
         )
 
@@ -179,16 +181,16 @@ class Request:
         """Return the size that is asked for; the rows of a plan that is given are its own."""
         return AskedSize(
             rows=self._rows,
-            width=_integer("width", self.width),
-            max_bytes=None if self.max_bytes is None else validate.size(max_bytes=self.max_bytes),
-            num_rounds=_integer("num_rounds", self.num_rounds, MAX_ROUNDS),
+            width=_checked(_POSITIVE, width=self.width),
+            max_bytes=_checked(validate.size, max_bytes=self.max_bytes),
+            num_rounds=_checked(partial(_POSITIVE, MAX_ROUNDS), num_rounds=self.num_rounds),
             encoding=self._encoding(recurring),
             schedule=self._schedule(silos, recurring),
         )
 
     def _max_items(self) -> int:
         """Return the most items of one client in a round: by the plan, or as asked."""
-        asked = _integer("max_items", self.max_items)
+        asked = _checked(_POSITIVE, max_items=self.max_items)
         return (asked or 1) if self.plan is None else self.plan.max_items
 
     def _decoding(self) -> Decoding:
@@ -623,5 +625,7 @@ def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:
     return Silos(plan.people, each)
 
 
-def _integer(name: str, value: Any, most: int | None = None) -> int | None:
-    return None if value is None else validate.integer(1, most, **{name: value})
+def _checked(check: Callable[..., int], **asked: Any) -> int | None:
+    """Return what a check makes of an option that is given by name; None: it is not given."""
+    [value] = asked.values()
+    return None if value is None else check(**asked)
