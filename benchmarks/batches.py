@@ -46,7 +46,6 @@ class Campaign:
         self.policy = two_server.BatchPolicy(min_honest=2)
         self.proof = two_server.ReportProof(
             two_server.TwoServerParameters(
-                length=ROWS * WIDTH,
                 bits=16,
                 n_max=20_000,
                 min_batch=2,

@@ -79,7 +79,7 @@ def watch_campaign(moments: Moments) -> None:
 
 def watch_aggregate(moments: Moments) -> None:
     """Watch what one of two servers writes."""
-    from fedtally.campaign.aggregate import AggregateFolder
+    from fedtally.campaign.aggregate_folder import AggregateFolder
     from fedtally.campaign.closings import Closings
     from fedtally.campaign.server import FrequencyServer
     from fedtally.secagg.two_server import Leader

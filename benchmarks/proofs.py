@@ -74,7 +74,6 @@ class Batch:
         self.allowed = AllowList(sorted(person.public for person in self.people))
         self.policy = BatchPolicy(min_honest=2)
         self.parameters = TwoServerParameters(
-            length=self.rows * self.width,
             bits=16,
             n_max=20_000,
             min_batch=2,

@@ -21,7 +21,7 @@ import click
 from benchmarks.two_server_pair import SIDES, Pair
 from fedtally.answer.result import Result
 from fedtally.secagg.two_server import Report, Side
-from fedtally.secagg.two_server.servers import end_of_query
+from fedtally.secagg.two_server.facts import end_of_query
 
 CLIENTS = 4
 SECONDS = 150  # for a case, also on a busy machine

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.behind_nginx import certificate, front, running
 from benchmarks.federation import free_ports
-from fedtally.campaign.aggregate import RESULT, AggregateFolder, Settings
+from fedtally.campaign.aggregate_folder import RESULT, AggregateFolder, Settings
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.closings import Closing, Schedule
 from fedtally.campaign.enrolment import save_allow_list

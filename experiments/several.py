@@ -26,9 +26,10 @@ import numpy.typing as npt
 from benchmarks.proofs import Batch
 
 from experiments import options, output
-from fedtally.flp.fields import Array, Field
+from fedtally.flp.fields import Field
 from fedtally.flp.one_hot import FIELD16, OneHot, field_for_sums
 from fedtally.flp.proof import FullyLinearProof
+from fedtally.flp.words import Array
 from fedtally.secagg.config import TwoServerConfig
 from fedtally.secagg.params import modulus_bits, num_checksum_entries
 from fedtally.sketch import Schedule, SketchSpec

@@ -16,7 +16,7 @@ from aggregate_world import SIDES, certificate, plan_of, settings
 from benchmarks import behind_nginx
 from benchmarks.federation import free_ports
 
-from fedtally.campaign.aggregate import AggregateFolder
+from fedtally.campaign.aggregate_folder import AggregateFolder
 from fedtally.campaign.closings import Closing, Schedule
 from fedtally.campaign.transports.https.proxy import Reports
 from fedtally.plan import Plan

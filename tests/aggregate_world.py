@@ -16,7 +16,7 @@ from secagg_cohort import stream
 
 import fedtally
 from fedtally.answer.result import Result
-from fedtally.campaign.aggregate import RESULT, AggregateFolder, Claimed, Settings
+from fedtally.campaign.aggregate_folder import RESULT, AggregateFolder, Claimed, Settings
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.closings import Closings
 from fedtally.campaign.enrolment import save_allow_list

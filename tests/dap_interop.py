@@ -28,9 +28,9 @@ from starlette.routing import Route
 
 from fedtally.campaign.dap_files import key_number
 from fedtally.campaign.transports.https import dap_client
-from fedtally.campaign.transports.https.dap import DapHelper, DapLeader
 from fedtally.campaign.transports.https.dap_asking import DapAsking
 from fedtally.campaign.transports.https.dap_driving import Driving
+from fedtally.campaign.transports.https.dap_server import DapHelper, DapLeader
 from fedtally.crypto.hpke_aad import RecipientKey
 from fedtally.crypto.keys import Secret
 from fedtally.dap import Helper, Keyring, Leader, MemoryStore, Task

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 from dap_world import COLLECTOR, HELPER_KEYS, LEADER_KEYS, SEED, World
 
-from fedtally.campaign.transports.https.dap import DapHelper, DapLeader
 from fedtally.campaign.transports.https.dap_asking import DapAsking
 from fedtally.campaign.transports.https.dap_driving import Driving
+from fedtally.campaign.transports.https.dap_server import DapHelper, DapLeader
 from fedtally.dap.collector import Collected, open_result
 from fedtally.dap.draft18 import (
     CollectionJobReq,

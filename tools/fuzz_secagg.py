@@ -320,7 +320,6 @@ def _two_server_targets(has_proofs: bool = False) -> list[Target]:
     """Return the frames of the two servers, as their state machines take them."""
     keys = [PrivateKey(Secret(stream(server)(32))) for server in ("leader", "helper")]
     parameters = two_server.TwoServerParameters(
-        length=5,
         widths=(3, 2),
         bits=16,
         n_max=6,

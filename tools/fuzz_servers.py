@@ -64,7 +64,6 @@ def _proof() -> two_server.ReportProof:
     leader, helper = _keys()
     return two_server.ReportProof(
         two_server.TwoServerParameters(
-            length=5,
             widths=(3, 2),
             bits=16,
             n_max=6,

@@ -252,8 +252,9 @@ class Walk:
 
     Followed are the parameter and its *carriers*: objects of the classes that it is made into.
     Such are, again and again, the class of the parameter, a class with a field or an argument of
-    `__init__` that is a carrier, and a *record*, a class of at least eight fields, that is a field
-    of a carrier or is returned by a method of one. The walk ends at a plan and at a result.
+    `__init__` that is a carrier, a class derived from one, and a *record*, a class of at least
+    eight fields, that is a field of a carrier or is returned by a method of one. The walk ends at a
+    plan and at a result.
     A carrier *enters* a file with each call of a function there that gets it, as an argument or as
     `self`. A method is found by the class of its object: that of its annotation, or the one that
     made it.
@@ -298,7 +299,8 @@ class Walk:
                 if place[1] in _ENDS:
                     continue
                 held = {self.class_of(place[0], kind) for kind in _kinds_held(node)}
-                if held & carriers:
+                bases = {self.resolve(place[0], ast.unparse(base)) for base in node.bases}
+                if (held | bases) & carriers:
                     carriers.add(place)
                 if place in carriers:
                     carriers |= {

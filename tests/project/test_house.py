@@ -223,6 +223,19 @@ def test_a_walk_enters_the_files_whose_functions_get_what_is_asked(house: Module
         house.House(WALK).walk(start._replace(function="gone"))
 
 
+def test_a_class_that_is_derived_from_a_carrier_is_followed(house: ModuleType) -> None:
+    start = house.Parameter("fedtally.cli", "plan", "options", "Request")
+    draft = (
+        WALK["draft.py"]
+        .replace("class Draft:\n", "class Draft(Setting):\n")
+        .replace("    def __init__(self, spec: Spec) -> None: pass\n", "")
+        + "class Setting:\n    def __init__(self, spec: Spec) -> None: pass\n"
+    )
+    assert "Draft(Setting)" in draft and draft.count("__init__") == 1
+    walk, plain = (house.House(files).walk(start) for files in (WALK | {"draft.py": draft}, WALK))
+    assert (walk.rooms, walk.climbs) == (plain.rooms, plain.climbs)
+
+
 @pytest.mark.parametrize(
     ("body", "enters"),
     [

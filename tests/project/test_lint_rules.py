@@ -45,7 +45,7 @@ MAY_USE_NUMPY_RANDOM = {
     "recovery/phantoms.py",
     "recovery/decoders/median/median_intervals.py",
     "sources/__init__.py",
-    "sources/sample.py",
+    "sources/sample_tables.py",
     "sources/stdlib.py",
     "sources/synthetic.py",
 }
@@ -59,7 +59,7 @@ MAY_DRAW_FROM_A_LAW = {
     "plan/trials.py": 2,  # clients and noise of campaigns that the planner runs for itself
     "recovery/decoders/joint/joint_intervals.py": 1,  # a bootstrap of counts
     "recovery/decoders/joint/joint.py": 1,  # probes of a linear fit
-    "sources/sample.py": 1,  # places that are made up, in the tables to try the commands on
+    "sources/sample_tables.py": 1,  # places that are made up, in the tables to try the commands on
 }
 LAWS = {  # that could serve as noise
     *(

@@ -31,7 +31,7 @@ from experiments.__main__ import main as experiments
 from fedtally.cli.app import cli
 from fedtally.cli.app import run as fedtally
 from fedtally.cli.help import Command
-from fedtally.sources.sample import sample
+from fedtally.sources.sample_tables import sample
 
 pytestmark = pytest.mark.usefixtures("errors_once")
 ROOT = Path(__file__).resolve().parents[2]

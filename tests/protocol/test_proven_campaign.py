@@ -406,6 +406,27 @@ def config(**changed: Any) -> TwoServerConfig:
     return TwoServerConfig(**(values | {"validity": "proofs"} | changed))
 
 
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [(0, "length must be at least 1"), (2**40, "length must be at most"), (1.5, "an integer")],
+)
+def test_a_length_that_no_vector_has_is_refused(length: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        config(length=length)
+
+
+def test_rows_of_another_length_are_refused() -> None:
+    keys = {"leader_key": LEADER_KEY.public, "helper_key": KEY.public}
+    terms = config(**keys, allow_list=bytes(32))
+    assert terms.parameters(bytes(32), (20, 40), signed=True).widths == (20, 40)
+    for widths in ((30, 29), (61,), ()):
+        message = f"widths must sum to the length, 60, got {sum(widths)}"
+        with pytest.raises(InvalidInputError, match=message):
+            terms.parameters(bytes(32), widths, signed=True)
+        with pytest.raises(InvalidInputError, match=message):
+            terms.proof(terms.sizing, widths, abstain=False)
+
+
 def test_the_bits_are_those_of_the_field_that_holds_the_sums() -> None:
     for clients, noise, bits, signed in (
         (32_256, 0, 16, True),

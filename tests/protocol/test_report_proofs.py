@@ -40,15 +40,15 @@ def drawn(*names: object) -> bytes:
     return hashlib.sha256(repr(names).encode()).digest()
 
 
-def parameters(length: int, **changed: Any) -> TwoServerParameters:
+def parameters(widths: tuple[int, ...], **changed: Any) -> TwoServerParameters:
     given = {"bits": 16, "n_max": 20_000, "min_batch": 2, "corrupt": 0}
     given |= {"leader_key": LEADER_KEY.public, "helper_key": KEY.public}
     digests = {"allow_list": bytes(32), "fingerprint": bytes(32)}
-    return TwoServerParameters(length=length, **{**given, **digests, **changed})
+    return TwoServerParameters(widths=widths, **{**given, **digests, **changed})
 
 
 def proof_of(widths: tuple[int, ...], abstain: bool = True, **changed: Any) -> ReportProof:
-    return ReportProof(parameters(sum(widths), **changed, widths=widths), abstain)
+    return ReportProof(parameters(widths, **changed), abstain)
 
 
 PROOF = proof_of((40, 40, 40, 40, 17))
@@ -62,7 +62,7 @@ class Small(ReportProof):
 
 
 def small(widths: tuple[int, ...]) -> Small:
-    return Small(parameters(sum(widths), bits=9, n_max=100, widths=widths))
+    return Small(parameters(widths, bits=9, n_max=100))
 
 
 class Liar(OneHot):
@@ -359,7 +359,7 @@ def test_every_term_of_the_circuit_is_in_the_context():
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(message, changed):
-    own = {"widths": (3, 5), "abstain": True, "length": 8, **changed}
+    own = {"widths": (3, 5), "abstain": True, **changed}
     abstain = own.pop("abstain")
     given = parameters(**own)
     with pytest.raises(InvalidInputError, match=message):

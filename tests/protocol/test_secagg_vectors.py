@@ -42,6 +42,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.secagg import params, two_server, wire
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, MemoryJournal, Pinned
+from fedtally.secagg.config import TwoServerConfig
 from fedtally.secagg.graph import Neighbourhood
 from fedtally.secagg.messages import ClientState, Kind, LocalProtocolError, ServerState
 from fedtally.secagg.packing import pack, packed_length, unpack
@@ -646,7 +647,7 @@ def test_servers(case: Vector) -> None:
 
 def two_server_parameters(**changes: Any) -> two_server.TwoServerParameters:
     given = {**BATCH["parameters"], **changes}
-    return two_server.TwoServerParameters(
+    terms = TwoServerConfig(
         length=given["length"],
         bits=given["bits"],
         n_max=given["n_max"],
@@ -655,11 +656,10 @@ def two_server_parameters(**changes: Any) -> two_server.TwoServerParameters:
         leader_key=unhex(given["leader_key"]),
         helper_key=unhex(given["helper_key"]),
         allow_list=hashlib.sha256(unhex(given["allow_list"])).digest(),
-        fingerprint=unhex(given["fingerprint"]),
         largest_entry=given["largest"],
         noise=given["tau"],
-        widths=tuple(given["widths"]),
     )
+    return terms.parameters(unhex(given["fingerprint"]), given["widths"], signed=True)
 
 
 @each_case("vector", TWO_SERVER["parameters"], ids=lambda v: str(v["changes"])[:40])

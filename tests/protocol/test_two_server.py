@@ -73,7 +73,7 @@ POLICY = BatchPolicy(min_honest=2)
 def parameters(**changed: Any) -> TwoServerParameters:
     return TwoServerParameters(
         **{
-            "length": 3,
+            "widths": (3,),
             "bits": 8,
             "n_max": 6,
             "min_batch": 3,
@@ -235,7 +235,7 @@ def seal(p: TwoServerParameters, seed: bytes, nonce: bytes, round: int, identity
 
 @pytest.mark.parametrize("length", [1, 7, 65_532, 65_533])
 def test_a_report_is_what_the_specification_says(length: int) -> None:
-    p = parameters(length=length, bits=16, largest_entry=500)
+    p = parameters(widths=(length,), bits=16, largest_entry=500)
     entries = np.random.default_rng(length).integers(-500, 501, length)
     random, secret = source("drawn"), source("an identity")(32)
     nonce, seed, salt = random(16), random(32), random(32)
@@ -286,7 +286,7 @@ def test_the_kinds_are_not_those_of_the_other_protocol() -> None:
 
 
 def test_sizes() -> None:
-    p = parameters(length=20_000, bits=16)
+    p = parameters(widths=(20_000,), bits=16)
     made = report(0, [0] * 20_000, p=p)
     assert (len(made.leader), len(made.helper)) == (48 + 156 + 48 + 32 + 40_008, 48 + 156 + 80)
     assert p.report_bytes == len(made.leader) + len(made.helper)
@@ -302,7 +302,8 @@ def test_the_sum_is_exact(data: st.DataObject) -> None:
     largest = data.draw(st.sampled_from([1, 2, 100, 2**31, (2**63 - 1) // 8]))
     bits = data.draw(st.integers(modulus_bits(8, largest, multiple=1), 64))
     length = data.draw(st.integers(1, 40))
-    p = parameters(length=length, bits=bits, n_max=8, min_batch=2, corrupt=0, largest_entry=largest)
+    sizes = {"widths": (length,), "bits": bits, "n_max": 8, "min_batch": 2, "corrupt": 0}
+    p = parameters(**sizes, largest_entry=largest)
     entry = st.integers(-largest, largest) | st.sampled_from([-largest, largest])
     vectors = [data.draw(st.lists(entry, min_size=length, max_size=length)) for _ in range(n)]
     pair = servers(p)
@@ -333,7 +334,8 @@ def test_the_sum_is_exact(data: st.DataObject) -> None:
 def test_sums_at_the_edge_of_every_width(bits: int) -> None:
     """n B = 2^(b - 1) - 1, or as near as n = 3 comes to it."""
     largest = (2 ** (bits - 1) - 1) // 3
-    p = parameters(bits=bits, n_max=3, min_batch=2, corrupt=0, length=2, largest_entry=largest)
+    sizes = {"widths": (2,), "bits": bits, "n_max": 3, "min_batch": 2, "corrupt": 0}
+    p = parameters(**sizes, largest_entry=largest)
     pair = servers(p)
     assert pair.receive(*(report(who, [largest, -largest], p=p) for who in range(3))) == [BOTH] * 3
     assert opened(pair).tolist() == [3 * largest, -3 * largest]
@@ -452,8 +454,8 @@ def test_a_source_that_draws_nothing_opens_nothing() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"length": 0}, "length must be at least 1"),
-        ({"length": 2**29 - 7}, "length must be at most"),
+        ({"widths": ()}, "length must be at least 1"),
+        ({"widths": (2**28, 2**28 - 7)}, "length must be at most"),
         ({"bits": 0}, "bits must be at least 4"),
         ({"n_max": 1}, "n_max must be at least 2"),
         ({"n_max": 2**20 + 1, "bits": 32}, "n_max must be at most 1048576"),
@@ -472,9 +474,8 @@ def test_a_source_that_draws_nothing_opens_nothing() -> None:
         ({"leader_key": bytes(32)}, "low order"),
         ({"leader_key": HELPER_KEY.public}, "the keys of two servers, got one key for both"),
         ({"signed": 2}, "signed must be True or False, got 2"),
-        ({"widths": (2, 2)}, "widths must sum to the length, 3, got 4"),
         ({"widths": (3, 0)}, "width must be at least 1, got 0"),
-        ({"length": 1.5}, "length must be an integer"),
+        ({"widths": (1.5,)}, "width must be an integer"),
     ],
 )
 def test_bad_parameters(changed: dict[str, Any], message: str) -> None:
@@ -484,7 +485,7 @@ def test_bad_parameters(changed: dict[str, Any], message: str) -> None:
 
 def test_the_context_depends_on_every_parameter() -> None:
     other = {
-        "length": 4,
+        "widths": (4,),
         "bits": 9,
         "n_max": 7,
         "min_batch": 4,
@@ -495,14 +496,12 @@ def test_the_context_depends_on_every_parameter() -> None:
         "fingerprint": bytes(32),
         "largest_entry": 2,
         "noise": 1,
-        "widths": (2, 1),
     }
     names = {field.name for field in dataclasses.fields(TwoServerParameters)}
     assert set(other) == names - {"signed"}  # which says how the leader reads a sum
     contexts = {parameters(**{name: value}).context for name, value in other.items()}
-    others = {parameters(widths=widths).context for widths in ((1, 2), (1, 1, 1))}
-    assert len(contexts | others | {P.context}) == len(other) + 3
-    assert parameters(widths=(3,)).context == P.context
+    others = {parameters(widths=widths).context for widths in ((2, 1), (1, 2), (1, 1, 1))}
+    assert len(contexts | others | {P.context}) == len(other) + 4
 
 
 def test_a_key_is_that_of_one_plan() -> None:
@@ -749,7 +748,7 @@ def test_the_time_of_a_report_is_checked(now: Any) -> None:
 
 def test_who_carries_a_report_reads_no_share() -> None:
     """A proxy at which TLS ends, whose operator has the helper's key, too."""
-    p = parameters(length=64, bits=16)
+    p = parameters(widths=(64,), bits=16)
     made = report(0, [1, 0, -1, 0] * 16, p=p)
     sealed = made.leader[HEADER + HEAD :]
     part = bare(made).leader[HEADER + HEAD :]
@@ -826,7 +825,9 @@ def test_no_more_reports_than_the_bits_are_for() -> None:
     assert opened(pair).tolist() == [3, 0, -3]
 
 
-@pytest.mark.parametrize("changed", [{"fingerprint": bytes(32)}, {"min_batch": 4}, {"length": 4}])
+@pytest.mark.parametrize(
+    "changed", [{"fingerprint": bytes(32)}, {"min_batch": 4}, {"widths": (4,)}]
+)
 def test_a_report_for_another_plan_is_refused(changed: dict[str, Any]) -> None:
     p = parameters(**changed)
     other = report(0, [0] * p.length, p=p)
@@ -994,7 +995,7 @@ def test_the_leader_sees_uniform_bytes() -> None:
     And no bit of the masked vectors depends on the others: over 64 reports of the same vector, the
     XOR of successive ones has half its bits set, within 6 deviations of a binomial.
     """
-    p = parameters(length=4_096, bits=8)
+    p = parameters(widths=(4_096,), bits=8)
     zeros = np.zeros(4_096, np.int64)
     fixed: Any = {"round": 5, "now": NOW, "identity": PEOPLE[0], "policy": POLICY}
     shares = [

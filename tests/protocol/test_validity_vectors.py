@@ -44,6 +44,7 @@ def proof_of(vector: dict[str, Any]) -> ReportProof:
         for name, value in vector["parameters"].items()
     }
     given["widths"] = tuple(vector["widths"])
+    assert sum(given["widths"]) == given.pop("length")
     given["signed"] = vector["signed"]
     return ReportProof(TwoServerParameters(**given), vector["abstain"])
 

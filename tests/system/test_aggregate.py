@@ -23,7 +23,7 @@ httpx = pytest.importorskip("httpx")
 from aggregate_world import NOW, PEOPLE, SIDES, STRANGER, World, certificate, made, plan_of
 
 from fedtally.answer.result import Result
-from fedtally.campaign.aggregate import AggregateFolder, landed_name
+from fedtally.campaign.aggregate_folder import AggregateFolder, landed_name
 from fedtally.campaign.closings import Closings, Schedule
 from fedtally.campaign.server import RejectedSumError
 from fedtally.campaign.transports.https import channel, collecting
@@ -1137,7 +1137,7 @@ def test_an_offer_that_lacks_reports_or_names_unknown_ones(
         first = sorted(leader._added)[0]
         world.close()
         await world.land()
-        return [i for i in ALL if leader._journal.kept(leader._name_of_id(first)) != _sha(world, i)]
+        return [i for i in ALL if leader._facts.report(first) != _sha(world, i)]
 
     kept = asyncio.run(lands())
     assert len(kept) == 4

@@ -28,7 +28,7 @@ from aggregate_world import ALLOWED, NOW, SIDES, World, made
 from secagg_cohort import stream
 
 import fedtally
-from fedtally.campaign.aggregate import AggregateFolder
+from fedtally.campaign.aggregate_folder import AggregateFolder
 from fedtally.campaign.closings import Closings
 from fedtally.campaign.enrolment import save_allow_list
 from fedtally.campaign.key_files import create_key_files

@@ -17,9 +17,9 @@ httpx = pytest.importorskip("httpx")
 from dap_web import COLLECTOR_TOKEN, Web
 from dap_world import HELPER_KEYS, LEADER_KEYS, SEED
 
-from fedtally.campaign.transports.https.dap import DapServer
 from fedtally.campaign.transports.https.dap_asking import DeniedError, UnansweredError
 from fedtally.campaign.transports.https.dap_driving import FIRST_WAIT, LONGEST_WAIT
+from fedtally.campaign.transports.https.dap_server import DapServer
 from fedtally.campaign.transports.https.resource import MOST_UPLOAD
 from fedtally.campaign.transports.https.web import Refused
 from fedtally.crypto.keys import hkdf

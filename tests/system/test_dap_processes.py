@@ -27,8 +27,8 @@ from benchmarks.federation import free_ports
 from dap_world import SEED, SIZES
 from secagg_cohort import stream
 
-from fedtally.campaign.dap import DapFolder, DapPolicy, DapSettings
 from fedtally.campaign.dap_files import key_number
+from fedtally.campaign.dap_folder import DapFolder, DapPolicy, DapSettings
 from fedtally.campaign.key_files import create_key_files, load_collector_key
 from fedtally.campaign.transports.https import dap_client
 from fedtally.campaign.transports.https.carry import client, tls

@@ -33,8 +33,8 @@ from secagg_cohort import stream
 
 from fedtally.answer.result import Result
 from fedtally.answer.sections.privacy import protects
-from fedtally.campaign.dap import LEAST_BATCH, DapFolder, DapPolicy, DapSettings
 from fedtally.campaign.dap_files import domain_of_task, key_number, load_task
+from fedtally.campaign.dap_folder import LEAST_BATCH, DapFolder, DapPolicy, DapSettings
 from fedtally.campaign.dap_noise import DapNoise
 from fedtally.campaign.dap_result import report_bytes, result_of
 from fedtally.campaign.key_files import create_key_files, read_public_key

@@ -21,8 +21,8 @@ from aggregate_world import NOW, SIDES, World, certificate, made, plan_of, setti
 
 import fedtally
 import fedtally.sources
-from fedtally.campaign import aggregate
-from fedtally.campaign.aggregate import RESULT, AggregateFolder
+from fedtally.campaign import aggregate_folder
+from fedtally.campaign.aggregate_folder import RESULT, AggregateFolder
 from fedtally.campaign.closings import GRACE, Closing, Closings, Schedule
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress, checked_helper
 from fedtally.campaign.transports.https.standing import Standing
@@ -218,7 +218,7 @@ def test_a_ledger_that_has_too_little_left_is_refused(
         def check_charge(self, charge: Any) -> None:
             raise OverspentError(f"{charge} is too much")
 
-    monkeypatch.setattr(aggregate, "Charge", lambda *parts: parts[0])
+    monkeypatch.setattr(aggregate_folder, "Charge", lambda *parts: parts[0])
     monkeypatch.setattr(AggregateFolder, "_ledger", lambda _: Books())
     with pytest.raises(InvalidInputError, match="books.db does not cover this plan: phones is too"):
         charged._check_budget()
@@ -577,7 +577,7 @@ def test_init_lists_the_pages_that_may_report(
 )
 def test_a_folder_whose_pages_are_misspelt_is_refused(place: Path, entry: str, why: str) -> None:
     folder = made(place, "helper").path
-    file = folder / aggregate.SETTINGS
+    file = folder / aggregate_folder.SETTINGS
     assert AggregateFolder.open(folder, "helper").settings.origins == ()
     file.write_text(file.read_text().replace("origins = []", f"origins = {entry}"))
     with pytest.raises(InvalidInputError, match=why):

@@ -14,8 +14,8 @@ from dap_world import SEED, make_task
 from secagg_cohort import stream
 
 from fedtally.base import archive
-from fedtally.campaign.dap import DapFolder, DapPolicy, DapSettings, keyring_of
 from fedtally.campaign.dap_files import key_number, load_secret
+from fedtally.campaign.dap_folder import DapFolder, DapPolicy, DapSettings, keyring_of
 from fedtally.campaign.dap_noise import DapNoise
 from fedtally.campaign.key_files import create_key_files
 from fedtally.campaign.places import holder

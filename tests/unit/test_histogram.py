@@ -191,7 +191,7 @@ def test_a_plan_says_its_encoding_in_one_form() -> None:
 def test_an_open_domain_has_no_histogram() -> None:
     with pytest.raises(InvalidInputError, match="domain='open' is not for a histogram"):
         Request(domain="open", encoding="histogram").resolve()
-    assert Request(domain=OpenStrings()).resolve().encoding is Encoding.SKETCH
+    assert Request(domain=OpenStrings()).resolve().size.encoding is Encoding.SKETCH
 
 
 @pytest.mark.parametrize(
@@ -200,16 +200,16 @@ def test_an_open_domain_has_no_histogram() -> None:
 )
 def test_what_belongs_to_sketches_rules_a_histogram_out(name: str, value: Any) -> None:
     given: dict[str, Any] = {name: value}
-    assert Request(**given).resolve().encoding is Encoding.SKETCH
+    assert Request(**given).resolve().size.encoding is Encoding.SKETCH
     with pytest.raises(InvalidInputError, match="is not for a histogram") as caught:
         Request(**given, encoding="histogram").resolve()
     assert caught.value.option == name
 
 
 def test_a_decoder_names_its_encoding() -> None:
-    assert Request(recovery="median").resolve().encoding is Encoding.SKETCH
-    assert Request(recovery="direct").resolve().encoding is Encoding.HISTOGRAM
-    assert Request().resolve().encoding is None
+    assert Request(recovery="median").resolve().size.encoding is Encoding.SKETCH
+    assert Request(recovery="direct").resolve().size.encoding is Encoding.HISTOGRAM
+    assert Request().resolve().size.encoding is None
     with pytest.raises(InvalidInputError, match="recovery='direct' goes with a histogram: leave"):
         Request(recovery="direct", encoding="sketch").resolve()
     with pytest.raises(InvalidInputError, match="a plan already says encoding="):

@@ -88,8 +88,8 @@ def test_a_plan_knows_what_belief_propagation_would_take() -> None:
     for other in (
         replace(design, spec=replace(spec, tau=None)),
         replace(design, spec=replace(spec, decoding=Decoding("joint"))),
-        replace(design, spec=replace(spec, rows=4)),
-        replace(design, spec=replace(spec, max_bytes=belief.plan.bytes_per_client // 2)),
+        replace(design, spec=replace(spec, size=replace(spec.size, rows=4))),
+        replace(design, spec=spec.with_bytes(belief.plan.bytes_per_client // 2)),
         replace(design, domain=IntegerRange(1, 1 << 18)),
     ):
         assert replace(auto, design=other).relying_on(Recovery.BELIEF) is None

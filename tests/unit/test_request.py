@@ -41,7 +41,7 @@ def test_what_only_a_simulation_has_is_apart() -> None:
 
 def test_every_default_is_a_fact() -> None:
     spec = Request().resolve()
-    assert (spec.max_items, spec.population, spec.privacy, spec.noise_by) == (
+    assert (spec.max_items, spec.accounting.population, spec.privacy, spec.noise_by) == (
         1,
         "clients",
         None,
@@ -49,7 +49,7 @@ def test_every_default_is_a_fact() -> None:
     )
     assert not spec.is_private and spec.summation.method is SecureSum.IDEAL
     with pytest.raises(FrozenInstanceError):
-        spec.rows = 3  # type: ignore[misc]
+        spec.size.rows = 3  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("method", list(SecureSum))
@@ -82,12 +82,12 @@ def test_a_plan_says_what_it_says() -> None:
         population="phones",
     ).plan
     spec = Request(plan=plan).resolve()
-    assert (spec.rows, spec.max_items, spec.population) == (3, 1, "phones")
+    assert (spec.size.rows, spec.max_items, spec.accounting.population) == (3, 1, "phones")
     assert (
         spec.relation is Relation.REPLACE_ONE
         and spec.privacy is None
         and spec.is_private
-        and not spec.is_not_private
+        and not spec.accounting.is_not_private
     )
     with pytest.raises(InvalidInputError, match="a plan already says epsilon="):
         Request(plan=plan, epsilon=1.0).resolve()
@@ -98,8 +98,10 @@ def test_of_a_pilot_no_certificate_is_asked_for() -> None:
         epsilon=1.0, neighbours="replace-one", certify=True, max_rounds=3, tau=0.1
     ).resolve()
     spec = asked.for_pilot(rows=15, width=None, max_bytes=1000, num_rounds=1)
-    assert spec.privacy is not None and not spec.privacy.certify and spec.max_rounds is None
-    assert (spec.tau, spec.rows, spec.schedule, spec.num_rounds) == (
+    assert (
+        spec.privacy is not None and not spec.privacy.certify and spec.accounting.max_rounds is None
+    )
+    assert (spec.tau, spec.size.rows, spec.size.schedule, spec.size.num_rounds) == (
         None,
         15,
         Schedule.parse("shared"),

@@ -14,7 +14,7 @@ import fedtally
 from fedtally.cli.app import run as command
 from fedtally.domain import parse
 from fedtally.sources import Columns, open_source, read_candidates
-from fedtally.sources.sample import SAMPLES, WORDS, sample
+from fedtally.sources.sample_tables import SAMPLES, WORDS, sample
 
 
 def write(folder: Path, *names: str) -> None:

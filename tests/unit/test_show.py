@@ -27,7 +27,7 @@ from fedtally.simulation import demonstration
 from fedtally.simulation.demonstration import Demonstration, demonstrate
 from fedtally.simulation.randomness import campaign_seed
 from fedtally.sketch import CountSketch
-from fedtally.sources.sample import WORDS
+from fedtally.sources.sample_tables import WORDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 SEED = 7

@@ -20,6 +20,7 @@ from fedtally.campaign.ending import is_known
 from fedtally.cli import verdict as validation_view
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Target
+from fedtally.plan.design import Design
 from fedtally.plan.stopping import LEAST_ROUNDS
 from fedtally.privacy.config import propose
 from fedtally.recovery import known_error as module
@@ -32,6 +33,7 @@ from fedtally.studies.validation import Trial
 
 D, ROUNDS = 2000, 12
 DOMAIN = {"kind": "range", "size": D, "public": True, "first": 1, "last": D}
+HISTOGRAM = {"encoding": "histogram", "rows": 1, "width": D, "schedule": "shared"}
 RULE = Target(0.004, 0.1, "joint", until_known=1)
 GOES_ON = replace(RULE, until_known=None)
 
@@ -215,6 +217,10 @@ def test_a_rarer_error_is_larger() -> None:
         ({"num_rounds": 2, "max_round_clients": 20_000}, "needs more than 2 rounds, got 2"),
         ({"rows": 1, "target": replace(RULE, recovery="median")}, "needs at least 3 rows, got 1"),
         ({"schedule": "shared"}, "with signs of their own, and the schedule shared has one;"),
+        (
+            {**HISTOGRAM, "target": replace(RULE, recovery="direct")},
+            "is not for a histogram: each of its rounds is exact",
+        ),
     ],
 )
 def test_a_plan_that_cannot_end_so_is_refused(changed: dict[str, Any], said: str) -> None:
@@ -245,7 +251,7 @@ def test_an_end_that_says_too_much_or_never_comes_is_refused(changed, said):
 
 def test_a_trusted_aggregator_cannot_look() -> None:
     terms = propose(epsilon=8.0, delta=1e-6, rows=9, width=60)
-    with pytest.raises(InvalidInputError, match="needs noise that clients add"):
+    with pytest.raises(InvalidInputError, match="goes with noise that clients add"):
         plan_of(privacy=terms)
 
 
@@ -294,6 +300,17 @@ def test_a_study_of_a_plan_ends_its_campaigns_too() -> None:
     assert any("nothing is predicted: campaigns end early" in text for text in found.warnings)
 
 
+@pytest.fixture
+def unplanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no plan be made: it would refuse the same in the same words."""
+
+    def planned(*_: object, **__: object) -> None:
+        pytest.fail("a plan is made")
+
+    monkeypatch.setattr(Design, "fit", planned)
+    monkeypatch.setattr(Plan, "__post_init__", planned)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -304,8 +321,8 @@ def test_a_study_of_a_plan_ends_its_campaigns_too() -> None:
         {"secure_sum": "ideal", "trust": "distributed"},
     ],
 )
-def test_noise_of_an_aggregator_is_refused_before_anything_is_planned(options):
-    """Both ways out are named. A plan would say that it `needs` such noise."""
+def test_noise_of_an_aggregator_is_refused_before_anything_is_planned(options, unplanned):
+    """Both ways out are named."""
     asked = {"domain": "range:1..9", "tau": 0.1, "epsilon": 1, "num_rounds": 20, "population": "p"}
     ways = r".*give secure_sum='secagg' and trust='distributed', or leave until_known"
     refused = f"goes with noise that clients add: {ways}"
@@ -321,8 +338,7 @@ def test_noise_of_an_aggregator_is_refused_before_anything_is_planned(options):
         ({"secure_sum": "two-server"}, "is not for the secure sum two-server: two servers close"),
     ],
 )
-def test_what_no_plan_can_do_is_refused_before_anything_is_planned(options, said):
-    """A plan would say that it `needs` something else."""
+def test_what_no_plan_can_do_is_refused_before_anything_is_planned(options, said, unplanned):
     asked = {"domain": "range:1..9", "tau": 0.1, "num_rounds": 20} | options
     with pytest.raises(InvalidInputError, match=f"until_known= {said}.*leave until_known= out"):
         fedtally.estimate([1, 2, 3] * 100, until_known=True, **asked)

@@ -278,12 +278,12 @@ class Settings:
 
 
 class _Table:
-    """The entries of a table of agent.toml. Each is taken once; what is wrong is collected."""
+    """The entries of a table of agent.toml; what is wrong with them is collected."""
 
     def __init__(self, name: str, values: Mapping[str, Any], problems: list[str]) -> None:
         self._prefix = f"{name}." if name else ""
-        self._left, self._problems = dict(values), problems
-        self._known: list[str] = []
+        self._values, self._unknown, self._problems = values, dict(values), problems
+        self._known: list[str] = []  # the names of those that `take` was asked for
 
     def take(self, entry: str, read: Callable[[Any], _T], default: Any, says: str = "") -> Any:
         """Return an entry, read; None where it is wrong.
@@ -295,7 +295,8 @@ class _Table:
             says: the way out where the entry is missing and must not be.
         """
         self._known.append(entry)
-        value = self._left.pop(entry, default)
+        self._unknown.pop(entry, None)
+        value = self._values.get(entry, default)
         if value is None:
             if says:
                 self._problems.append(f"{self._prefix}{entry} is missing: {says}")
@@ -307,12 +308,12 @@ class _Table:
             return None
 
     def has(self, entry: str) -> bool:
-        """Tell whether an entry is there and was not taken."""
-        return entry in self._left
+        """Tell whether an entry is there."""
+        return entry in self._values
 
     def value(self, entry: str) -> Any:
-        """Return an entry that was not taken, as it stands there; None where there is none."""
-        return self._left.get(entry)
+        """Return an entry as it stands there, unread; None where there is none."""
+        return self._values.get(entry)
 
     def make(self, entry: str, build: Callable[[], _T]) -> _T | None:
         """Return what is built of entries that were taken; None where that is refused."""
@@ -328,7 +329,7 @@ class _Table:
 
     def end(self) -> None:
         """Name the entries that nobody took."""
-        for entry in self._left:
+        for entry in self._unknown:
             self._problems.append(
                 f"{self._prefix}{entry} is unknown: the entries here are {', '.join(self._known)}"
             )
@@ -366,7 +367,7 @@ def _items(
 
     `say_once` is the way out where the label is missing and must not be, else empty.
     """
-    of_people = table.has("people")  # asked before it is taken
+    of_people = table.has("people")
     shown, reader = _reader(place, table, permissions)
     candidates = table.take(
         "candidates",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedtally.answer.result import Result
-from fedtally.answer.sections import dap
+from fedtally.answer.sections import dap_sums
 from fedtally.base.encoding import Encoding
 from fedtally.campaign.dap_noise import DapNoise
 from fedtally.crypto.keys import KEY_BYTES, TAG_BYTES
@@ -55,7 +55,7 @@ def result_of(
     sums = CountSketch(plan.spec, 0)
     sums.counters = np.atleast_2d(np.asarray(_sums(collected), np.int64))
     sums.num_clients, sums.noise = collected.count, plan.noise_mark
-    summed = dap.summed(task.min_batch, report_bytes(task), plan.summing.servers)
+    summed = dap_sums.summed(task.min_batch, report_bytes(task), plan.summing.servers)
     notes = [NOTE] if noise is None else [NOTE, NOTE_ON_NOISE]
     return Result(plan, domain, [sums], secure_sum=summed, warnings=notes, command=command)
 

@@ -765,10 +765,10 @@ def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
 
 def _server_row(campaign: Campaign) -> tuple[str, str]:
     """Return the row on who sums, and what is believed of them."""
-    from fedtally.answer.sections.trust import corruptible
+    from fedtally.answer.sections.trust import ClientList, corruptible
 
     summing = campaign.plan.summing
-    listed = None if campaign.allow_list is None else len(campaign.allow_list)
+    listed = None if campaign.allow_list is None else ClientList(len(campaign.allow_list))
     if (servers := summing.servers) is not None:
         liars = corruptible(servers.corrupt, "client", listed)
         return "Servers", f"two, which must not work together; each may lie, with up to {liars}"

@@ -14,7 +14,7 @@ from fedtally.cli.shared import json_option, origin_option, read_time, shared
 from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from fedtally.campaign.aggregate import AggregateFolder
+    from fedtally.campaign.aggregate_folder import AggregateFolder
     from fedtally.campaign.closings import Schedule
     from fedtally.secagg.two_server import Side
 
@@ -218,7 +218,7 @@ def _init(
     schedule: Schedule | None = None,
     **files: Any,
 ) -> None:
-    from fedtally.campaign.aggregate import AggregateFolder, Settings
+    from fedtally.campaign.aggregate_folder import AggregateFolder, Settings
     from fedtally.campaign.transports.https.pinned import Certificates
     from fedtally.secagg.two_server import BatchPolicy
 
@@ -433,7 +433,7 @@ def result(
 ) -> None:
     """Show the most frequent items of NAME, of all releases that have landed."""
     from fedtally.answer.result import Result
-    from fedtally.campaign.aggregate import RESULT
+    from fedtally.campaign.aggregate_folder import RESULT
     from fedtally.cli import campaign_view
 
     _opened(name, "leader")
@@ -530,7 +530,7 @@ def _retire(side: Side) -> click.Command:
 
 
 def _opened(name: Path, side: Side) -> AggregateFolder:
-    from fedtally.campaign.aggregate import AggregateFolder
+    from fedtally.campaign.aggregate_folder import AggregateFolder
 
     return AggregateFolder.open(name, side)
 

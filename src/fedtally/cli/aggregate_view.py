@@ -11,7 +11,7 @@ from fedtally.cli import console
 from fedtally.cli.campaign_view import about
 
 if TYPE_CHECKING:
-    from fedtally.campaign.aggregate import AggregateFolder
+    from fedtally.campaign.aggregate_folder import AggregateFolder
     from fedtally.campaign.closings import Closing, Schedule
 
 _MIB = 1 << 20
@@ -23,7 +23,7 @@ def status(folder: AggregateFolder) -> dict[str, Any]:
     What its process wrote last is as old as `time` says. A release that nobody has run has the
     state `new`.
     """
-    from fedtally.campaign.aggregate import STATE
+    from fedtally.campaign.aggregate_folder import STATE
     from fedtally.campaign.closings import Closings
 
     try:

@@ -14,14 +14,14 @@ from fedtally.cli.shared import json_option, origin_option, read_time, shared
 from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from fedtally.campaign.dap import DapFolder
+    from fedtally.campaign.dap_folder import DapFolder
     from fedtally.campaign.dap_noise import DapNoise
     from fedtally.dap import Collected, Task
     from fedtally.dap.draft18 import Role
     from fedtally.domain import Domain
 
 Side = Literal["leader", "helper"]
-LEAST_BATCH = 10  # as in `campaign.dap`: a test compares
+LEAST_BATCH = 10  # as in `campaign.dap_folder`: a test compares
 _DAY = 86_400
 _NEEDS = "Crypto", "httpx", "prometheus_client", "starlette", "uvicorn", "uvloop"
 _HELPS: dict[str, Any] = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
@@ -345,7 +345,7 @@ def _init(
     **given: Any,
 ) -> None:
     _check_extra()
-    from fedtally.campaign.dap import DapFolder, DapPolicy, DapSettings
+    from fedtally.campaign.dap_folder import DapFolder, DapPolicy, DapSettings
     from fedtally.dap.task import to_text
 
     if (epsilon is None) != (ledger is None):
@@ -672,7 +672,7 @@ dap.add_section("Try", report)
 
 
 def _opened(name: Path, side: Side) -> DapFolder:
-    from fedtally.campaign.dap import DapFolder
+    from fedtally.campaign.dap_folder import DapFolder
 
     return DapFolder.open(name, _role(side))
 

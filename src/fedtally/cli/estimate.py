@@ -239,7 +239,7 @@ def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Res
         from fedtally.store import Ledger
 
         books = Ledger.open(simulation.ledger)
-        population = simulation.spec.population
+        population = simulation.spec.accounting.population
         if books.spent(population) is None:  # its first campaign: the name may be a slip
             warn_of_look_alikes(books, population)
     with console.Progress(options["quiet"]) as progress:

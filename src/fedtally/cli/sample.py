@@ -29,8 +29,8 @@ def sample(folder: str, seed: int) -> None:
     overwritten.
     """
     from fedtally.base.archive import replacing
-    from fedtally.sources.sample import SAMPLES
-    from fedtally.sources.sample import sample as draw
+    from fedtally.sources.sample_tables import SAMPLES
+    from fedtally.sources.sample_tables import sample as draw
 
     target = Path(folder)
     files = draw(seed)

@@ -322,7 +322,7 @@ def _result_fields(file: str) -> dict[str, Any]:
         "num_clients_landed": result.num_clients,
         "num_contributions": result.num_contributions,
         "num_silos": result.num_silos if result.plan.is_of_silos else None,
-        "secure_sum": sections.dap.method(result.secure_sum),
+        "secure_sum": sections.dap_sums.method(result.secure_sum),
         "rounds_landed": len(result.sketches),
         "privacy": sections.privacy.fields(result.plan, result.secure_sum),
         "missing": result.missing,

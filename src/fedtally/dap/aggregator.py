@@ -39,9 +39,9 @@ from fedtally.dap.sealing import Keyring, seal
 from fedtally.dap.state import Bucket, Store, Table
 from fedtally.dap.task import Task, TaskSecret
 from fedtally.errors import FedtallyError, InvalidInputError
-from fedtally.flp.fields import Array
 from fedtally.flp.prio3 import VerifyState
 from fedtally.flp.proof import ReportRefusedError
+from fedtally.flp.words import Array
 
 CLOCK_SKEW = 300  # seconds that a client's clock may be ahead
 KEY_ID = 0  # of the one verification key

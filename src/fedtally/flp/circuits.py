@@ -15,7 +15,8 @@ import numpy as np
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
-from fedtally.flp.fields import FIELD64, FIELD128, Array, Field
+from fedtally.flp.fields import FIELD64, FIELD128, Field
+from fedtally.flp.words import Array
 
 
 @dataclass(frozen=True)

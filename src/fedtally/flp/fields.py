@@ -6,32 +6,26 @@ as [...]: what is added up over clients, and the roots of unity. A prime field h
 
 Arrays are int64 where sums of products fit, of halves of words if need be (so p has at most 32
 bits), and hold Python integers otherwise (dtype object). So one piece of code serves small fields
-fast and large fields at all. What it does most often for
-small fields is compiled, too (`kernels.linear_proofs`): the results are equal.
+fast and large fields at all. What it does most often for small fields is compiled, too
+(`kernels.linear_proofs`): the results are equal.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
+from fedtally.flp.words import Array, PrimeField, integer
 from fedtally.kernels import linear_proofs as kernels
-
-Array = npt.NDArray[Any]
-
-_FEW = 256  # words: fewer are reduced faster by NumPy than a kernel is called
 
 
 @dataclass(frozen=True)
-class Field:
+class Field(PrimeField):
     """The field GF(prime^degree).
 
     Args:
@@ -48,7 +42,6 @@ class Field:
     ([3, 0], [1, 0])
     """
 
-    prime: int
     generator: int
     degree: int = 1
 
@@ -90,28 +83,11 @@ class Field:
         return terms * self.prime**2 < 1 << 63
 
     @cached_property
-    def word_bytes(self) -> int:
-        """The bytes of an encoded word: the fewest that hold the prime."""
-        return -(-self.prime.bit_length() // 8)
-
-    @cached_property
     def max_order(self) -> int:
         """The largest power of two that is the order of a root of unity in GF(p)."""
         return (self.prime - 1) & -(self.prime - 1)
 
     # ---- arithmetic ----
-
-    def words(self, values: Any) -> Array:
-        """Return integers mod p as words, of the shape that they have.
-
-        Raises:
-            InvalidInputError: one of them is no integer.
-        """
-        given = values if isinstance(values, np.ndarray) else np.array(values, object)
-        if self.dtype == np.int64 and given.dtype.kind == "i":
-            return self.reduce(given.astype(np.int64, copy=False))
-        integers = np.frompyfunc(_integer, 1, 1)(given.astype(object))
-        return np.asarray(integers % self.prime).astype(self.dtype)
 
     def element(self, coefficients: Any) -> Array:
         """Return the elements with these coefficients, at most K along the last axis.
@@ -142,14 +118,6 @@ class Field:
     def zeros(self, shape: tuple[int, ...]) -> Array:
         """Return elements that are 0: [*shape, K]."""
         return np.zeros((*shape, self.degree), self.dtype)
-
-    def reduce(self, values: Array) -> Array:
-        """Return every integer of an array mod p."""
-        if values.dtype == np.int64 and values.size >= _FEW:
-            level = kernels.level_for(self.prime)
-            if level is not None:
-                return kernels.reduce_words(level, values, self.prime)
-        return np.asarray(values % self.prime)
 
     def scale(self, elements: Array, words: Array) -> Array:
         """Return elements times words: [..., K] and [...], broadcast."""
@@ -219,23 +187,13 @@ class Field:
             last *= 2
         return result[..., :count, :]
 
-    def inverse(self, word: int) -> int:
-        """Return the inverse of an integer mod p.
-
-        Raises:
-            InvalidInputError: p divides it.
-        """
-        if not _integer(word) % self.prime:
-            raise InvalidInputError(f"0 has no inverse mod {self.prime}, got {word}")
-        return pow(word, -1, self.prime)
-
     def roots(self, order: int) -> list[int]:
         """Return the powers 0 .. order - 1 of the root of unity of this order.
 
         Args:
             order: a power of two, at most `max_order`.
         """
-        if _integer(order) < 1 or self.max_order % order:
+        if integer(order) < 1 or self.max_order % order:
             raise InvalidInputError(
                 f"order must be a power of two, at most {self.max_order}, got {order}"
             )
@@ -257,96 +215,6 @@ class Field:
     def extension(self) -> kernels.Extension:
         """The field, as the kernels want it."""
         return kernels.Extension(self.prime, self.generator, self.degree)
-
-    # ---- bytes ----
-
-    def encode(self, values: Array) -> bytes:
-        """Return words, or the coefficients of elements, as little-endian integers in order."""
-        if self._whole:
-            return np.asarray(values).astype(self._whole).tobytes()
-        shifts = np.array([8 * i for i in range(self.word_bytes)], self.dtype)
-        return np.asarray(values.reshape(-1, 1) >> shifts & 255).astype(np.uint8).tobytes()
-
-    def decode(self, data: bytes) -> Array:
-        """Return the words that `encode` wrote: [len(data) / word_bytes].
-
-        Raises:
-            InvalidInputError: a word is cut, or not below the prime.
-        """
-        if len(data) % self.word_bytes:
-            raise InvalidInputError(
-                f"words of this field have {self.word_bytes} bytes each, got {len(data)} bytes"
-            )
-        words = np.empty(len(data) // self.word_bytes, self.dtype)
-        if self._reader(8 * self.word_bytes)(data, words) < len(words):
-            raise InvalidInputError(f"every word must be below {self.prime}")
-        return words
-
-    def check(self, data: bytes) -> None:
-        """Refuse bytes that `decode` does not read, as it does, and in less time."""
-        whole = self._whole and not len(data) % self.word_bytes
-        if not whole or int(np.frombuffer(data, self._whole).max(initial=0)) >= self.prime:
-            self.decode(data)
-
-    def sample(self, stream: Callable[[int], bytes], count: int) -> Array:
-        """Return uniform words of a stream of uniform bytes: [count].
-
-        The stream is read as integers of `word_bytes`, of which as many low bits count as the prime
-        has. Integers that are not below the prime are skipped.
-
-        Args:
-            stream: returns the first bytes of one stream, as many as it is asked for.
-            count: the words.
-        """
-        return np.asarray(self.samples([stream], count)[0])
-
-    def samples(self, streams: Sequence[Callable[[int], bytes]], count: int) -> Array:
-        """Return uniform words of several streams, as `sample` reads them: [streams, count]."""
-        if count < 0:
-            raise InvalidInputError(f"count must be at least 0, got {count}")
-        bits = self.prime.bit_length()
-        least = count + count * ((1 << bits) - 1 - self.prime) // self.prime + 16
-        words, read = np.empty((len(streams), count), self.dtype), self._reader(bits)
-        for stream, row in zip(streams, words, strict=True):
-            tries = least
-            while (found := read(stream(tries * self.word_bytes), row)) < count:
-                tries += 2 * (count - found)  # at least half of the integers are words
-        return words
-
-    def _reader(self, bits: int) -> Callable[[bytes, Array], int]:
-        """Return what fills an array with the first `bits`-bit integers below the prime.
-
-        It returns how many there are, at most as many as the array holds.
-        """
-        if self.dtype == np.int64 and kernels.level_for(self.prime) is not None:
-            return partial(kernels.read_words, self.word_bytes, bits, self.prime)
-
-        def read(data: bytes, out: Array) -> int:
-            integers = self._integers(data) & (1 << bits) - 1
-            words = integers[integers < self.prime][: len(out)]
-            out[: len(words)] = words
-            return len(words)
-
-        return read
-
-    def _integers(self, data: bytes) -> Array:
-        if self._whole:
-            return np.frombuffer(data, self._whole).astype(self.dtype)
-        places = np.array([256**i for i in range(self.word_bytes)], self.dtype)
-        octets = np.frombuffer(data, np.uint8).reshape(-1, self.word_bytes)
-        return np.asarray(octets.astype(self.dtype) @ places)
-
-    @property
-    def _whole(self) -> str:
-        """The type of an encoded word, where NumPy has one of as many bytes."""
-        return f"<u{self.word_bytes}" if self.word_bytes in (1, 2, 4, 8) else ""
-
-
-def _integer(value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise InvalidInputError(f"words must be integers, got {value!r:.80}") from None
 
 
 def _is_prime(number: int) -> bool:

@@ -27,7 +27,8 @@ import numpy.typing as npt
 from fedtally.base import validate
 from fedtally.base.encoding import values_of_sum
 from fedtally.errors import InvalidInputError
-from fedtally.flp.fields import Array, Field
+from fedtally.flp.fields import Field
+from fedtally.flp.words import Array
 from fedtally.kernels import linear_proofs as kernels
 
 FIELD16 = Field(64513, 5, 9)

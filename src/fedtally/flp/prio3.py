@@ -18,8 +18,9 @@ from fedtally.base import validate
 from fedtally.crypto.turboshake import turboshake128
 from fedtally.errors import InvalidInputError
 from fedtally.flp.circuits import Count, Histogram, SumVec
-from fedtally.flp.fields import FIELD64, Array
+from fedtally.flp.fields import FIELD64
 from fedtally.flp.proof import Circuit, FullyLinearProof, ReportRefusedError
+from fedtally.flp.words import Array
 
 VERSION = 18
 SEED_BYTES, NONCE_BYTES = 32, 16

@@ -16,8 +16,9 @@ import numpy as np
 
 from fedtally.errors import InvalidInputError
 from fedtally.flp.circuits import Count, Histogram, SumVec, bit_inputs
-from fedtally.flp.fields import Array, Field
+from fedtally.flp.fields import Field
 from fedtally.flp.prio3 import Prio3, Streams
+from fedtally.flp.words import Array
 
 VERSION = 8
 

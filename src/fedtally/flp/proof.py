@@ -19,7 +19,8 @@ import numpy as np
 
 from fedtally.base import validate
 from fedtally.errors import FedtallyError, InvalidInputError
-from fedtally.flp.fields import Array, Field
+from fedtally.flp.fields import Field
+from fedtally.flp.words import Array
 from fedtally.kernels import linear_proofs as kernels
 
 

@@ -67,8 +67,10 @@ class Chosen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Design:
-    """A plan to be, without its keys: with a size, or before there is one.
+class Setting:
+    """What is known of a plan to be before it has a size: who takes part, and how they are summed.
+
+    Bytes and noise are those of a usual sketch.
 
     Args:
         spec: the resolved request.
@@ -79,10 +81,6 @@ class Design:
         participations: the most rounds of one client.
         has_room: whether rounds may be of other sizes, as many clients being drawn at random, than
             those in `sizes`.
-        size: the chosen size; None: nothing is chosen yet.
-        origin: how rows and width came about, and what is predicted of them; None: they were named.
-        has_pilot: whether frequencies are read from a pilot of clients who were drawn with those of
-            the campaign.
     """
 
     spec: CampaignSpec
@@ -92,9 +90,6 @@ class Design:
     clients: tuple[int, int]
     participations: int = 1
     has_room: bool = False
-    size: Chosen | None = None
-    origin: Size | None = None
-    has_pilot: bool = False
 
     @classmethod
     def fit(
@@ -116,7 +111,7 @@ class Design:
             by_client: whether a client may be in several natural rounds.
         """
         check_rounds(spec.summation, sizes)
-        asked, natural = spec.privacy, spec.num_rounds is None
+        asked, natural = spec.privacy, spec.size.num_rounds is None
         participations, clients = 1, (sum(sizes), max(sizes))
         if isinstance(domain, OpenStrings):  # its rounds are chosen, and drawn anew for the plan
             clients = _public_sizes(sizes, natural)
@@ -125,8 +120,262 @@ class Design:
             bound = asked.max_clients
             clients = _public_sizes(sizes, natural) if bound is None else (bound, bound)
             if by_client and natural:
-                participations = min(len(sizes), spec.max_rounds or len(sizes))
+                participations = min(len(sizes), spec.accounting.max_rounds or len(sizes))
         return cls(spec, domain, sizes, seed, clients, participations)
+
+    @property
+    def num_rounds(self) -> int:
+        """How many rounds there are."""
+        return len(self.sizes)
+
+    @cached_property
+    def recovery(self) -> str:
+        """The decoder whose error is planned with."""
+        return self.spec.recovery_of(self.domain.size)
+
+    @property
+    def expected(self) -> int:
+        """How many frequencies are shares of: the clients, or the people expected in silos."""
+        silos = self.spec.silos
+        return self.clients[0] if silos is None else silos.expected_of(self.clients[0])
+
+    @property
+    def people(self) -> list[int]:
+        """Those whose items the clients of each round hold: more than clients if they are silos."""
+        return [self.expected * clients // self.clients[0] for clients in self.sizes]
+
+    @property
+    def _are_told(self) -> bool:
+        """Whether the sizes of rounds are public, those of all clients, and none is empty.
+
+        Those of silos are not: how many people are in a round is private.
+        """
+        is_public = self.spec.silos is None and not self.spec.hides_clients
+        return is_public and min(self.sizes) > 0
+
+    def protection(self, schedule: Schedule) -> Protection:
+        """Return who adds the noise, and what follows from it before there are terms."""
+        by = "nobody" if self.spec.noise_by is None else str(self.spec.noise_by)
+        has_protocol = not self.spec.summation.is_ideal
+        return Protection(
+            None, schedule, self.num_rounds, has_secure_sum=has_protocol, by=cast("By", by)
+        )
+
+    @property
+    def is_noised_once(self) -> bool:
+        """Whether noise is added once to each sum that is opened."""
+        return self.protection(self.example).is_once
+
+    def sums(self, schedule: Schedule) -> list[int]:
+        """Return the clients of each secure sum.
+
+        Where there is room, return those of the smallest and the largest sums alone.
+        """
+        summation, together = self.spec.summation, self.protection(schedule).releases
+        if not self.has_room:
+            return summation.sums(self.sizes, together)
+        shares = summation.rounds_of_sum(together)
+        return sorted(
+            {size for share in shares for size in summation.extremes(*self._between(share))}
+        )
+
+    def _between(self, share: int) -> tuple[int, int]:
+        """Return the fewest and the most clients that `share` rounds are to have together."""
+        total = self.clients[0]
+        if share == self.num_rounds:
+            return total, total
+        expected = total * share / self.num_rounds
+        least, most = round_size_bounds(expected)
+        return max(1, least), min(total, most)
+
+    @cached_property
+    def schedules(self) -> list[Schedule]:
+        """The schedules to choose from, the preferred one first.
+
+        Two servers sum a release at once. Where that is too much under all schedules, all are
+        listed.
+        """
+        listed = possible_schedules(
+            self.spec.size.schedule,
+            self.num_rounds,
+            self.recovery,
+            noised_by_release=self.is_noised_once,
+        )
+        summation = self.spec.summation
+        return [one for one in listed if summation.fits(self.sums(one))] or listed
+
+    @property
+    def example(self) -> Schedule:
+        """A schedule that may be taken."""
+        name = self.spec.size.schedule
+        return Schedule.parse("hybrid" if name in (AUTO, BATCHED_AUTO) else name)
+
+    @property
+    def only_schedule(self) -> Schedule | None:
+        """The schedule, if it is named or there is nothing to choose; None: it is chosen."""
+        name = self.spec.size.schedule
+        if name not in (AUTO, BATCHED_AUTO):
+            return Schedule.parse(name)
+        if self.num_rounds == 1:
+            return Schedule.parse("shared")
+        return Schedule.parse("hybrid") if name == AUTO and not self.is_noised_once else None
+
+    # ---- errors ----
+
+    def predictor(self, schedule: Schedule) -> Predictor:
+        """Return what predicts errors, under a schedule and whatever the size."""
+        return Predictor(
+            self.expected,
+            schedule,
+            self.num_rounds,
+            self.recovery,
+            lambda rows: self.noise(rows, schedule),
+            None if self.has_room or not self._are_told else tuple(self.sizes),
+        )
+
+    def tau_of_sketch(self, frequencies: Frequencies) -> float:
+        """Return tau, less what the noise on the number of people takes of it.
+
+        Raises:
+            UnreachableError: nothing is left.
+        """
+        tau = self.spec.tau
+        assert tau is not None
+        if self.spec.silos is None:
+            return tau
+        stddev = self.largest_noise(self.example) * math.sqrt(self.num_rounds)
+        taken = error_of_number(
+            frequencies, stddev / self.expected, self.spec.failure_probability * RISK
+        )
+        if taken >= tau:
+            raise UnreachableError(
+                f"tau {tau:g} is below what noise on the number of people leaves"
+            )
+        return math.sqrt(tau**2 - taken**2)
+
+    # ---- bytes ----
+
+    def bytes_of(self, rows: int, width: int, schedule: Schedule) -> int:
+        """Return the bytes of a client in its round, for a sketch: right to a few bytes."""
+        return self.bytes_of_counters(rows, rows * width, schedule)
+
+    def bytes_of_counters(self, rows: int, counters: int, schedule: Schedule) -> int:
+        """Return the same for all rows and all counters: the rows need not be of one width."""
+        _, bits = self._terms_and_bits(schedule)
+        return self._bytes_besides(rows, schedule) + -(-counters * bits // 8)
+
+    @cached_property
+    def _terms_and_bits(self) -> Callable[[Schedule], tuple[Terms | None, int]]:
+        """The terms of a usual sketch under a schedule, and the bits of a counter."""
+
+        @cache
+        def terms_and_bits(schedule: Schedule) -> tuple[Terms | None, int]:
+            counters, protection = DEFAULT_ROWS * _USUAL_WIDTH, self.protection(schedule)
+            largest, noise = self._largest_entry, 0
+            if protection.is_in_sums:
+                noise = params.noise_bound(self.largest_noise(schedule), counters)
+            sums = self.sums(schedule)
+            agreed = terms(self.spec.summation, sums, largest, counters, signed=True)
+            if agreed is None:
+                return None, params.modulus_bits(self.clients[1], largest, noise, multiple=1)
+            agreed = self._with_room(agreed, protection, noise, Encoding.SKETCH)
+            return agreed, agreed.bits
+
+        return terms_and_bits
+
+    @cached_property
+    def _bytes_besides(self) -> Callable[[int, Schedule], int]:
+        """The bytes besides the counters; the size of a proof follows from the rows."""
+
+        @cache
+        def bytes_besides(rows: int, schedule: Schedule) -> int:
+            agreed, _ = self._terms_and_bits(schedule)
+            if agreed is None:
+                return 0
+            is_charged = self.protection(schedule).is_charged
+            return agreed.bytes_besides([_USUAL_WIDTH] * rows, abstain=is_charged)
+
+        return bytes_besides
+
+    def _with_room(
+        self, agreed: Terms, protection: Protection, noise: int, encoding: Encoding
+    ) -> Terms:
+        """Return the terms with room for noise in every counter, and with proofs as is asked."""
+        clients, signed = self.spec.clients, encoding.is_signed
+        folds = protection.sums is Sums.SECRET
+        largest = clients.largest_entry(encoding)
+        agreed = with_noise(agreed, largest, noise, folds=folds, signed=signed)
+        summation, items = self.spec.summation, clients.most_items
+        return with_validity(agreed, summation, items, folds=folds, signed=signed)
+
+    @property
+    def _largest_entry(self) -> int:
+        """The most that one client adds to an entry of a sketch."""
+        return self.spec.clients.largest_entry(Encoding.SKETCH)
+
+    # ---- noise ----
+
+    def noise(self, rows: int, schedule: Schedule) -> float:
+        """Return the standard deviation of the noise in a counter of a round's sum.
+
+        It is that of Gaussian accounting.
+        """
+        asked = self.spec.privacy
+        if asked is None:
+            return 0.0
+        (total, _), rounds, honest = self.clients, self.num_rounds, self.honest_clients
+        max_items = self.spec.max_items
+        releases = len(self.protection(schedule).releases)
+        event = Event(
+            Mechanism.ROUNDED_GAUSSIAN if honest is None else Mechanism.SKELLAM,
+            rows=rows,
+            relation=Relation.parse(asked.relation),
+            max_items=max_items,
+            clip_norm=default_clip_norm(rows, _USUAL_WIDTH, max_items) if max_items > 1 else None,
+            participations=self.participations,
+            per_release=min(self.participations, -(-rounds // releases)),
+            honest_survivors=honest,
+            trust=asked.trust,
+            silos_per_person=1 if self.spec.silos is None else self.spec.silos.silos_per_person,
+        )
+        delta = default_delta(total * self.spec.people) if asked.delta is None else asked.delta
+        provision = 1.0 if honest is None else max(1.0, total / rounds / honest)
+        of_release = noise_of_release(event, asked.epsilon, delta, provision)
+        return of_release * math.sqrt(releases / rounds)
+
+    def largest_noise(self, schedule: Schedule) -> float:
+        """Return about the largest standard deviation of the noise in a counter of a sum."""
+        releases = self.protection(schedule).releases
+        return self.noise(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / len(releases))
+
+    @cached_property
+    def honest_clients(self) -> int | None:
+        """The fewest clients that count on each other's noise, for a usual sketch.
+
+        None unless clients add the noise.
+        """
+        summation = self.spec.summation
+        if self.spec.noise_by is not NoiseBy.CLIENTS:
+            return None
+        sums, largest = self.sums(self.example), self._largest_entry
+        agreed = terms(summation, sums, largest, DEFAULT_ROWS, signed=True)
+        return sharers(self.spec.noise_by, summation, self.sizes, agreed)
+
+
+@dataclass(frozen=True)
+class Design(Setting):
+    """A plan to be, without its keys: with a size, or before there is one.
+
+    Args:
+        size: the chosen size; None: nothing is chosen yet.
+        origin: how rows and width came about, and what is predicted of them; None: they were named.
+        has_pilot: whether frequencies are read from a pilot of clients who were drawn with those of
+            the campaign.
+    """
+
+    size: Chosen | None = None
+    origin: Size | None = None
+    has_pilot: bool = False
 
     def with_size(
         self,
@@ -232,51 +481,6 @@ class Design:
             keys,
         )
 
-    @property
-    def num_rounds(self) -> int:
-        """How many rounds there are."""
-        return len(self.sizes)
-
-    @cached_property
-    def recovery(self) -> str:
-        """The decoder whose error is planned with."""
-        return self.spec.recovery_of(self.domain.size)
-
-    def protection(self, schedule: Schedule) -> Protection:
-        """Return who adds the noise, and what follows from it before there are terms."""
-        by = "nobody" if self.spec.noise_by is None else str(self.spec.noise_by)
-        has_protocol = not self.spec.summation.is_ideal
-        return Protection(
-            None, schedule, self.num_rounds, has_secure_sum=has_protocol, by=cast("By", by)
-        )
-
-    @property
-    def is_noised_once(self) -> bool:
-        """Whether noise is added once to each sum that is opened."""
-        return self.protection(self.example).is_once
-
-    def sums(self, schedule: Schedule) -> list[int]:
-        """Return the clients of each secure sum.
-
-        Where there is room, return those of the smallest and the largest sums alone.
-        """
-        summation, together = self.spec.summation, self.protection(schedule).releases
-        if not self.has_room:
-            return summation.sums(self.sizes, together)
-        shares = summation.rounds_of_sum(together)
-        return sorted(
-            {size for share in shares for size in summation.extremes(*self._between(share))}
-        )
-
-    def _between(self, share: int) -> tuple[int, int]:
-        """Return the fewest and the most clients that `share` rounds are to have together."""
-        total = self.clients[0]
-        if share == self.num_rounds:
-            return total, total
-        expected = total * share / self.num_rounds
-        least, most = round_size_bounds(expected)
-        return max(1, least), min(total, most)
-
     def plan(self) -> Plan:
         """Return the plan of a design with a size, made once.
 
@@ -321,17 +525,6 @@ class Design:
         signed = encoding.is_signed
         return terms(self.spec.summation, self.sums(schedule), largest, entries, signed=signed)
 
-    def _with_room(
-        self, agreed: Terms, protection: Protection, noise: int, encoding: Encoding
-    ) -> Terms:
-        """Return the terms with room for noise in every counter, and with proofs as is asked."""
-        clients, signed = self.spec.clients, encoding.is_signed
-        folds = protection.sums is Sums.SECRET
-        largest = clients.largest_entry(encoding)
-        agreed = with_noise(agreed, largest, noise, folds=folds, signed=signed)
-        summation, items = self.spec.summation, clients.most_items
-        return with_validity(agreed, summation, items, folds=folds, signed=signed)
-
     def _guaranteed(
         self, sketch: SketchSpec, agreed: Terms | None, encoding: Encoding
     ) -> PrivacyConfig | None:
@@ -353,8 +546,8 @@ class Design:
             probability=spec.failure_probability * RISK,
             silos=spec.silos,
             per_rounds=None if spec.recurring is None else spec.recurring.per_rounds,
-            population=spec.population,
-            not_private=spec.is_not_private,
+            population=spec.accounting.population,
+            not_private=spec.accounting.is_not_private,
         )
 
     def _target(self, rows: int, encoding: Encoding) -> Target | None:
@@ -364,184 +557,6 @@ class Design:
         named = "" if self.origin is None else self.origin.recovery
         recovery = named or self.spec.recovery_of(self.domain.size, rows, encoding)
         return Target(self.spec.tau, self.spec.failure_probability, recovery)
-
-    @property
-    def _largest_entry(self) -> int:
-        """The most that one client adds to an entry of a sketch."""
-        return self.spec.clients.largest_entry(Encoding.SKETCH)
-
-    @property
-    def expected(self) -> int:
-        """How many frequencies are shares of: the clients, or the people expected in silos."""
-        silos = self.spec.silos
-        return self.clients[0] if silos is None else silos.expected_of(self.clients[0])
-
-    @property
-    def people(self) -> list[int]:
-        """Those whose items the clients of each round hold: more than clients if they are silos."""
-        return [self.expected * clients // self.clients[0] for clients in self.sizes]
-
-    # ---- sizes ----
-
-    @cached_property
-    def schedules(self) -> list[Schedule]:
-        """The schedules to choose from, the preferred one first.
-
-        Two servers sum a release at once. Where that is too much under all schedules, all are
-        listed.
-        """
-        listed = possible_schedules(
-            self.spec.schedule,
-            self.num_rounds,
-            self.recovery,
-            noised_by_release=self.is_noised_once,
-        )
-        summation = self.spec.summation
-        return [one for one in listed if summation.fits(self.sums(one))] or listed
-
-    def predictor(self, schedule: Schedule) -> Predictor:
-        """Return what predicts errors, under a schedule and whatever the size."""
-        return Predictor(
-            self.expected,
-            schedule,
-            self.num_rounds,
-            self.recovery,
-            lambda rows: self.noise(rows, schedule),
-            None if self.has_room or not self._are_told else tuple(self.sizes),
-        )
-
-    def tau_of_sketch(self, frequencies: Frequencies) -> float:
-        """Return tau, less what the noise on the number of people takes of it.
-
-        Raises:
-            UnreachableError: nothing is left.
-        """
-        tau = self.spec.tau
-        assert tau is not None
-        if self.spec.silos is None:
-            return tau
-        stddev = self.largest_noise(self.example) * math.sqrt(self.num_rounds)
-        taken = error_of_number(
-            frequencies, stddev / self.expected, self.spec.failure_probability * RISK
-        )
-        if taken >= tau:
-            raise UnreachableError(
-                f"tau {tau:g} is below what noise on the number of people leaves"
-            )
-        return math.sqrt(tau**2 - taken**2)
-
-    @property
-    def _are_told(self) -> bool:
-        """Whether the sizes of rounds are public, those of all clients, and none is empty.
-
-        Those of silos are not: how many people are in a round is private.
-        """
-        is_public = self.spec.silos is None and not self.spec.hides_clients
-        return is_public and min(self.sizes) > 0
-
-    def bytes_of(self, rows: int, width: int, schedule: Schedule) -> int:
-        """Return the bytes of a client in its round, for a sketch: right to a few bytes."""
-        return self.bytes_of_counters(rows, rows * width, schedule)
-
-    def bytes_of_counters(self, rows: int, counters: int, schedule: Schedule) -> int:
-        """Return the same for all rows and all counters: the rows need not be of one width."""
-        _, bits = self._terms_and_bits(schedule)
-        return self._bytes_besides(rows, schedule) + -(-counters * bits // 8)
-
-    @cached_property
-    def _terms_and_bits(self) -> Callable[[Schedule], tuple[Terms | None, int]]:
-        """The terms of a usual sketch under a schedule, and the bits of a counter."""
-
-        @cache
-        def terms_and_bits(schedule: Schedule) -> tuple[Terms | None, int]:
-            counters, protection = DEFAULT_ROWS * _USUAL_WIDTH, self.protection(schedule)
-            largest, noise = self._largest_entry, 0
-            if protection.is_in_sums:
-                noise = params.noise_bound(self.largest_noise(schedule), counters)
-            sums = self.sums(schedule)
-            agreed = terms(self.spec.summation, sums, largest, counters, signed=True)
-            if agreed is None:
-                return None, params.modulus_bits(self.clients[1], largest, noise, multiple=1)
-            agreed = self._with_room(agreed, protection, noise, Encoding.SKETCH)
-            return agreed, agreed.bits
-
-        return terms_and_bits
-
-    @cached_property
-    def _bytes_besides(self) -> Callable[[int, Schedule], int]:
-        """The bytes besides the counters; the size of a proof follows from the rows."""
-
-        @cache
-        def bytes_besides(rows: int, schedule: Schedule) -> int:
-            agreed, _ = self._terms_and_bits(schedule)
-            if agreed is None:
-                return 0
-            is_charged = self.protection(schedule).is_charged
-            return agreed.bytes_besides([_USUAL_WIDTH] * rows, abstain=is_charged)
-
-        return bytes_besides
-
-    @property
-    def example(self) -> Schedule:
-        """A schedule that may be taken."""
-        name = self.spec.schedule
-        return Schedule.parse("hybrid" if name in (AUTO, BATCHED_AUTO) else name)
-
-    def noise(self, rows: int, schedule: Schedule) -> float:
-        """Return the standard deviation of the noise in a counter of a round's sum.
-
-        It is that of Gaussian accounting.
-        """
-        asked = self.spec.privacy
-        if asked is None:
-            return 0.0
-        (total, _), rounds, honest = self.clients, self.num_rounds, self.honest_clients
-        max_items = self.spec.max_items
-        releases = len(self.protection(schedule).releases)
-        event = Event(
-            Mechanism.ROUNDED_GAUSSIAN if honest is None else Mechanism.SKELLAM,
-            rows=rows,
-            relation=Relation.parse(asked.relation),
-            max_items=max_items,
-            clip_norm=default_clip_norm(rows, _USUAL_WIDTH, max_items) if max_items > 1 else None,
-            participations=self.participations,
-            per_release=min(self.participations, -(-rounds // releases)),
-            honest_survivors=honest,
-            trust=asked.trust,
-            silos_per_person=1 if self.spec.silos is None else self.spec.silos.silos_per_person,
-        )
-        delta = default_delta(total * self.spec.people) if asked.delta is None else asked.delta
-        provision = 1.0 if honest is None else max(1.0, total / rounds / honest)
-        of_release = noise_of_release(event, asked.epsilon, delta, provision)
-        return of_release * math.sqrt(releases / rounds)
-
-    def largest_noise(self, schedule: Schedule) -> float:
-        """Return about the largest standard deviation of the noise in a counter of a sum."""
-        releases = self.protection(schedule).releases
-        return self.noise(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / len(releases))
-
-    @cached_property
-    def honest_clients(self) -> int | None:
-        """The fewest clients that count on each other's noise, for a usual sketch.
-
-        None unless clients add the noise.
-        """
-        summation = self.spec.summation
-        if self.spec.noise_by is not NoiseBy.CLIENTS:
-            return None
-        sums, largest = self.sums(self.example), self._largest_entry
-        agreed = terms(summation, sums, largest, DEFAULT_ROWS, signed=True)
-        return sharers(self.spec.noise_by, summation, self.sizes, agreed)
-
-    @property
-    def only_schedule(self) -> Schedule | None:
-        """The schedule, if it is named or there is nothing to choose; None: it is chosen."""
-        name = self.spec.schedule
-        if name not in (AUTO, BATCHED_AUTO):
-            return Schedule.parse(name)
-        if self.num_rounds == 1:
-            return Schedule.parse("shared")
-        return Schedule.parse("hybrid") if name == AUTO and not self.is_noised_once else None
 
 
 def _public_sizes(sizes: Sequence[int], natural: bool) -> tuple[int, int]:
@@ -582,7 +597,7 @@ def fit_existing(
     keys = None if summation.is_ideal else make_keys(summation, releases, random)
     _check_fits(plan, domain, sizes, has_keys=keys is not None)
     privacy = plan.privacy
-    if privacy is not None and spec.is_not_private and not privacy.not_private:
+    if privacy is not None and spec.accounting.is_not_private and not privacy.not_private:
         plan = replace(plan, privacy=replace(privacy, not_private=True))
     if keys is not None:
         agreed = _terms_of(plan, summation, sizes, releases)

@@ -45,9 +45,9 @@ def histogram(design: Design, most: float = float("inf")) -> Design | None:
     Raises:
         InvalidInputError: a histogram is asked for by name, and it cannot be.
     """
-    if not design.spec.allows(Encoding.HISTOGRAM):
+    if not design.spec.size.allows(Encoding.HISTOGRAM):
         return None
-    size, is_named = design.domain.size, not design.spec.allows(Encoding.SKETCH)
+    size, is_named = design.domain.size, not design.spec.size.allows(Encoding.SKETCH)
     # no sum needs less than a bit a counter: most domains are too large at a glance
     if not is_named and size > min(MAX_WIDTH, 8 * most):
         return None
@@ -81,7 +81,7 @@ def for_bytes(
     Raises:
         InvalidInputError: a histogram is asked for by name, and takes more bytes than are given.
     """
-    given, is_named = design.spec.max_bytes, not design.spec.allows(Encoding.SKETCH)
+    given, is_named = design.spec.size.max_bytes, not design.spec.size.allows(Encoding.SKETCH)
     budget = given or DEFAULT_MAX_BYTES
     whole = histogram(design, budget if given else _MORE * budget)
     if whole is None:
@@ -107,7 +107,7 @@ def meets_target(design: Design, most: float = float("inf")) -> Design | None:
         design: the plan to be; it has a tau.
         most: the bytes that it may cost, where no others are asked for.
     """
-    asked = design.spec.max_bytes
+    asked = design.spec.size.max_bytes
     limit = most if asked is None else min(most, asked)
     whole = histogram(design, limit)
     if whole is None or whole.bytes_per_client > limit:

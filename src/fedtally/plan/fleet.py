@@ -31,7 +31,7 @@ def for_fleet(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes)
         InvalidInputError: there are too few clients, or too many, or no secure sum protects that
             number of silos.
     """
-    rounds, participations = spec.num_rounds or 1, 1
+    rounds, participations = spec.size.num_rounds or 1, 1
     if spec.recurring is not None:
         participations = spec.recurring.participations
         num_clients *= spec.recurring.lifetime
@@ -105,7 +105,7 @@ def with_epsilon(design: Design, epsilon: float) -> Design:
 
 def with_bytes(design: Design, max_bytes: int) -> Design:
     """Return the design with other bytes."""
-    return replace(design, spec=replace(design.spec, max_bytes=max_bytes))
+    return replace(design, spec=design.spec.with_bytes(max_bytes))
 
 
 def with_clients(design: Design, num_clients: int) -> Design:
@@ -116,7 +116,7 @@ def with_clients(design: Design, num_clients: int) -> Design:
 
 def with_rounds(design: Design, num_rounds: int) -> Design:
     """Return the design with another number of rounds."""
-    spec = replace(design.spec, num_rounds=num_rounds)
+    spec = design.spec.with_rounds(num_rounds)
     return for_fleet(spec, design.domain, design.clients[0], design.seed)
 
 

@@ -102,7 +102,7 @@ def best(design: Design, law: Frequencies, wanted: Wanted) -> Bought:
         InvalidInputError: no name can be read, or the sums would show what single clients hold;
             what would do is named.
     """
-    if design.spec.max_bytes is None:
+    if design.spec.size.max_bytes is None:
         design = with_bytes(design, DEFAULT_MAX_BYTES)
     guesses = Guesses(design, law, wanted)
     risk, tau = _least_tau(guesses)
@@ -129,8 +129,8 @@ def least_epsilon(design: Design, law: Frequencies, wanted: Wanted) -> Design:
     if epsilon is None:
         raise InvalidInputError(
             f"tau {guesses.tau:g}, and the names above {2 * guesses.tau:g}, cannot be had within"
-            f" {guesses.spec.max_bytes:,} bytes at any epsilon up to {MAX_EPSILON:g}: give more"
-            " bytes, a larger tau or more clients"
+            f" {guesses.spec.size.max_bytes:,} bytes at any epsilon up to {MAX_EPSILON:g}: give"
+            " more bytes, a larger tau or more clients"
         )
     return with_epsilon(design, epsilon)
 
@@ -170,7 +170,7 @@ def _smallest(guesses: Guesses, tries: int = _REFINED) -> Design | None:
             best = refined
     if best is None:
         return None
-    budget = guesses.spec.max_bytes
+    budget = guesses.spec.size.max_bytes
     return None if budget is not None and best[1] > budget else best[2]
 
 
@@ -351,8 +351,8 @@ def _ways(guesses: Guesses) -> Iterator[str]:
     length = _longest(guesses)
     if length is not None:
         yield opt.max_length(length)
-    if spec.max_bytes is not None:
-        free = _smallest(guesses.of(replace(design, spec=replace(spec, max_bytes=None))))
+    if spec.size.max_bytes is not None:
+        free = _smallest(guesses.of(replace(design, spec=spec.with_bytes(None))))
         if free is not None:
             yield f"{free.bytes_per_client:,} bytes"
 

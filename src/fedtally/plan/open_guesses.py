@@ -141,7 +141,7 @@ class Guesses:
     @property
     def budget(self) -> float:
         """The bytes of a client."""
-        return self.spec.max_bytes or math.inf
+        return self.spec.size.max_bytes or math.inf
 
     @property
     def most_risk(self) -> int:
@@ -185,9 +185,9 @@ class Guesses:
 
     def _numbers_of_rounds(self) -> list[int]:
         """Return the numbers of rounds to choose from: for each number of blocks the least."""
-        if self.spec.num_rounds is not None:
-            return [self.spec.num_rounds]
-        if self.spec.schedule != AUTO:
+        if self.spec.size.num_rounds is not None:
+            return [self.spec.size.num_rounds]
+        if self.spec.size.schedule != AUTO:
             return [1]
         positions = self.domain.max_length + 1
         blocks = {-(-positions // rounds) for rounds in range(1, positions + 1)}
@@ -205,7 +205,7 @@ class Guesses:
                 shape = Spelling(1, 1, self.domain.max_length)
                 shape.check_batches(schedule.num_batches(design.num_rounds))
                 shared = self._shared(design, schedule, shape, tau)
-                for rows in _FINDER_ROWS if self.spec.rows is None else (self.spec.rows,):
+                for rows in _FINDER_ROWS if self.spec.size.rows is None else (self.spec.size.rows,):
                     guess = self._guess(design, schedule, rows, shared)
                     if guess is not None:
                         yield guess
@@ -261,12 +261,12 @@ class Guesses:
         return Guess(risk, size, design.with_size(schedule, rows, width, spelling))
 
     def _schedules(self, design: Design) -> list[Schedule]:
-        name, rounds = design.spec.schedule, design.num_rounds
+        name, rounds = design.spec.size.schedule, design.num_rounds
         if name != AUTO:
             return [Schedule.parse(name)]
         if rounds == 1:
             return [Schedule.parse("shared")]
-        if self.spec.num_rounds is None or not design.is_noised_once:
+        if self.spec.size.num_rounds is None or not design.is_noised_once:
             return [Schedule.parse("hybrid")]
         few = sorted(numbers_of_batches(rounds) - {1, rounds})
         names = ("shared", *(f"batched:{number}" for number in few), "hybrid")

@@ -396,7 +396,7 @@ def _size_for_strings(
 
 def _left_over(design: Design, plan: Plan, wanted: Wanted) -> str:
     """Say so where more bytes would show more of single clients, and so are not used."""
-    budget, used = design.spec.max_bytes or DEFAULT_MAX_BYTES, plan.bytes_per_client
+    budget, used = design.spec.size.max_bytes or DEFAULT_MAX_BYTES, plan.bytes_per_client
     if plan.privacy is not None or wanted.allow_rare or used >= _USED * budget:
         return ""
     return Note(
@@ -476,7 +476,8 @@ def neighbours_of(
 def _of_sketches(design: Design) -> Design:
     """Return the design for sketches, whatever encoding and decoder are asked for."""
     decoding = replace(design.spec.decoding, recovery=AUTO)
-    return replace(design, spec=replace(design.spec, encoding=Encoding.SKETCH, decoding=decoding))
+    spec = replace(design.spec.with_encoding(Encoding.SKETCH), decoding=decoding)
+    return replace(design, spec=spec)
 
 
 def _minimax(design: Design, schedule: Schedule, tau: float) -> tuple[Size, int]:

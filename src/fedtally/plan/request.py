@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -21,7 +21,7 @@ from fedtally.plan.rules import COHORTS, PRIVACY, SIZES, Need, check, given, unm
 from fedtally.plan.secure_sum import cohort_sizes
 from fedtally.plan.silos import Silos
 from fedtally.privacy.budget import checked_name
-from fedtally.privacy.config import POPULATION, default_delta
+from fedtally.privacy.config import POPULATION, PrivacyConfig, default_delta
 from fedtally.privacy.events import Mechanism, NoiseBy, Relation
 from fedtally.recovery.decoders import USUAL, Recovery
 from fedtally.recovery.decoding import Decoding, recovery_of
@@ -31,6 +31,8 @@ from fedtally.sketch import Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO, OWN_HASHES
 from fedtally.sources import domain_of
+
+_POSITIVE = partial(validate.integer, 1)
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Request:
             InvalidInputError: options are out of bounds, or do not go together.
 
         >>> spec = Request(epsilon=1.0, secure_sum="two-server").resolve()
-        >>> spec.max_items, spec.population, str(spec.noise_by)
+        >>> spec.max_items, spec.accounting.population, str(spec.noise_by)
         (1, 'clients', 'servers')
         >>> spec.summation.max_dropout, Request(secure_sum="secagg").resolve().summation.max_corrupt
         (0.05, 0.05)
@@ -110,19 +112,17 @@ class Request:
         if recurring is not None:
             self._check_recurring(recurring, silos)
         silos = self._silos(silos)
-        privacy = self._privacy(SecureSum.parse(summation.method), silos)
         return CampaignSpec(
             domain=self._domain(),
             plan=self.plan,
-            **self._sizes(),
-            decoding=self._decoding(),  # before the encoding, which takes its names for granted
-            encoding=self._encoding(recurring),
+            decoding=self._decoding(),  # before the size, which takes its names for granted
+            size=self._size(silos, recurring),
+            max_items=self._max_items(),
             failure_probability=validate.inside(failure_probability=self.failure_probability),
             tau=None if self.tau is None else validate.inside(tau=self.tau),
-            schedule=self._schedule(silos, recurring),
             summation=summation,
-            privacy=privacy,
-            **self._exposed(privacy, not_private),
+            privacy=self._privacy(SecureSum.parse(summation.method), silos),
+            accounting=self._accounting(not_private),
             silos=silos,
             recurring=recurring,
         )
@@ -151,40 +151,53 @@ class Request:
             certify=self.certify,
         )
 
-    def _exposed(self, privacy: Privacy | None, not_private: bool) -> dict[str, Any]:
-        """Return what a client is exposed to: by the plan, if it says so, else as is asked."""
-        planned = None if self.plan is None else self.plan.privacy
-        if planned is not None:
-            return {
-                "relation": planned.event.relation,
-                "max_rounds": planned.event.participations,
-                "population": planned.population,
-                "is_not_private": not_private or planned.not_private,
-            }
-        rounds = self.max_rounds
-        population = POPULATION if self.population is None else self.population
-        return {
-            "relation": None if privacy is None else Relation.parse(privacy.relation),
-            "max_rounds": None if rounds is None else validate.integer(1, max_rounds=rounds),
-            "population": checked_name(population=population),
-            "is_not_private": not_private,
-        }
+    @property
+    def _planned(self) -> PrivacyConfig | None:
+        """The privacy of the plan that is given; None: it has none, or none is given."""
+        return None if self.plan is None else self.plan.privacy
 
-    def _sizes(self) -> dict[str, Any]:
-        """Return the numbers that are asked for; of a plan that is given, rows and items."""
-        numbers = {name: _integer(name, getattr(self, name)) for name in SIZES}
-        if self.num_rounds is not None:
-            validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
-        if self.plan is None:
-            return numbers | {"max_items": numbers["max_items"] or 1}
-        return numbers | {"rows": self.plan.rows, "max_items": self.plan.max_items}
+    @property
+    def _rows(self) -> int | None:
+        """The rows of the plan that is given, or as asked; None: to be chosen."""
+        return _checked(_POSITIVE, rows=self.rows) if self.plan is None else self.plan.rows
+
+    def _accounting(self, not_private: bool) -> Accounting:
+        """Return what is charged for a client: by the plan, if it says so, else as is asked."""
+        planned = self._planned
+        if planned is not None:
+            return Accounting(
+                population=planned.population,
+                max_rounds=planned.event.participations,
+                is_not_private=not_private or planned.not_private,
+            )
+        population = POPULATION if self.population is None else self.population
+        return Accounting(
+            population=checked_name(population=population),
+            max_rounds=_checked(_POSITIVE, max_rounds=self.max_rounds),
+            is_not_private=not_private,
+        )
+
+    def _size(self, silos: Silos | None, recurring: Recurring | None) -> AskedSize:
+        """Return the size that is asked for; the rows of a plan that is given are its own."""
+        return AskedSize(
+            rows=self._rows,
+            width=_checked(_POSITIVE, width=self.width),
+            max_bytes=_checked(validate.size, max_bytes=self.max_bytes),
+            num_rounds=_checked(partial(_POSITIVE, MAX_ROUNDS), num_rounds=self.num_rounds),
+            encoding=self._encoding(recurring),
+            schedule=self._schedule(silos, recurring),
+        )
+
+    def _max_items(self) -> int:
+        """Return the most items of one client in a round: by the plan, or as asked."""
+        asked = _checked(_POSITIVE, max_items=self.max_items)
+        return (asked or 1) if self.plan is None else self.plan.max_items
 
     def _decoding(self) -> Decoding:
         """Return how the sums are to be decoded."""
         decoding = Decoding(self.recovery, self.objective, self.confidence, self.intervals)
-        rows = self.rows if self.plan is None else self.plan.rows
-        if rows is not None:
-            decoding.check_rows(rows)
+        if self._rows is not None:
+            decoding.check_rows(self._rows)
         return decoding
 
     def _schedule(self, silos: Silos | None, recurring: Recurring | None) -> Schedule | str:
@@ -333,8 +346,7 @@ class Request:
     def _check_options(self, not_private: bool) -> None:
         """Refuse options that do not go together, or that a plan says."""
         validate.flag(certify=self.certify, not_private=not_private)
-        plan = self.plan
-        planned = None if plan is None else plan.privacy
+        plan, planned = self.plan, self._planned
         names = (
             *SIZES,
             *PRIVACY,
@@ -362,13 +374,10 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CampaignSpec:
-    """A request for a campaign, resolved: with every default that no client decides.
+class AskedSize:
+    """The size that is asked for; a design has the one that is chosen.
 
     Attributes:
-        domain: the candidates, "input" or None, as in `Request`. The source says what
-            the latter two mean.
-        plan: the plan, if one is given; then sizes, schedule, rounds and privacy are its own.
         encoding: how items become counters; None: to be chosen.
         rows: the rows of the sketch, by the plan or as asked; None: to be chosen.
         width: counters per row, as asked; None: to be chosen.
@@ -376,15 +385,49 @@ class CampaignSpec:
         num_rounds: rounds that clients are drawn for, as asked; None: natural ones, those of the
             plan, or one.
         schedule: a `Schedule`, "auto" or "batched:auto".
+    """
+
+    encoding: Encoding | None
+    rows: int | None
+    width: int | None
+    max_bytes: int | None
+    num_rounds: int | None
+    schedule: Schedule | str
+
+    def allows(self, encoding: Encoding) -> bool:
+        """Return whether the plan may have an encoding: no other one is asked for."""
+        return self.encoding in (None, encoding)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accounting:
+    """What is charged for a client under privacy, and whether anything is.
+
+    Attributes:
+        population: whose budget is charged.
+        max_rounds: the most natural rounds of one client; None: all.
+        is_not_private: whether what is not private may be used: then nothing is guaranteed.
+    """
+
+    population: str
+    max_rounds: int | None
+    is_not_private: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignSpec:
+    """A request for a campaign, resolved: with every default that no client decides.
+
+    Attributes:
+        domain: the candidates, "input" or None, as in `Request`. The source says what
+            the latter two mean.
+        plan: the plan, if one is given; then sizes, schedule, rounds and privacy are its own.
+        size: the size that is asked for.
         max_items: the most items of one client in a round.
         decoding: how the sums are to be decoded; "auto" is resolved by `recovery_of`.
         summation: how rounds are summed.
         privacy: the privacy that is asked for; None: none, or a plan says it.
-        relation: the relation of the privacy, as asked or by the plan; None: the campaign is not
-            private.
-        max_rounds: the most natural rounds of one client; None: all.
-        population: whose budget is charged.
-        is_not_private: whether what is not private may be used: then nothing is guaranteed.
+        accounting: what is charged for a client, by the plan or as asked.
         tau: the largest error of any frequency; None: no target.
         failure_probability: the probability, in (0, 1), with which tau may be exceeded.
         silos: what is asked of silos; None: clients are no silos.
@@ -392,20 +435,12 @@ class CampaignSpec:
 
     domain: Domain | str | None
     plan: Plan | None
-    encoding: Encoding | None
-    rows: int | None
-    width: int | None
-    max_bytes: int | None
-    num_rounds: int | None
-    schedule: Schedule | str
+    size: AskedSize
     max_items: int
     decoding: Decoding
     summation: Summation
     privacy: Privacy | None
-    relation: Relation | None
-    max_rounds: int | None
-    population: str
-    is_not_private: bool
+    accounting: Accounting
     tau: float | None
     failure_probability: float
     silos: Silos | None
@@ -428,9 +463,12 @@ class CampaignSpec:
         # a silo is a client of several people, even where none of these has more than one
         return replace(self, silos=replace(self.silos, people=max(2, largest)))
 
-    def allows(self, encoding: Encoding) -> bool:
-        """Return whether the plan may have an encoding: no other one is asked for."""
-        return self.encoding in (None, encoding)
+    @property
+    def relation(self) -> Relation | None:
+        """The relation of the privacy, as asked or by the plan; None: nothing is private."""
+        if self.plan is not None and self.plan.privacy is not None:
+            return self.plan.privacy.event.relation
+        return None if self.privacy is None else Relation.parse(self.privacy.relation)
 
     @property
     def hides_clients(self) -> bool:
@@ -453,6 +491,18 @@ class CampaignSpec:
         """Return the spec with another epsilon; privacy must have been asked for."""
         assert self.privacy is not None
         return replace(self, privacy=replace(self.privacy, epsilon=epsilon))
+
+    def with_bytes(self, max_bytes: int | None) -> CampaignSpec:
+        """Return the spec with another bound on the upload; None: the usual ones."""
+        return replace(self, size=replace(self.size, max_bytes=max_bytes))
+
+    def with_rounds(self, num_rounds: int | None) -> CampaignSpec:
+        """Return the spec with another number of rounds; None: natural ones."""
+        return replace(self, size=replace(self.size, num_rounds=num_rounds))
+
+    def with_encoding(self, encoding: Encoding) -> CampaignSpec:
+        """Return the spec that asks for an encoding."""
+        return replace(self, size=replace(self.size, encoding=encoding))
 
     def with_cohorts(self, most: int) -> CampaignSpec:
         """Return the spec with cohorts of at most that number of clients."""
@@ -501,14 +551,16 @@ class CampaignSpec:
         """
         return replace(
             self,
-            encoding=Encoding.SKETCH,
-            rows=rows,
-            width=width,
-            max_bytes=max_bytes,
-            num_rounds=num_rounds,
-            schedule=Schedule.parse("shared"),
+            size=AskedSize(
+                encoding=Encoding.SKETCH,
+                rows=rows,
+                width=width,
+                max_bytes=max_bytes,
+                num_rounds=num_rounds,
+                schedule=Schedule.parse("shared"),
+            ),
             tau=None,
-            max_rounds=None,
+            accounting=replace(self.accounting, max_rounds=None),
             privacy=None if self.privacy is None else replace(self.privacy, certify=False),
         )
 
@@ -526,10 +578,10 @@ class CampaignSpec:
     def cannot_end(self) -> dict[Need, str]:
         """Return which needs of `until_known` are not met, as far as the request tells.
 
-        `plan.stopping.check_stopping` refuses the rest once there is a plan.
+        `plan.stopping.check_stopping` asks the same of the plan, and what sizes decide.
         """
         return unmet(
-            sketch=not self.allows(Encoding.SKETCH),
+            sketch=not self.size.allows(Encoding.SKETCH),
             persons=self.silos is not None,
             not_two_server=not self.summation.opens_rounds,
             noise_of_clients=self.hides_sums,
@@ -545,9 +597,9 @@ class CampaignSpec:
             rows: the rows of the sketch; None: as many as were asked for, or enough.
             encoding: how items become counters.
         """
-        enough = rows or self.rows or USUAL.fewest_rows
+        enough = rows or self.size.rows or USUAL.fewest_rows
         # the encoding that is asked for holds before one is chosen
-        asked, chosen = self.decoding.recovery, self.encoding or encoding
+        asked, chosen = self.decoding.recovery, self.size.encoding or encoding
         return recovery_of(asked, domain_size, enough, chosen, planned=True)
 
 
@@ -573,6 +625,7 @@ def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:
     return Silos(plan.people, each)
 
 
-def _integer(name: str, value: Any) -> int | None:
-    check = validate.size if name == "max_bytes" else partial(validate.integer, 1)
-    return None if value is None else check(**{name: value})
+def _checked(check: Callable[..., int], **asked: Any) -> int | None:
+    """Return what a check makes of an option that is given by name; None: it is not given."""
+    [value] = asked.values()
+    return None if value is None else check(**asked)

@@ -2,7 +2,8 @@
 
 `check` refuses the first row that is broken. Whoever asks says which options are given, and which
 needs are not met; the words are here alone. What a plan's file must keep is checked by its part,
-and so are the bounds of a value. `docs/troubleshooting.md` is printed from this table.
+and so are the bounds of a value; where that is what a need says, the part asks the table.
+`docs/troubleshooting.md` is printed from this table.
 """
 
 from __future__ import annotations
@@ -294,7 +295,7 @@ RULES = (
     ),
     Rule((*_PILOT, "until_known"), Need.TAU, way=_EITHER),
     Rule(("min_clients",), Need.UNTIL_KNOWN, way=_EITHER),
-    # what `plan.stopping.check_stopping` refuses, as far as it is known before a plan is made
+    # asked before a plan is made, and of every plan by `plan.stopping.check_stopping`
     Rule(("until_known",), Need.LIST, "its candidates are decoded after each round"),
     Rule(("until_known",), Need.SKETCH, "each of its rounds is exact"),
     Rule(("until_known",), Need.PERSONS, "their rounds are opened together"),

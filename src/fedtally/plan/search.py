@@ -91,7 +91,7 @@ def smallest(design: Design, frequencies: Frequencies, *, with_linf: bool = True
         with suppress(InvalidInputError):
             return _smallest_for_any(design)
     whole = encodings.meets_target(design)
-    if not spec.allows(Encoding.SKETCH):
+    if not spec.size.allows(Encoding.SKETCH):
         if whole is None:
             raise OutOfReachError(design, frequencies)
         return whole
@@ -117,7 +117,9 @@ def best(design: Design, frequencies: Frequencies, *, compared: bool = True) -> 
     """
     return encodings.for_bytes(
         design,
-        lambda: _best_sketch(Sketches.of(design, frequencies, design.spec.rows), compared=compared),
+        lambda: _best_sketch(
+            Sketches.of(design, frequencies, design.spec.size.rows), compared=compared
+        ),
         lambda: frequencies,
     )
 
@@ -211,7 +213,7 @@ def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
 
     It is made wider where exact accounting asks for more noise than was planned with.
     """
-    tau, budget = design.spec.tau, design.spec.max_bytes
+    tau, budget = design.spec.tau, design.spec.size.max_bytes
     assert tau is not None
 
     def linf_of(design: Design) -> float:
@@ -248,7 +250,8 @@ def recovery_with(design: Design) -> str:
 
 def _smallest_sketch(design: Design, frequencies: Frequencies, *, with_linf: bool) -> Design:
     """Return the sketch that meets the design's tau, as `smallest` does."""
-    budget, sketches = design.spec.max_bytes, Sketches.of(design, frequencies, design.spec.rows)
+    asked = design.spec.size
+    budget, sketches = asked.max_bytes, Sketches.of(design, frequencies, asked.rows)
     try:
         sketch = sketches.smallest(design.tau_of_sketch(frequencies), with_linf=with_linf)
         if budget is None or sketch.bytes_per_client <= budget:
@@ -265,7 +268,7 @@ def _smallest_sketch(design: Design, frequencies: Frequencies, *, with_linf: boo
 def _best_sketch(sketches: Sketches, *, compared: bool) -> Design:
     """Return the sketch with the smallest error within max_bytes, or the usual bytes."""
     design = sketches.design
-    budget = design.spec.max_bytes or DEFAULT_MAX_BYTES
+    budget = design.spec.size.max_bytes or DEFAULT_MAX_BYTES
     found = sketches.best(budget, compared=compared)
     widest = design.widest(found.chosen.schedule, found.chosen.rows, budget)
     return widest.sized_by(replace(found.sizing, width=widest.chosen.width))
@@ -281,14 +284,14 @@ def reaches(design: Design, frequencies: Frequencies) -> bool:
 
 def _sketch_reaches(design: Design, frequencies: Frequencies) -> bool:
     """Whether some sketch does what `reaches` asks."""
-    if not design.spec.allows(Encoding.SKETCH):
+    if not design.spec.size.allows(Encoding.SKETCH):
         return False
-    rows = design.spec.rows or kind_of(design.recovery).usual_rows
+    rows = design.spec.size.rows or kind_of(design.recovery).usual_rows
     try:
         tau = design.tau_of_sketch(frequencies)
     except UnreachableError:
         return False
-    return Sketches.of(design, frequencies, rows).reach(rows, design.spec.max_bytes) <= tau
+    return Sketches.of(design, frequencies, rows).reach(rows, design.spec.size.max_bytes) <= tau
 
 
 # ---- nothing is known ----
@@ -314,7 +317,7 @@ def _assumed(design: Design) -> Frequencies:
 
 
 def _sketch_for_bytes(design: Design) -> Design:
-    asked = design.spec
+    asked = design.spec.size
     usual = DEFAULT_ROWS if asked.width or kind_of(design.recovery).fits_items else None
     rows, schedule = asked.rows or usual, design.only_schedule
     budget = asked.max_bytes or DEFAULT_MAX_BYTES
@@ -371,7 +374,7 @@ def _widened(made: Made, worst: hardest.Hardest) -> tuple[Made, hardest.Hardest]
     while worst.linf > spec.tau:
         design = wider(design, max(_WIDER, worst.linf / spec.tau) if is_smooth else _WIDER)
         steps += 1
-        is_dear = spec.max_bytes is not None and design.bytes_per_client > spec.max_bytes
+        is_dear = spec.size.max_bytes is not None and design.bytes_per_client > spec.size.max_bytes
         if is_dear or steps > _STEPS:
             raise OutOfReachError(design, worst.distribution)
         careful = spec.failure_probability * RISK
@@ -443,7 +446,7 @@ def _nearby_for_any(design: Design, found: _Tried) -> _Tried:
     The hardest frequencies for one schedule are not those for another. A schedule that is best for
     the former may be bad for its own.
     """
-    sketches = Sketches.of(design, found.worst.distribution, design.spec.rows)
+    sketches = Sketches.of(design, found.worst.distribution, design.spec.size.rows)
     careful = design.spec.failure_probability * RISK
     listed, schedule = sketches.schedules, found.design.chosen.schedule
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedtally.base.text import in_number
 from fedtally.errors import InvalidInputError, opt
+from fedtally.plan.rules import check, given, unmet
 from fedtally.recovery.decoders import AS_EXACT, ENDS_BY
 
 if TYPE_CHECKING:
@@ -72,6 +73,16 @@ def check_stopping(
         InvalidInputError: joint recovery cannot decode its sums, or says nothing of the answer's
             errors; looking at the sums costs privacy; or the rule asks for all clients.
     """
+    check(
+        given(until_known=True),
+        unmet(
+            list=not candidates.can_be_tried,
+            sketch=not vector.shares_counters,
+            persons=clients.entries > 0,
+            not_two_server=summing.servers is not None,
+            noise_of_clients=protection.is_secret,  # each look would be a release of its own
+        ),
+    )
     least, before = rule.least_rounds, rule.least_clients
     fewest = ENDS_BY.fewest_rows
     relation = None if protection.terms is None else protection.terms.event.relation
@@ -79,10 +90,6 @@ def check_stopping(
         f"needs more than {least} rounds, got {spec.num_rounds}": spec.num_rounds <= least,
         f"needs {least} or more rounds with signs of their own, and the schedule {spec.schedule}"
         f" has {in_number(spec.num_batches, 'one', '{}')}": spec.num_batches < least,
-        "needs a list of candidates, which are decoded after each round": (
-            not candidates.can_be_tried
-        ),
-        "needs a sketch: each round of a histogram is exact": not vector.shares_counters,
         f"needs at least {fewest} rows, got {spec.rows}": spec.rows < fewest,
         # the errors that end the campaign are not the answer's, which may be several times as large
         f"needs recovery {' or '.join(AS_EXACT)}, got {rule.recovery}": (
@@ -90,14 +97,6 @@ def check_stopping(
         ),
         f"needs {opt.min_clients} below the plan's {num_clients:,} clients, got {before:,}": (
             before >= num_clients
-        ),
-        "is not for silos, whose rounds are opened together": clients.entries > 0,
-        "is not for two servers: they close each release by themselves": (
-            summing.servers is not None
-        ),
-        # each look would be a release of its own
-        "needs noise that clients add: a trusted aggregator draws it once, at the end": (
-            protection.is_secret
         ),
         "needs a number of clients without noise": clients.are_hidden(relation),
     }

@@ -18,7 +18,6 @@ from fedtally.plan.frequencies import hardest
 from fedtally.plan.privacy import resolve_privacy
 from fedtally.plan.proposal import attempt, propose
 from fedtally.plan.ways import ways_to_meet
-from fedtally.privacy.events import Relation
 from fedtally.secagg.config import SecureSum
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def histogram_within(proposal: Proposal) -> Proposal | None:
     found = histogram(design, _sketches(proposal.plan)[-1])
     if found is None:
         return None
-    spec = replace(design.spec, tau=None, max_bytes=found.bytes_per_client)
+    spec = replace(design.spec.with_bytes(found.bytes_per_client), tau=None)
     return propose(spec, design.domain, design.clients[0], seed=design.seed)
 
 
@@ -123,8 +122,14 @@ def _sketches(plan: Plan) -> list[int]:
 def _of_bytes(proposal: Proposal, epsilon: float | None, max_bytes: int) -> Proposal:
     """Return the plan with the smallest error for `max_bytes` and an epsilon."""
     design, plan = proposal.design, proposal.plan
-    asked = replace(private_at(design.spec, epsilon), tau=None, max_bytes=max_bytes)
-    spec = replace(asked, encoding=plan.encoding, rows=plan.rows, schedule=plan.schedule)
+    size = replace(
+        design.spec.size,
+        encoding=plan.encoding,
+        rows=plan.rows,
+        max_bytes=max_bytes,
+        schedule=plan.schedule,
+    )
+    spec = replace(private_at(design.spec, epsilon), tau=None, size=size)
     known = None if proposal.is_for_any else proposal.distribution
     return propose(spec, design.domain, design.clients[0], known, seed=design.seed)
 
@@ -138,12 +143,11 @@ def private_at(spec: CampaignSpec, epsilon: float | None) -> CampaignSpec:
     True
     """
     if epsilon is None:
-        return replace(spec, privacy=None, relation=None, max_rounds=None)
+        return replace(spec, privacy=None, accounting=replace(spec.accounting, max_rounds=None))
     if spec.privacy is not None:
         return spec.with_epsilon(epsilon)
     method = SecureSum.parse(spec.summation.method)
-    privacy = resolve_privacy(method, epsilon=epsilon, silos=spec.silos)
-    return replace(spec, privacy=privacy, relation=Relation.parse(privacy.relation))
+    return replace(spec, privacy=resolve_privacy(method, epsilon=epsilon, silos=spec.silos))
 
 
 def halvings(proposal: Proposal) -> Iterator[Halved]:
@@ -157,7 +161,7 @@ def halvings(proposal: Proposal) -> Iterator[Halved]:
     """
     design, target = proposal.design, proposal.target
     half = target.linf / 2
-    halved = replace(design, spec=replace(design.spec, tau=half, max_bytes=None))
+    halved = replace(design, spec=replace(design.spec.with_bytes(None), tau=half))
     known = None if proposal.is_for_any else proposal.distribution
     law = known or hardest.usual_plateau(half, design.domain.size, max_items=design.spec.max_items)
     more = _plan_of(halved, known)
@@ -170,7 +174,7 @@ def halvings(proposal: Proposal) -> Iterator[Halved]:
         is_dear = more is not None and more.bytes_per_client <= budget
         if is_dear or wanted <= seen:
             return
-        within = replace(halved, spec=replace(halved.spec, max_bytes=budget))
+        within = replace(halved, spec=halved.spec.with_bytes(budget))
         for way in ways_to_meet(within, law):
             changed = _with(halved, way)
             plan = None if way.what in seen or changed is None else _plan_of(changed, known)

@@ -99,7 +99,7 @@ def why_unreachable(design: Design) -> str:
     spec, clients = design.spec, f"{design.clients[0]:,} clients"
     if spec.silos is not None:
         clients = f"{design.clients[0]:,} silos and {design.expected:,} people"
-    within = "" if spec.max_bytes is None else f" within {spec.max_bytes:,} bytes"
+    within = "" if spec.size.max_bytes is None else f" within {spec.size.max_bytes:,} bytes"
     if spec.privacy is None:
         return f"cannot be met with {clients}{within}"
     epsilon = spec.privacy.epsilon
@@ -199,10 +199,10 @@ class _Looked:
     def upload(self) -> Way | None:
         """Return the fewest bytes."""
         spec = self.design.spec
-        if spec.max_bytes is None or not spec.allows(Encoding.SKETCH):
+        if spec.size.max_bytes is None or not spec.size.allows(Encoding.SKETCH):
             return None
         with suppress(UnreachableError):
-            sketches = Sketches.of(self.design, self.frequencies, spec.rows)
+            sketches = Sketches.of(self.design, self.frequencies, spec.size.rows)
             tau = self.design.tau_of_sketch(self.frequencies)
             cost = sketches.cost(sketches.smallest(tau, with_linf=False))
             value = _enough(lambda x: self.keeps(with_bytes(self.design, math.ceil(x))), cost)

@@ -170,6 +170,7 @@ class TwoServerConfig:
     None where they are not there yet. The widths of the rows are in the plan's encoding.
 
     Args:
+        length: V, the entries of the vector without checksum entries.
         validity: whether each report has a proof; a `Validity`, or its name. With proofs
             `largest_entry` is 1, and `bits` are those of the field of proofs.
 
@@ -201,6 +202,7 @@ class TwoServerConfig:
             )
         check_key("allow_list", self.allow_list)
         object.__setattr__(self, "validity", Validity.parse(self.validity))
+        validate.integer(1, length=self.length)
         checked = self.sizing
         for name in _NUMBERS:  # numbers of NumPy become plain ones
             object.__setattr__(self, name, getattr(checked, name))
@@ -237,10 +239,27 @@ class TwoServerConfig:
             raise InvalidInputError(
                 f"secure_sum lacks {' and '.join(self.missing_keys)}; add_keys adds them"
             )
-        named = {name: getattr(self, name) for name in (*_NUMBERS, *self.needed_keys)}
+        keys = {name: getattr(self, name) for name in self.needed_keys}
         return TwoServerParameters(
-            fingerprint=fingerprint, widths=tuple(widths), signed=signed, **named
+            widths=self._rows(widths),
+            **self._bounds,
+            **keys,
+            fingerprint=fingerprint,
+            signed=signed,
         )
+
+    def _rows(self, widths: Sequence[int]) -> tuple[int, ...]:
+        """Return the widths of all rows, if they are as many entries as these terms are for."""
+        if sum(widths) != self.length:
+            raise InvalidInputError(
+                f"widths must sum to the length, {self.length}, got {sum(widths)}"
+            )
+        return tuple(widths)
+
+    @property
+    def _bounds(self) -> dict[str, Any]:
+        """The numbers but the length, which the protocol reads from the widths."""
+        return {name: getattr(self, name) for name in _NUMBERS if name != "length"}
 
     @property
     def has_proofs(self) -> bool:
@@ -273,7 +292,7 @@ class TwoServerConfig:
         """
         if not self.has_proofs:
             raise InvalidInputError("the reports of these terms have no proofs (validity none)")
-        return ReportProof(dataclasses.replace(parameters, widths=tuple(widths)), abstain)
+        return ReportProof(dataclasses.replace(parameters, widths=self._rows(widths)), abstain)
 
     @property
     def sizing(self) -> TwoServerParameters:
@@ -281,15 +300,15 @@ class TwoServerConfig:
 
         Their keys are known to everybody. They are those of a histogram, which asks for fewer bits.
         """
-        numbers = {name: getattr(self, name) for name in _NUMBERS}
         nobody = bytes(KEY_BYTES)  # no digest of any list
         return TwoServerParameters(
+            widths=(self.length,),
+            **self._bounds,
             leader_key=_OTHER_STAND_IN,
             helper_key=_STAND_IN,
             allow_list=nobody,
             fingerprint=nobody,
             signed=False,
-            **numbers,
         )
 
     @property

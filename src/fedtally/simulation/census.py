@@ -138,7 +138,7 @@ def _num_drawn(spec: CampaignSpec, is_natural: bool) -> int | None:
     """Return the number of rounds that clients are split over; None: the rows name them."""
     if is_natural:
         return None
-    return (spec.num_rounds if spec.plan is None else spec.plan.num_rounds) or 1
+    return (spec.size.num_rounds if spec.plan is None else spec.plan.num_rounds) or 1
 
 
 def _begun(
@@ -157,7 +157,7 @@ def _begun(
         rng,
         simulation.row_bytes,
         keep_itemless=spec.is_private,
-        max_rounds=spec.max_rounds if is_natural else None,
+        max_rounds=spec.accounting.max_rounds if is_natural else None,
         silos_per_person=spec.silos.silos_per_person if spec.silos and spec.is_private else None,
     )
 
@@ -166,7 +166,7 @@ def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> 
     """Refuse, under privacy, candidates that are the input's own items."""
     if domain is not None and domain.public:
         return
-    if spec.is_private and not spec.is_not_private:
+    if spec.is_private and not spec.accounting.is_not_private:
         raise InvalidInputError(
             f"with epsilon the candidates must be public, and the input's own items ({source.name})"
             f" are not: declare a list ({opt.domain('FILE')}, range:A..B or grid:...), or take"
@@ -184,9 +184,9 @@ def _check_columns(spec: CampaignSpec, is_natural: bool, by_client: bool) -> Non
         by_client: whether rows name their clients.
     """
     several = spec.max_items if spec.plan is None and spec.max_items > 1 else None
-    bounded = None if spec.privacy is None else spec.max_rounds
+    bounded = None if spec.privacy is None else spec.accounting.max_rounds
     check(
-        given(num_rounds=spec.num_rounds, max_items=several, max_rounds=bounded),
+        given(num_rounds=spec.size.num_rounds, max_items=several, max_rounds=bounded),
         unmet(no_round_column=is_natural, clients=not by_client, round_column=not is_natural),
     )
     if not is_natural:

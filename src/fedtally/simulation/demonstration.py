@@ -33,7 +33,7 @@ from fedtally.simulation.cohorts import policy_of
 from fedtally.simulation.randomness import campaign_seed, key_bytes, population_rng
 from fedtally.simulation.simulation import Simulation
 from fedtally.sketch import CountSketch
-from fedtally.sources.sample import WORDS
+from fedtally.sources.sample_tables import WORDS
 
 PHONES = 200
 CANDIDATES = 4000  # words that may occur, at most

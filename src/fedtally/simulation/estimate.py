@@ -265,7 +265,7 @@ def estimate(
     columns = Columns(item_columns(item, domain), client, round, count, silo)
     held = {"clients": clients, "silos": silos, "rounds": rounds, "counts": counts}
     source = source_of(data, columns, held, seed)
-    if simulation.spec.is_private and not simulation.spec.is_not_private:
+    if simulation.spec.is_private and not simulation.spec.accounting.is_not_private:
         check_public(data, domain)
         check_list(data, dictionary)
     return run(source, simulation)

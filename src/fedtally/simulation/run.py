@@ -88,7 +88,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         with timed(timings, "evaluate"):
             result.evaluate(simulation.top)
     # the seconds of a private run could tell how much a client holds
-    if asked.is_not_private or not asked.is_private:
+    if asked.accounting.is_not_private or not asked.is_private:
         result.timings = timings
     return result
 
@@ -193,7 +193,7 @@ def _books(simulation: Simulation) -> MemoryBooks:
     spec = simulation.spec
     return LedgerBooks(
         simulation.ledger,
-        spec.population,
+        spec.accounting.population,
         owner=secrets.token_hex(32),  # a new owner: no other run may land releases of this one
         clock=lambda: int(time.time()),
         fingerprint=None if spec.plan is None else spec.plan.fingerprint,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from fedtally.base import validate
@@ -205,7 +205,7 @@ can take the noise off; leave it out, or mark it with not_private=True
 
     def _check_privacy(self) -> None:
         spec = self.spec
-        is_guaranteed = spec.is_private and not spec.is_not_private
+        is_guaranteed = spec.is_private and not spec.accounting.is_not_private
         if is_guaranteed and spec.privacy is not None:  # before what a private run must declare
             checked_epsilon(spec.privacy.epsilon)
         check(
@@ -218,7 +218,7 @@ can take the noise off; leave it out, or mark it with not_private=True
             ),
             unmet(
                 epsilon=not spec.is_private,
-                guarantee=spec.is_private and spec.is_not_private,
+                guarantee=spec.is_private and spec.accounting.is_not_private,
                 not_private=is_guaranteed,
             ),
         )
@@ -240,7 +240,7 @@ can take the noise off; leave it out, or mark it with not_private=True
     def _check_sizing(self) -> None:
         if self.sizing is not None:
             object.__setattr__(self, "sizing", Sizing.parse(self.sizing))
-        sizes_sketch = self.spec.encoding is not Encoding.HISTOGRAM
+        sizes_sketch = self.spec.size.encoding is not Encoding.HISTOGRAM
         check(
             given(name_length=self.name_length, sizing=self.sizing, pilot_share=self.pilot_share),
             unmet(
@@ -256,7 +256,7 @@ can take the noise off; leave it out, or mark it with not_private=True
         if self.sizes_open or self.spec.tau is None:
             return
         if self.sizing_method is not Sizing.MODEL:
-            object.__setattr__(self, "spec", replace(self.spec, encoding=Encoding.SKETCH))
+            object.__setattr__(self, "spec", self.spec.with_encoding(Encoding.SKETCH))
         if self.pilot_share is not None:
             validate.inside(pilot_share=self.pilot_share)
 

@@ -144,7 +144,7 @@ class SizeChoice:
             return census
         if any(census.sizes):
             everybody = census.design(self._seed)
-            self.sized = without_pilot(everybody, census.spec.max_bytes)
+            self.sized = without_pilot(everybody, census.spec.size.max_bytes)
         if self.sized is not None:
             return census
         # A pilot is a sketch, whose noise needs a delta. Its clients are of the population, so
@@ -184,7 +184,7 @@ class SizeChoice:
             return census
         return replace(
             census,
-            spec=replace(census.spec, num_rounds=design.num_rounds),  # it was not asked for
+            spec=census.spec.with_rounds(design.num_rounds),  # it was not asked for
             rounds=split_clients(census.rounds[0], design.num_rounds, rng),
         )
 
@@ -262,7 +262,7 @@ class SizeChoice:
         share = sum(clients) / (sum(clients) + design.clients[0])
 
         def planned(protocol: int) -> Design:
-            method, most = self._simulation.sizing_method, design.spec.max_bytes
+            method, most = self._simulation.sizing_method, design.spec.size.max_bytes
             size = pilot_size(method, most, tau, share, protocol)
             spec = design.spec.for_pilot(**size, num_rounds=None if len(clients) > 1 else 1)
             return Design.fit(spec, design.domain, clients, seed=self._site.seed)
@@ -270,7 +270,7 @@ class SizeChoice:
         pilot = planned(0)
         if design.spec.summation.is_ideal:
             return pilot
-        rows = pilot.spec.rows
+        rows = pilot.spec.size.rows
         assert rows is not None
         # without counters: what the protocol sends beside them
         return planned(pilot.bytes_of_counters(rows, 0, pilot.example))
@@ -286,7 +286,7 @@ def _draw_pilot(
             "a pilot's size would tell the number of clients, which add-remove hides: use"
             f" {opt.sizing('minimax')}, or a plan of fedtally plan"
         )
-    are_natural = spec.num_rounds is None and len(census.rounds) > 1
+    are_natural = spec.size.num_rounds is None and len(census.rounds) > 1
     if spec.is_private and census.tally.is_bounded_by_client and are_natural:
         raise InvalidInputError(
             "a pilot's clients must not be in the campaign, and here a client may be in several"
@@ -323,8 +323,9 @@ def _open_design(simulation: Simulation, census: Census, seed: bytes) -> Design:
         number = spec.privacy.max_clients  # how many there are is private
     is_natural = census.tally.is_natural
     # its default delta is that of the clients, also of more of them
-    num_rounds = len(census.rounds) if is_natural else asked.num_rounds
-    asked = replace(asked, silos=silos, num_rounds=num_rounds)
+    if is_natural:
+        asked = asked.with_rounds(len(census.rounds))
+    asked = replace(asked, silos=silos)
     return for_fleet(asked, census.domain, number, seed)
 
 
@@ -385,7 +386,7 @@ def without_pilot(design: Design, max_bytes: int | None) -> Sized | None:
     assert tau is not None
     budget = pilot_size(Sizing.MODEL, max_bytes, tau)["max_bytes"]
     found = encodings.meets_target(design, budget)
-    if found is None and design.spec.encoding is Encoding.HISTOGRAM:
+    if found is None and design.spec.size.encoding is Encoding.HISTOGRAM:
         found = encodings.meets_target(design)
         if found is None:
             raise unreachable(design, Frequencies.assumed(design.domain.size))
@@ -401,7 +402,7 @@ def possible_events(design: Design) -> list[Event]:
 
     spec = design.spec
     paper = rows_for(design.domain.size, spec.failure_probability)
-    rows = {spec.rows} if spec.rows else {paper, *kind_of(design.recovery).planned_rows}
+    rows = {spec.size.rows} if spec.size.rows else {paper, *kind_of(design.recovery).planned_rows}
     plans = [
         design.with_size(design.example, each, _USUAL_WIDTH).plan()
         for each in sorted({min(rows), max(rows)})
@@ -449,7 +450,7 @@ def paper_size(
     given: dict[str, Any] = {
         "num_clients": design.clients[0],
         "p": spec.failure_probability,
-        "rows": spec.rows,
+        "rows": spec.size.rows,
     }
     if sizing is Sizing.TWO_PHASE:
         [sketch] = sketches
@@ -462,10 +463,10 @@ def paper_size(
         size = linear(domain_size=domain.size, **given)
     sized = design.with_size(usual_schedule(design), size.rows, size.width).sized_by(size)
     needed = sized.bytes_per_client
-    if spec.max_bytes is not None and needed > spec.max_bytes:
+    if spec.size.max_bytes is not None and needed > spec.size.max_bytes:
         raise InvalidInputError(
             f"sizing {sizing} takes {needed:,} bytes of a client for tau {tau:g}, and"
-            f" {opt.max_bytes} is {spec.max_bytes:,}: give more bytes, a larger tau, or the sizing"
-            " model"
+            f" {opt.max_bytes} is {spec.size.max_bytes:,}: give more bytes, a larger tau, or the"
+            " sizing model"
         )
     return sized

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
         SavedSession,
     )
     from fedtally.store.client_record import ClientRecord, Journal, Part
-    from fedtally.store.dap import DapFile, DapStore
+    from fedtally.store.dap_state import DapFile, DapStore
     from fedtally.store.database import WAIT_SECONDS, StoreError
     from fedtally.store.ledger import EXPORT, Landing, Ledger, Reservation
     from fedtally.store.outbox import Fate, Said, Unsent
@@ -86,7 +86,7 @@ _HOMES = {
         "Journal",
         "Part",
     ),
-    "dap": (
+    "dap_state": (
         "DapFile",
         "DapStore",
     ),

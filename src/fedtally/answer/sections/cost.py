@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedtally.answer import amounts
-from fedtally.answer.sections import counted, dap
+from fedtally.answer.sections import counted, dap_sums
 from fedtally.base.encoding import Encoding
 from fedtally.base.text import in_number
 from fedtally.plan import Plan
@@ -128,7 +128,7 @@ def rows(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> list[tuple[str, s
         plan: the plan.
         traffic: the traffic of the secure sum, where there was one.
     """
-    return [("Upload", dap.upload(traffic) if dap.is_dap(traffic) else upload(plan))]
+    return [("Upload", dap_sums.upload(traffic) if dap_sums.is_dap(traffic) else upload(plan))]
 
 
 def _sends(plan: Plan) -> str:
@@ -151,8 +151,8 @@ def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
     >>> line(replace(plan, domain=plan.domain | {"public": False}))
     '49 B per client; over a declared list an exact histogram takes 675 B'
     """
-    if dap.is_dap(traffic):
-        return dap.upload(traffic)
+    if dap_sums.is_dap(traffic):
+        return dap_sums.upload(traffic)
     sends = _sends(plan)
     if not plan.candidates.num_listed:  # nobody has the list that a histogram needs
         return sends
@@ -205,7 +205,7 @@ def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, An
         "domain_public": bool(plan.domain["public"]),
         "spelling": plan.to_dict().get("spelling"),
         "modulus_bits": plan.modulus_bits,
-        "bytes_per_client": dap.report_bytes(traffic or {}) or plan.bytes_per_client,
+        "bytes_per_client": dap_sums.report_bytes(traffic or {}) or plan.bytes_per_client,
         "one_hot_bytes_per_client": plan.one_hot_bytes_per_client,
         "binary_bytes_per_client": plan.binary_bytes_per_client,
         "fingerprint": plan.fingerprint,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedtally.answer.sections import dap, trust
+from fedtally.answer.sections import dap_sums, trust
 from fedtally.plan import Plan
 from fedtally.privacy.config import PrivacyConfig
 
@@ -57,7 +57,7 @@ def line(plan: Plan, traffic: Mapping[str, Any] | None = None) -> str:
         said_numbers = "; ".join(guarantee_text.promises(terms, plan.rounds_noun))
     if terms.not_private:
         return f"{NOT_PRIVATE}: nothing is guaranteed; the noise is that of {said_numbers}"
-    return dap.of_reports(f"{guesses(terms, plan.nouns[0])} ({said_numbers})", traffic)
+    return dap_sums.of_reports(f"{guesses(terms, plan.nouns[0])} ({said_numbers})", traffic)
 
 
 def guesses(terms: PrivacyConfig, whom: str) -> str:
@@ -114,7 +114,7 @@ def rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str
         clients=plan.clients.kind,
         rounds=plan.rounds_noun,
     )
-    said = [dap.of_reports(each, traffic) for each in of_clients]
+    said = [dap_sums.of_reports(each, traffic) for each in of_clients]
     rows = [("Privacy", said[0]), *(("", line) for line in said[1:])]
     # Under central trust the server sees sums without noise, and the sentences above say so.
     is_seen = traffic is not None and plan.protection.of_release() is None
@@ -148,7 +148,7 @@ def protects(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[str]:
             f"Nothing hides what one {one} contributed from somebody who sees exact sums and knows"
             " what the others contributed."
         )
-        return [dap.of_reports(nothing, traffic)]
+        return [dap_sums.of_reports(nothing, traffic)]
     from fedtally.privacy.guarantee_text import changed, period, right_guesses, unit
 
     terms, clients = plan.privacy, plan.clients.kind
@@ -169,7 +169,7 @@ def protects(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[str]:
             f" {right_guesses(terms.promised)} % of cases."
         )
         said.insert(2, week)
-    return [dap.of_reports(each, traffic) for each in said]
+    return [dap_sums.of_reports(each, traffic) for each in said]
 
 
 def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
@@ -190,7 +190,7 @@ def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, An
         seen.get("corrupt", 0),
         clients=plan.clients.kind,
     )
-    return found | {name: dap.of_reports(found[name], traffic) for name in ("unit", "period")}
+    return found | {name: dap_sums.of_reports(found[name], traffic) for name in ("unit", "period")}
 
 
 def planned(plan: Plan) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedtally.answer import amounts
-from fedtally.answer.sections import counted, dap
+from fedtally.answer.sections import counted, dap_sums
 from fedtally.base.text import in_number, in_range
 from fedtally.plan import Plan, Sums
 
@@ -18,8 +18,8 @@ _APART = "the two servers do not work together, and neither chose the list of ke
 
 def seen(traffic: Mapping[str, Any]) -> str:
     """Return which party sees which sums, in words."""
-    if dap.is_dap(traffic):
-        return dap.seen(traffic)
+    if dap_sums.is_dap(traffic):
+        return dap_sums.seen(traffic)
     if traffic["method"] == "ideal":
         return "ideal secure summation: the server would see only these sums"
     if traffic["method"] == "two-server":
@@ -45,8 +45,8 @@ def rows(plan: Plan, traffic: Mapping[str, Any], part: str = "client") -> list[t
     >>> rows(plan, {"method": "ideal"})
     []
     """
-    if dap.is_dap(traffic):
-        return dap.rows(traffic)
+    if dap_sums.is_dap(traffic):
+        return dap_sums.rows(traffic)
     if traffic["method"] == "ideal":
         return []
     noun = counted.who(plan)
@@ -104,8 +104,8 @@ def line(traffic: Mapping[str, Any], part: str) -> str:
     >>> line({"method": "ideal"}, "client")
     ''
     """
-    if dap.is_dap(traffic):
-        return dap.line(traffic)
+    if dap_sums.is_dap(traffic):
+        return dap_sums.line(traffic)
     if traffic["method"] == "ideal":
         return ""
     said = f"{traffic['method']}: {seen(traffic)}"
@@ -264,8 +264,8 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     elif plan.privacy.not_private:
         reader = "whatever the sums show: nothing is guaranteed"
     rows = [("Readers of this page", reader)]
-    if dap.is_dap(traffic):
-        return [*rows, *dap.learned(traffic)]
+    if dap_sums.is_dap(traffic):
+        return [*rows, *dap_sums.learned(traffic)]
     if method == "ideal":
         everything = f"all that each {noun} holds, for no secure sum was run{adds}"
         return [*rows, ("Whoever made the sums", everything)]
@@ -295,44 +295,53 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def corruptible(most: int, noun: str, listed: int | None) -> str:
+class ClientList(NamedTuple):
+    """The list of those who alone may take part; a server that lies may pick who sums together.
+
+    Attributes:
+        length: how many are listed; None: nobody knows.
+    """
+
+    length: int | None = None
+
+
+def corruptible(most: int, noun: str, listed: ClientList | None) -> str:
     """Return how many may be corrupt, and of whom, in words.
 
     Args:
         most: C, the most corrupt clients that a plan bears.
         noun: who takes part, "client" or "silo".
-        listed: the clients of the list, of which a server that lies may pick who sums together;
-            0: nobody knows how many; None: there is no list, and C counts the clients of a sum.
+        listed: the list, all of which C counts; None: there is none, and C counts the clients of a
+            sum.
 
     >>> corruptible(1, "client", None), corruptible(1200, "silo", None)
     ('1 client of a sum', '1,200 silos of a sum')
-    >>> corruptible(10, "client", 20_000)
-    '10 of all 20,000 listed clients'
-    >>> corruptible(10, "client", 0)
-    '10 of all listed clients'
+    >>> corruptible(10, "client", ClientList(20_000)), corruptible(10, "client", ClientList())
+    ('10 of all 20,000 listed clients', '10 of all listed clients')
     """
     if listed is None:
         return f"{amounts.counted(most, noun)} of a sum"
-    return f"{most:,} of all {f'{listed:,} ' * (listed > 0)}listed {noun}s"
+    length = "" if listed.length is None else f"{listed.length:,} "
+    return f"{most:,} of all {length}listed {noun}s"
 
 
-def _helping(most: int, noun: str, listed: int | None, whom: str = "it") -> str:
+def _helping(most: int, noun: str, listed: ClientList | None, whom: str = "it") -> str:
     """Return how many clients may work with a server.
 
     >>> _helping(1, "client", None)
     'at most 1 client of a sum works with it'
-    >>> _helping(10, "client", 20_000, "one of them")
+    >>> _helping(10, "client", ClientList(20_000), "one of them")
     'at most 10 of all 20,000 listed clients work with one of them'
     """
     work = in_number(most, "works", "work")
     return f"at most {corruptible(most, noun, listed)} {work} with {whom}"
 
 
-def _listed(plan: Plan) -> int | None:
+def _listed(plan: Plan) -> ClientList | None:
     if not plan.summing.is_listed:
         return None
     # A plan counts a client once for each of its rounds, and so knows no number of those in many.
-    return plan.num_clients if plan.protection.participations == 1 else 0
+    return ClientList(plan.num_clients if plan.protection.participations == 1 else None)
 
 
 def planned_rows(plan: Plan) -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ must not forget is in its `Journal`.
 >>> people = [SigningKey(Secret(source(b"%d" % i)(32))) for i in range(3)]
 >>> allowed = AllowList(sorted(person.public for person in people))
 >>> parameters = TwoServerParameters(
-...     length=2, bits=8, n_max=10, min_batch=3, corrupt=1, leader_key=keys[0].public,
+...     widths=(2,), bits=8, n_max=10, min_batch=3, corrupt=1, leader_key=keys[0].public,
 ...     helper_key=keys[1].public, allow_list=allowed.digest, fingerprint=bytes(32))
 >>> policy = BatchPolicy(min_honest=2, corrupt=1)
 >>> leader = Leader(parameters, range(1), allowed, policy, MemoryJournal(), keys[0])

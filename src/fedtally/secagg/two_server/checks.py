@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Label, Secret
 from fedtally.crypto.prg import Lanes, Masking, lane
-from fedtally.flp.fields import Array
+from fedtally.flp.words import Array
 from fedtally.secagg.packing import centred, unpack
 from fedtally.secagg.two_server.proofs import (
     Digests,

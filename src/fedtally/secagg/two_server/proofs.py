@@ -38,9 +38,10 @@ from fedtally.crypto.keys import (
     verify,
 )
 from fedtally.errors import InvalidInputError
-from fedtally.flp.fields import Array, Field
+from fedtally.flp.fields import Field
 from fedtally.flp.one_hot import FIELDS_OF_SUMS, OneHot, field_for_sums
 from fedtally.flp.proof import FullyLinearProof
+from fedtally.flp.words import Array
 from fedtally.secagg.two_server.reports import (
     LAST_TIME,
     NONCE_BYTES,
@@ -177,8 +178,8 @@ class ReportProof:
     >>> leaders, key = (hpke.PrivateKey(Secret(os.urandom(32))) for _ in range(2))
     >>> person = SigningKey(Secret(os.urandom(32)))
     >>> parameters = TwoServerParameters(
-    ...     length=5, bits=16, n_max=100, min_batch=2, corrupt=0, leader_key=leaders.public,
-    ...     helper_key=key.public, allow_list=bytes(32), fingerprint=bytes(32), widths=(3, 2))
+    ...     widths=(3, 2), bits=16, n_max=100, min_batch=2, corrupt=0, leader_key=leaders.public,
+    ...     helper_key=key.public, allow_list=bytes(32), fingerprint=bytes(32))
     >>> proof = ReportProof(parameters)
     >>> leader, helper = proof.report(
     ...     np.array([0, 1, 0, 0, -1]), round=0, now=0, identity=person, random=os.urandom)

@@ -108,7 +108,8 @@ class TwoServerParameters:
     `BatchPolicy` decides whether they are safe.
 
     Args:
-        length: V, entries of the vector without checksum entries; with them at most 2^30 bytes.
+        widths: the entries of each row of the vector; together, and with checksum entries, at most
+            2^30 bytes.
         bits: b, at most 64, enough for sums of n_max entries of `largest_entry` and `noise`.
         n_max: the most reports in a batch, at most 2^20.
         min_batch: the fewest reports in a batch, at least 2 more than corrupt.
@@ -119,7 +120,6 @@ class TwoServerParameters:
         fingerprint: the plan's fingerprint, 32 bytes.
         largest_entry: B, the largest absolute value of an entry of one client.
         noise: tau, from `params.noise_bound`, of the noise of both servers together; 0: none.
-        widths: the entries of each row of the vector; by default it is one row.
         signed: whether an entry may be negative, but for noise: in a sketch, and not in a
             histogram. It says how a sum is read, and without proofs nothing else: it is not in the
             context.
@@ -128,7 +128,7 @@ class TwoServerParameters:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
     """
 
-    length: int
+    widths: tuple[int, ...]
     bits: int
     n_max: int
     min_batch: int
@@ -139,7 +139,6 @@ class TwoServerParameters:
     fingerprint: bytes
     largest_entry: int = 1
     noise: int = 0
-    widths: tuple[int, ...] = ()
     signed: bool = True
 
     def __post_init__(self) -> None:
@@ -158,7 +157,10 @@ class TwoServerParameters:
             raise InvalidInputError(f"signed must be True or False, got {self.signed!r:.80}")
         sums = self.n_max, self.largest_entry, self.noise
         bounded(modulus_bits(*sums, multiple=1, signed=self.signed), MAX_BITS, "bits")
-        bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
+        widths = tuple(validate.integer(1, width=width) for width in self.widths)
+        object.__setattr__(self, "widths", widths)
+        most = MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries
+        validate.integer(1, most, length=self.length)
         exactly(KEY_BYTES, allow_list=self.allow_list)
         exactly(KEY_BYTES, fingerprint=self.fingerprint)
         # a key of low order would seal every seed for everybody
@@ -168,13 +170,6 @@ class TwoServerParameters:
         if self.leader_key == self.helper_key:
             raise InvalidInputError(
                 "leader_key and helper_key must be the keys of two servers, got one key for both"
-            )
-        widths = tuple(self.widths) or (self.length,)
-        widths = tuple(validate.integer(1, 2**32 - 1, width=width) for width in widths)
-        object.__setattr__(self, "widths", widths)
-        if sum(widths) != self.length:
-            raise InvalidInputError(
-                f"widths must sum to the length, {self.length}, got {sum(widths)}"
             )
 
     def read(self, total: I64, modulus: int) -> I64:
@@ -211,6 +206,11 @@ class TwoServerParameters:
                 f" parameters.{'leader' if is_leader else 'helper'}_key"
             )
         return key
+
+    @property
+    def length(self) -> int:
+        """V, the entries of the vector without checksum entries."""
+        return sum(self.widths)
 
     @property
     def checksum_entries(self) -> int:

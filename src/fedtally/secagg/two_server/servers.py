@@ -18,10 +18,11 @@ from fedtally.base import validate
 from fedtally.crypto.hpke import OVERHEAD_BYTES, PrivateKey, seal
 from fedtally.crypto.keys import KEY_BYTES, Label, RejectedError, Secret, verify
 from fedtally.errors import FedtallyError, InvalidInputError
-from fedtally.flp.fields import Array
+from fedtally.flp.words import Array
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.messages import LocalProtocolError
 from fedtally.secagg.two_server.checks import Check, check_of
+from fedtally.secagg.two_server.facts import BatchFacts, end_of_query, parts_of
 from fedtally.secagg.two_server.journal import Journal, Reports
 from fedtally.secagg.two_server.proofs import ReportProof
 from fedtally.secagg.two_server.reports import (
@@ -50,8 +51,6 @@ from fedtally.secagg.wire import HEADER, UNLISTED
 
 I64 = npt.NDArray[np.int64]
 Noise = Callable[[], I64]
-_NUMBERS = struct.Struct("<II")  # first and last round
-_LENGTH = struct.Struct("<I")
 CLOCK_SKEW = 3_600  # seconds that a client's clock may be ahead of a server's
 CHECKS_OF_A_FRAME = 4096
 # Of reports that are read from the disk together. To judge them takes about ten times as much, and
@@ -135,8 +134,8 @@ class _Server(ABC):
         self._parameters, self._rounds, self._max_age = parameters, rounds, policy.max_age
         self._key = parameters.own_key(key, self._kind)
         self._context = self._check.context
-        self._allow_list, self._journal, self._draw = allow_list, journal, noise
-        self._reserve, self._noise_source = reserve, noise_source
+        self._allow_list, self._draw, self._reserve = allow_list, noise, reserve
+        self._facts = BatchFacts(journal, self._context, rounds, noise_source)
         self._state = BatchState.COLLECTING
         # By id; what its check made of a report, or None: its frame lies in `reports`. No more of a
         # report is in memory then, since there may be a million of them.
@@ -149,18 +148,11 @@ class _Server(ABC):
         self._out: set[bytes] = set()  # of a leader: ids that were refused
         self._refused: list[Refused] = []  # of a leader
         self._counted = Ids(b"")  # of the closed batch
-        # A key is destroyed after the last sum of its plan, so that nobody reads its reports later;
-        # one that another plan still needs would stay.
-        if journal.keep(b"key" + key.public, self._context) != self._context:
-            raise BatchRefusedError(
-                "this journal keeps this key as that of another plan: make new keys for each plan"
-                " (fedtally keys new), and destroy them after its last sum (fedtally keys retire)"
-            )
+        self._facts.check_key(key.public)
         # A batch that was closed before a restart stays closed: a second one over other reports
         # would give the difference of the two sums away.
-        recorded = journal.kept(self._name_of_batch(rounds))
+        recorded = self._facts.recorded()
         if recorded is not None:
-            self._check_noise_source(journal.kept(self._name_of_noise()))
             self._close(recorded)
         elif reports is not None:
             self._held = dict.fromkeys(reports.ids())
@@ -232,8 +224,7 @@ class _Server(ABC):
         identity = part.bound.identity
         # One report of an identity in a range of rounds, for ever. With two it would count twice,
         # and two batches that differ in its report would show the difference.
-        name, this = self._name_of_report(identity), hashlib.sha256(frame).digest()
-        kept = self._journal.kept(name)
+        this, kept = hashlib.sha256(frame).digest(), self._facts.report_of(identity)
         if kept not in (None, this):
             return Outcome.SECOND_REPORT
         # what the journal keeps came in time, and may come again after a restart
@@ -254,12 +245,12 @@ class _Server(ABC):
         # identities that work together find two reports of one id with 2^64 hashes. The second
         # would take the place of the first, here or after a restart, and be counted by the verdict
         # on that one.
-        names = (self._name_of_id(id), name)
+        names = self._facts.names(id, identity)
         if self._reports is not None:
             self._drop(held)  # it can be read: that is all that it was needed for
             held, is_kept = None, self._reports.put(id, frame, names)
         else:
-            is_kept = all(self._journal.keep(one, this) == this for one in names)
+            is_kept = self._facts.keep_report(names, this)
         if not is_kept:
             return Outcome.SECOND_REPORT
         self._held[id] = held
@@ -309,7 +300,7 @@ class _Server(ABC):
         """
         # The check of it counts for these bytes alone: with others the sum would have what nobody
         # looked at.
-        kept = self._journal.kept(self._name_of_id(id))
+        kept = self._facts.report(id)
         if frame is None or hashlib.sha256(frame).digest() != kept:
             raise LostReportError(
                 f"report {id.hex()} {'is missing' if frame is None else 'is another one'}, and was"
@@ -362,10 +353,7 @@ class _Server(ABC):
         part = self._parse(frame)
         if part is None or not (part.bound.id in self._counted or self._knows(part.bound.id)):
             return False
-        return (
-            self._journal.kept(self._name_of_report(part.bound.identity))
-            == hashlib.sha256(frame).digest()
-        )
+        return self._facts.report_of(part.bound.identity) == hashlib.sha256(frame).digest()
 
     def _parse(self, frame: bytes) -> Part | None:
         size = HEAD.size + self._payload_bytes()
@@ -418,56 +406,6 @@ class _Server(ABC):
         """Return new noise, which is not checked yet, or None where there is none."""
         return None if self._draw is None else self._draw()
 
-    # ---- what the journal keeps ----
-
-    @property
-    def _range(self) -> tuple[bytes, bytes]:
-        """The context, and the first and last round."""
-        return self._context, _NUMBERS.pack(self._rounds[0], self._rounds[-1])
-
-    def _name_of_noise(self) -> bytes:
-        return b"noise" + b"".join(self._range)
-
-    def _check_noise_source(self, kept: bytes | None) -> None:
-        """Refuse a batch whose noise another kind of caller drew."""
-        # It may have drawn none, and the sum would be marked as noised all the same
-        if kept != self._noise_source:
-            raise BatchRefusedError(
-                f"the batch of rounds {shown(self._rounds)} in this journal has noise of another"
-                " source, or of none: its sum is not one of the plan"
-            )
-
-    def _name_of_batch(self, rounds: range) -> bytes:
-        return b"batch" + self._context + _NUMBERS.pack(rounds[0], rounds[-1])
-
-    def _name_of_report(self, identity: bytes) -> bytes:
-        return b"report" + b"".join(self._range) + identity
-
-    def _name_of_id(self, id: bytes) -> bytes:
-        return b"id" + b"".join(self._range) + id
-
-    def _record(self, query: bytes, message: bytes) -> bytes:
-        """Keep a query with its message, once for these rounds; return what is kept.
-
-        Another process may have kept its own first. A round belongs to one range for ever, and a
-        range has one batch: so a report is in one batch at most.
-
-        Raises:
-            BatchRefusedError: a round is in another batch, or the batch has noise of another
-                source.
-        """
-        own = _NUMBERS.pack(self._rounds[0], self._rounds[-1])
-        for round in self._rounds:
-            kept = self._journal.keep(b"round" + self._context + _LENGTH.pack(round), own)
-            if kept != own:
-                first, last = _NUMBERS.unpack(kept)
-                raise BatchRefusedError(
-                    f"round {round} is in a batch of rounds {shown(range(first, last + 1))}"
-                )
-        self._check_noise_source(self._journal.keep(self._name_of_noise(), self._noise_source))
-        entry = b"".join((_LENGTH.pack(len(query)), query, message))
-        return self._journal.keep(self._name_of_batch(self._rounds), entry)
-
     @abstractmethod
     def _close(self, recorded: bytes) -> None:
         """Go on from the batch in the journal: take no more reports, and forget the held ones."""
@@ -489,22 +427,6 @@ def _is_signed(part: Part, signed: tuple[bytes, ...]) -> bool:
     except RejectedError:
         return False
     return True
-
-
-def end_of_query(entry: bytes) -> int:
-    """Return where the query of a recorded batch ends; its message follows."""
-    return _LENGTH.size + int.from_bytes(entry[: _LENGTH.size], "little")
-
-
-def _parts(entry: bytes, size: int) -> tuple[bytes, bytes]:
-    """Return the query of a recorded batch, and its message of `size` bytes."""
-    end = end_of_query(entry)
-    query, message = entry[_LENGTH.size : end], entry[end:]
-    if len(message) != size:
-        raise BatchRefusedError(
-            "the journal keeps the batch of another server; each server has its own journal"
-        )
-    return query, message
 
 
 class Helper(_Server):
@@ -619,15 +541,14 @@ class Helper(_Server):
         """
         rounds, ids = self._ids_of(query, Kind.QUERY, LEADER)
         self._check_rounds(rounds)
-        recorded = self._journal.kept(self._name_of_batch(rounds))
+        # the process that recorded the answer may have had other noise, and other books
+        recorded = self._facts.recorded()
         if recorded is None:
-            recorded = self._record(query, self._summed(rounds, ids))
+            recorded = self._facts.record(query, self._summed(rounds, ids))
         else:
-            # the process that recorded the answer may have had other noise, and other books
-            self._check_noise_source(self._journal.kept(self._name_of_noise()))
             self._make_reservation()
         self._close(recorded)
-        asked, answer = _parts(recorded, self._answer_bytes)
+        asked, answer = parts_of(recorded, self._answer_bytes)
         # A second batch of the same rounds would differ from the first by few reports: the two sums
         # would show those.
         if asked != query:
@@ -658,7 +579,7 @@ class Helper(_Server):
         return HEADER.size + KEY_BYTES + self._parameters.packed_bytes
 
     def _close(self, recorded: bytes) -> None:
-        query, _ = _parts(recorded, self._answer_bytes)
+        query, _ = parts_of(recorded, self._answer_bytes)
         self._forget(query, BatchState.DONE)
         if self._reports is not None:
             self._reports.erase()  # the answer is in the journal, and can be had again
@@ -869,7 +790,7 @@ class Leader(_Server):
         self._make_reservation()
         share = self._check.message(total, self._drawn())
         query = frame_of(Kind.QUERY, self._context, LEADER, encode_ids(rounds, ids))
-        return self._record(query, share)
+        return self._facts.record(query, share + self._named_refused())
 
     def resume(self) -> bytes:
         """Return the query of the batch once more, after a restart or if it was lost on its way.
@@ -893,7 +814,7 @@ class Leader(_Server):
         # what a helper keeps is longer, and by no whole number of these: then it is refused
         is_own = len(refused) % _REFUSED.size == 0
         own = recorded.removesuffix(refused) if is_own else recorded
-        self._query, self._share = _parts(own, self._parameters.packed_bytes)
+        self._query, self._share = parts_of(own, self._parameters.packed_bytes)
         self._refused = [
             Refused(identity, _VERDICTS[verdict])
             for identity, verdict in _REFUSED.iter_unpack(refused)
@@ -957,15 +878,14 @@ class Leader(_Server):
         return entries.copy()
 
     def _hear_once(self, answer: bytes) -> None:
-        name = b"answer" + b"".join(self._range)
         heard = hashlib.sha256(answer).digest()
         # The helper forgets how it answered once the sum has landed. So the answer is here before
         # the fact that it was heard, and it is sealed: with the share of the journal it is the sum.
-        if self._reports is not None and self._journal.kept(name) in (None, heard):
+        if self._reports is not None and self._facts.may_hear(heard):
             own = self._key.public
-            sealed = seal(own, Secret(answer), Label.TWO_SERVER_ANSWER, *self._range)
+            sealed = seal(own, Secret(answer), Label.TWO_SERVER_ANSWER, *self._facts.range)
             self._reports.keep_answer(sealed)
-        if self._journal.keep(name, heard) != heard:
+        if not self._facts.hear(heard):
             raise BatchRefusedError(
                 "another answer to this query was heard before; the helper answers once"
             )
@@ -977,7 +897,7 @@ class Leader(_Server):
         if sealed is None:
             return None
         try:
-            opened = self._key.open(sealed, Label.TWO_SERVER_ANSWER, *self._range)
+            opened = self._key.open(sealed, Label.TWO_SERVER_ANSWER, *self._facts.range)
         except RejectedError:  # the disk changed it
             return None
         return bytes(opened.reveal())
@@ -1009,9 +929,8 @@ class Leader(_Server):
     def _drop(self, held: Any) -> None:
         """Wipe nothing: without its mask, what a leader holds says nothing."""
 
-    def _record(self, query: bytes, message: bytes) -> bytes:
-        # in the entry of the batch: of two processes the one that closes it says who was refused
-        refused = (
+    def _named_refused(self) -> bytes:
+        """Return who was refused, for the entry of the batch: whoever closes it says so."""
+        return b"".join(
             _REFUSED.pack(identity, _VERDICTS.index(verdict)) for identity, verdict in self._refused
         )
-        return super()._record(query, message + b"".join(refused))

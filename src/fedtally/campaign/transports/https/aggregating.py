@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 from starlette.applications import Starlette
 
-from fedtally.campaign.aggregate import AggregateFolder, Claimed
+from fedtally.campaign.aggregate_folder import AggregateFolder, Claimed
 from fedtally.campaign.closings import Closings
 from fedtally.campaign.transports.https.channel import Asking, Channel
 from fedtally.campaign.transports.https.closing import Tending

@@ -26,7 +26,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fedtally.base.text import escaped, shortened
-from fedtally.campaign.aggregate import landed_name
+from fedtally.campaign.aggregate_folder import landed_name
 from fedtally.campaign.transports.https.collecting import UNCACHED, Collecting
 from fedtally.campaign.transports.https.join import Heard, sent, words_of
 from fedtally.campaign.transports.https.resource import FRAME_TYPE, PROBLEM_TYPE, release_path

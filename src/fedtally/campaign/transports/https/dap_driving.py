@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedtally.campaign.transports.https.dap import DapLeader
 from fedtally.campaign.transports.https.dap_asking import DapAsking, DeniedError, UnansweredError
+from fedtally.campaign.transports.https.dap_server import DapLeader
 from fedtally.campaign.transports.https.web import Refused
 from fedtally.dap import AbandonedError, Problem, ProblemType, UnknownResourceError
 from fedtally.dap.draft18 import (

@@ -14,13 +14,13 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from fedtally.campaign.dap import DapFolder
+from fedtally.campaign.dap_folder import DapFolder
 from fedtally.campaign.transports.https.aggregating import ROOM
 from fedtally.campaign.transports.https.carry import client, tls
 from fedtally.campaign.transports.https.collecting import one_thread
-from fedtally.campaign.transports.https.dap import DapHelper, DapLeader, DapServer
 from fedtally.campaign.transports.https.dap_asking import DapAsking
 from fedtally.campaign.transports.https.dap_driving import Driving
+from fedtally.campaign.transports.https.dap_server import DapHelper, DapLeader, DapServer
 from fedtally.campaign.transports.https.listen import Address, Listening
 from fedtally.campaign.transports.https.operate import Responses, probed
 from fedtally.campaign.transports.https.process import all_served, run_loop

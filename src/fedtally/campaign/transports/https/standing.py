@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtally.base import archive
-from fedtally.campaign.aggregate import REPORTS, STATE, AggregateFolder
+from fedtally.campaign.aggregate_folder import REPORTS, STATE, AggregateFolder
 from fedtally.campaign.transports.https.closing import Tending
 from fedtally.campaign.transports.https.collecting import Collecting
 from fedtally.errors import FedtallyError
