@@ -86,15 +86,10 @@ def landed(place: Path) -> dict[int, int]:
 def test_who_makes_a_campaign_is_told_that_all_must_come(
     world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = init(world, plan_of(rounds=2))
+    init(world, plan_of(rounds=2))
     said = " ".join(capsys.readouterr().err.split())
     assert f"note: all {2 * N} clients must come: a sum begins with {N}, and if one" in said
     assert f"its other {N - 1} are not counted" in said
-    with agents(world, CampaignFolder.open(place).plan, 2 * N - 1):
-        assert (
-            run(["campaign", "run", str(place), "--agents", str(world.sockets), "--wait", "3"]) == 3
-        )
-    assert landed(place) == {0: N}  # the other one did not begin
 
 
 @pytest.mark.parametrize(("adversary", "trust"), [("semi-honest", None), ("active", "distributed")])
