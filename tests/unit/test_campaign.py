@@ -362,7 +362,7 @@ def test_a_batch_that_was_closed_without_the_plans_noise_does_not_land_after_a_r
     with pytest.raises(
         two_server.BatchRefusedError, match="has noise of another source, or of none"
     ):
-        own._record(b"", b"")
+        own._facts.record(b"", b"")
     again = two_server.Leader(
         parameters,
         plan.releases[1],
