@@ -937,7 +937,7 @@ def test_messages_name_what_was_probably_meant(call: Call, tmp_path: Path) -> No
         (("simulate", "zipf:", "--recovery", "jont"), f"{DECODERS[-1]!r}; did you mean 'joint'?"),
         (
             ("estimate", "zipf:", "--recovery", "mine:Mean"),
-            "'direct'; a decoder of your own runs in",
+            f"{DECODERS[-1]!r}; a decoder of your own runs in",
         ),
         (
             ("simulate", "zipf:d=9,n=9", "--width", "9", "--recovery", "fedtally:MedianDecode"),
