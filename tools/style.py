@@ -414,6 +414,9 @@ def main(arguments: list[str]) -> int:
         found = faults()
         print("\n".join(found) or "no page breaks a rule more often than it may")
         return int(bool(found))
+    if any(each.startswith("-") for each in arguments):
+        print(__doc__)
+        return int(arguments != ["--help"])
     show(arguments)
     return 0
 

@@ -33,6 +33,7 @@ from fedtally.options import (
     read_share,
     read_size,
 )
+from fedtally.plan.design import DEFAULT_ROWS
 from fedtally.plan.rules import SIZES
 from fedtally.recovery.decoders import Recovery
 from fedtally.recovery.decoding import Decoding
@@ -147,6 +148,8 @@ def test_a_command_may_have_its_own_text_and_default() -> None:
     assert OPTIONS["max_bytes"].places["demo"].shown_default() == "8kB"
     assert help_of(OPTIONS["rows"].places["estimate"]).endswith("[7; with --tau chosen]")
     assert help_of(OPTIONS["rows"].places["plan"]).endswith("[chosen]")
+    places = OPTIONS["rows"].places
+    assert places["demo"].shown_default() == str(DEFAULT_ROWS) == places["simulate"].default
     assert OPTIONS["num_rounds"].flag == "--rounds"
     assert OPTIONS["domain"].places["plan"].section == "Fleet"
 
