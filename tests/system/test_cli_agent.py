@@ -28,7 +28,7 @@ from fedtally.agent.serve import MOST_CONNECTIONS
 from fedtally.agent.settings import FILE
 from fedtally.campaign.enrolment import Authority, save_allow_list, save_signature, sign_plan
 from fedtally.campaign.key_files import load_client_key
-from fedtally.cli.agent import _state
+from fedtally.cli.agent_view import _state
 from fedtally.cli.app import run
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.plan import Plan

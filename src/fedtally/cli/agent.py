@@ -11,15 +11,13 @@ import click
 
 from fedtally.base.text import in_number
 from fedtally.cli import console
+from fedtally.cli.agent_view import DIGITS, document, show_asked, show_record
 from fedtally.cli.help import Command, Group, option, options
 from fedtally.cli.plan_facts import (
-    authority_rows,
     check_fingerprint,
     confirm,
     default_day,
-    demand_rows,
     fingerprint_option,
-    identity_rows,
     is_attended,
     parse_day,
 )
@@ -33,10 +31,8 @@ if TYPE_CHECKING:
     from fedtally.agent.reporter import Reporter
     from fedtally.agent.settings import Settings
     from fedtally.plan import Plan
-    from fedtally.privacy.budget import Cap
     from fedtally.store import ClientRecord, Fate, Unsent
 
-_DIGITS = 16  # of a fingerprint or a key
 # What planning, recovery and tables need, and an agent can do without: each module's package.
 LIGHT_LACKS = {"dp_accounting": "dp-accounting", "pyarrow": "pyarrow", "scipy": "scipy"}
 
@@ -201,7 +197,7 @@ def check(plan: str | None, allow_list: str | None, signature: str | None, folde
     for campaign, why in zip(campaigns, over, strict=True):
         fingerprint = campaign.plan.fingerprint
         problems += [
-            f"plan {fingerprint[:_DIGITS]}: {reason.removeprefix(f'plan {fingerprint} ')}"
+            f"plan {fingerprint[:DIGITS]}: {reason.removeprefix(f'plan {fingerprint} ')}"
             for reason in ([why] if why else _refusals(settings, campaign, now))
         ]
     _raise_refusals(problems)
@@ -209,7 +205,7 @@ def check(plan: str | None, allow_list: str | None, signature: str | None, folde
         _note_of_no_registrar()
     for campaign in campaigns:
         _note_of_rounds(campaign.plan)
-    found = [campaign.plan.fingerprint[:_DIGITS] for campaign in campaigns]
+    found = [campaign.plan.fingerprint[:DIGITS] for campaign in campaigns]
     console.note(f"the settings are right; plans that are taken: {', '.join(found) or 'none yet'}")
 
 
@@ -259,9 +255,9 @@ def show(folder: str, as_json: bool) -> None:
 
     settings, now = _settings(folder), time.time()
     if as_json:
-        console.show_json(_document(settings, now))
+        console.show_json(document(settings, now))
     else:
-        _show_record(settings, now)
+        show_record(settings, now)
 
 
 @click.command(
@@ -545,7 +541,7 @@ def _accept(
     campaign = dataclasses.replace(files, until=last_day).load(settings.registrar)
     check_fingerprint(fingerprint, campaign.plan)
     known = settings.accepted()
-    _show_asked(settings, campaign, known.latest())
+    show_asked(settings, campaign, known.latest())
     if campaign.signature is not None:
         # whether the owner takes this plan or not: their registrar is done with those
         _end(settings, campaign.signature.authority.replaces, now)
@@ -599,7 +595,7 @@ def _note_of_rounds(plan: Plan) -> None:
     if (terms := plan.privacy) is None or terms.event.per_rounds is None:
         return
     console.note(
-        f"plan {plan.fingerprint[:_DIGITS]}: epsilon {rounded_up(terms.promised.epsilon):g} in any"
+        f"plan {plan.fingerprint[:DIGITS]}: epsilon {rounded_up(terms.promised.epsilon):g} in any"
         f" {terms.event.per_rounds:,} {plan.rounds_noun} in a row, and epsilon"
         f" {rounded_up(terms.guarantee.epsilon):g} in all {plan.num_rounds:,}"
     )
@@ -722,279 +718,3 @@ def _logger(as_json: bool) -> Log:
             console.note(f"{note}{more}")
 
     return Log(write)
-
-
-# ---- what is shown ----
-
-
-def _show_asked(settings: Settings, campaign: Campaign, before: Campaign | None) -> None:
-    """Print what a plan asks of the client, in words, and what changed since another plan."""
-    from fedtally.answer import tables
-
-    console.show(tables.heading(f"Plan {campaign.plan.fingerprint[:_DIGITS]}"))
-    console.show(tables.facts(_asked(settings, campaign)))
-    if before is not None and before.plan != campaign.plan:
-        changes = _changes(before, campaign)
-        title = f"Changes since plan {before.plan.fingerprint[:_DIGITS]}, accepted before"
-        console.show(tables.heading(title))
-        console.show(tables.facts(changes))
-
-
-def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
-    plan, registrar = campaign.plan, settings.registrar
-    signed = (
-        [("Signed", "by nobody: agent.toml names no registrar, so your own act is all it needs")]
-        if registrar is None
-        else [("Signed", "by the registrar, with the key"), ("", registrar.hex())]
-    )
-    rows: list[tuple[str, Any]] = [
-        *identity_rows(plan),
-        *signed,
-        *([] if campaign.signature is None else authority_rows(campaign.signature.authority)),
-        ("Last day", f"{campaign.last_day} (UTC)"),
-        _server_row(campaign),
-        *demand_rows(plan),
-    ]
-    if campaign.allow_list is not None:
-        listed = campaign.allow_list
-        known = len(settings.policy.known_in(listed, settings.identity().public))
-        rows.append(("Clients", f"{len(listed):,} are listed, {known:,} of them known to you"))
-        rows += _strangers_rows(settings, plan)
-    return rows
-
-
-def _server_row(campaign: Campaign) -> tuple[str, str]:
-    """Return the row on who sums, and what is believed of them."""
-    from fedtally.answer.sections.trust import ClientList, corruptible
-
-    summing = campaign.plan.summing
-    listed = None if campaign.allow_list is None else ClientList(len(campaign.allow_list))
-    if (servers := summing.servers) is not None:
-        liars = corruptible(servers.corrupt, "client", listed)
-        return "Servers", f"two, which must not work together; each may lie, with up to {liars}"
-    p = summing.of_cohorts().parameters
-    server = {
-        "active": "may lie, with up to",
-        "semi-honest": "is trusted to follow the protocol, and may read along with up to",
-    }[str(p.adversary)]
-    return "Server", f"{server} {corruptible(p.corrupt, 'client', listed)}"
-
-
-def _strangers_rows(settings: Settings, plan: Plan) -> list[tuple[str, str]]:
-    """Return the row on how many strangers may be in a session, where there are sessions."""
-    if (cohorts := plan.summing.cohorts) is None:
-        return []
-    p = cohorts.parameters
-    strangers = p.n_max - 1 - settings.policy.sums.least_known
-    bound = f"up to {strangers:,} of a session are strangers to you, and at most {p.corrupt:,}"
-    return [("", f"{bound} of all listed clients may lie")]
-
-
-def _changes(before: Campaign, after: Campaign) -> list[tuple[str, Any]]:
-    old, new = _flat(before.plan.to_dict()), _flat(after.plan.to_dict())
-    rows = [
-        (name, f"{old.get(name, 'nothing')} -> {new.get(name, 'nothing')}")
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
-    ]
-    if before.allow_list is not None and after.allow_list is not None:
-        was, now = (
-            {c.key(i) for i in range(len(c))} for c in (before.allow_list, after.allow_list)
-        )
-        if was != now:
-            rows.append(("listed clients", f"{len(now - was)} new, {len(was - now)} gone"))
-    return [(name, text) for name, text in rows]
-
-
-def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            found |= _flat(value, f"{path}{name}.")
-        else:
-            text = str(value)
-            found[f"{path}{name}"] = text if len(text) <= 2 * _DIGITS else f"{text[:_DIGITS]}..."
-    return found
-
-
-def _document(settings: Settings, now: float) -> dict[str, Any]:
-    record, cap = settings.open_record(), settings.policy.cap
-    spent = record.spent(cap, int(now))
-    campaigns = {plan.hex(): campaign for plan, campaign in settings.accepted().items()}
-    return {
-        "schema": "fedtally-agent/1",
-        "identity": settings.identity().public.hex(),
-        "accepted": list(campaigns),
-        "plans": [
-            {
-                "plan": campaign.plan.fingerprint,
-                "last_day": str(campaign.last_day),
-                "over": campaign.why_over(record, now),
-                **_consent_of(campaign),
-                **_next_period(settings, campaign.plan, record, now),
-            }
-            for campaign in campaigns.values()
-        ],
-        **({"epsilon": None, "delta": None} if cap is None else _limits(cap)),
-        "spent": None if spent is None else spent.epsilon,
-        **_renewal(record, cap, int(now)),
-        "parts": [
-            {
-                "plan": part.plan,
-                "round": part.round,
-                "population": part.population,
-                "private": part.event is not None,
-                "time": part.time,
-            }
-            for part in record.parts()
-        ],
-    }
-
-
-def _limits(cap: Cap) -> dict[str, Any]:
-    return {"epsilon": cap.epsilon, "delta": cap.delta}
-
-
-def _renewal(record: ClientRecord, cap: Cap | None, now: int) -> dict[str, Any]:
-    """Return what a cap in days adds: what all parts ever cost, and when the first one of those
-    that count will not count any more.
-    """
-    from fedtally.privacy.budget import DAY
-
-    if cap is None or cap.per_days is None:
-        return {}
-    counted = [part.time for part in record.parts() if part.time > cap.since(now)]
-    in_all = record.spent(dataclasses.replace(cap, per_days=None))
-    return {
-        "per_days": cap.per_days,
-        "spent_in_all": None if in_all is None else in_all.epsilon,
-        "renews": counted[0] + cap.per_days * DAY if counted else None,
-    }
-
-
-def _consent_of(campaign: Campaign) -> dict[str, str]:
-    """Return the day on which a standing consent took a plan; nothing where its owner did."""
-    return {} if campaign.by_consent is None else {"by_consent": str(campaign.by_consent)}
-
-
-def _next_period(
-    settings: Settings, plan: Plan, record: ClientRecord, now: float
-) -> dict[str, Any]:
-    """Return the period of a calendar that is open, or else the first one, and whether the record
-    has room for a part in it now; nothing without a calendar.
-    """
-    from datetime import UTC, datetime
-
-    from fedtally.store import Journal
-
-    if (calendar := plan.calendar) is None:
-        return {}
-    when = datetime.fromtimestamp(now, UTC)
-    if when >= calendar.end:
-        return {"period": None}
-    round = calendar.round_at(when) or 0
-    opens, closes = calendar.opens(round), calendar.closes(round)
-    journal = Journal(record, plan, round, int(now), settings.once)
-    return {
-        "period": {
-            "round": round,
-            "opens": int(opens.timestamp()),
-            "closes": int(closes.timestamp()),
-            "has_room": journal.may_spend(settings.policy.cap),
-        }
-    }
-
-
-def _day(time: int) -> str:
-    from datetime import UTC, datetime
-
-    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M}"
-
-
-def _edge(time: int) -> str:
-    """Return when a period opens or closes, as the plan says it: one may last seconds."""
-    from datetime import UTC, datetime
-
-    from fedtally.plan.calendar import time_text
-
-    return time_text(datetime.fromtimestamp(time, UTC))
-
-
-def _state(plan: dict[str, Any]) -> str:
-    """Return how an accepted plan of a document stands, in words."""
-    until = f"until {plan['last_day']}" if plan["over"] is None else f"over: {plan['over']}"
-    period = ""
-    if "period" in plan:
-        found = plan["period"]
-        period = (
-            "; its calendar is over"
-            if found is None
-            else f"; round {found['round']} is open {_edge(found['opens'])} to"
-            f" {_edge(found['closes'])} (UTC), and"
-            f" {'a part of yours is left' if found['has_room'] else 'no part of yours is left now'}"
-        )
-    taken = f"; by consent on {plan['by_consent']}" if "by_consent" in plan else ""
-    return f"{plan['plan'][:_DIGITS]} {until}{taken}{period}"
-
-
-def _allowed_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows on what the owner allows, and what is spent of it."""
-    from fedtally.privacy.accounting import rounded_up
-
-    def cost(epsilon: float | None) -> str:
-        return "nothing" if epsilon is None else f"epsilon {rounded_up(epsilon):g}"
-
-    if found["epsilon"] is None:
-        allowed = "plans without differential privacy, each label of items once"
-        return [
-            ("Allowed", allowed),
-            ("Spent", "not counted" if found["parts"] else "nothing"),
-        ]
-    limits = f"epsilon {found['epsilon']:g} at delta {found['delta']:g}"
-    if (days := found.get("per_days")) is None:
-        return [("Allowed", f"{limits}, over everything"), ("Spent", cost(found["spent"]))]
-    renews = "" if found["renews"] is None else f"; some renews at {_day(found['renews'])} (UTC)"
-    return [
-        ("Allowed", f"{limits}, in any {days} days; no bound on all of them together"),
-        ("Spent", f"{cost(found['spent'])} in the last {days} days{renews}"),
-        ("", f"{cost(found['spent_in_all'])} in all"),
-    ]
-
-
-def _show_record(settings: Settings, now: float) -> None:
-    from fedtally.answer import tables
-
-    found = _document(settings, now)
-    plans = [_state(one) for one in found["plans"]] or ["none yet"]
-    console.show(tables.heading("Agent"))
-    console.show(
-        tables.facts(
-            [
-                ("Identity", found["identity"]),
-                *_allowed_rows(found),
-                ("Accepted", plans[0]),
-                *(("", plan) for plan in plans[1:]),
-            ]
-        )
-    )
-    for problem in settings.accepted().problems():
-        console.note(f"warning: {problem}")
-    if not found["parts"]:
-        return
-    parts = found["parts"]
-    days = [_day(each["time"]) for each in parts]
-    console.show(
-        tables.FittedTable(
-            heading="population",
-            names=[tables.printable(each["population"]) for each in parts],
-            before=[
-                tables.Column("took part", days, justify="left"),
-                tables.Column(
-                    "plan", [each["plan"][:_DIGITS] for each in parts], 1, justify="left"
-                ),
-                tables.Column("round", [str(each["round"]) for each in parts], 2),
-            ],
-            after=[],
-            noun="populations",
-        )
-    )

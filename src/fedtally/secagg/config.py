@@ -259,7 +259,7 @@ class TwoServerConfig:
     @property
     def _bounds(self) -> dict[str, Any]:
         """The numbers but the length, which the protocol reads from the widths."""
-        return {name: getattr(self, name) for name in _NUMBERS if name != "length"}
+        return {name: getattr(self, name) for name in _BOUNDS}
 
     @property
     def has_proofs(self) -> bool:
@@ -385,10 +385,13 @@ class TwoServerConfig:
         return made
 
 
-# the fields of `TwoServerConfig` that are numbers of `TwoServerParameters`
-_NUMBERS = tuple(
-    f.name for f in dataclasses.fields(TwoServerConfig) if f.name not in (*KEYS, "validity")
+# the fields of `TwoServerConfig` that are numbers of `TwoServerParameters`, but for the length
+_BOUNDS = tuple(
+    f.name
+    for f in dataclasses.fields(TwoServerConfig)
+    if f.name not in ("length", *KEYS, "validity")
 )
+_NUMBERS = ("length", *_BOUNDS)
 Terms = SecAggConfig | TwoServerConfig
 METHODS: dict[str, type[SecAggConfig] | type[TwoServerConfig]] = {
     terms.method: terms for terms in (SecAggConfig, TwoServerConfig)
