@@ -84,6 +84,8 @@ def faults(lock: Lock, text: str) -> Iterator[str]:
     file = f"{lock.name}.txt"
     if "://" in text:
         yield f"{file} has an address: a lock has names, versions and hashes alone"
+    for option in re.findall(r"^\s*(-(?!-hash=).*)", text, re.MULTILINE):
+        yield f"{file} has an option, {option.split()[0]}: it could name another index"
     entries = list(_ENTRY.finditer(text))
     for entry, after in zip(entries, [*entries[1:], None], strict=True):
         if "--hash=sha256:" not in text[entry.end() : after and after.start()]:

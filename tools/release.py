@@ -189,11 +189,21 @@ def bill(release: Release) -> str:
         lock = str(release.root / "requirements" / "all.txt")
         release.run(python, "-m", "pip", "install", "-q", "--require-hashes", "-r", lock)
         release.run(python, "-m", "pip", "install", "-q", "--no-deps", str(wheel))
-        found = json.loads(release.python("-m", "cyclonedx_py", "environment", python))
+        found = inventory(release, python)
         licences = release.python("-m", "piplicenses", "--python", python, "--format", "csv")
-    (release.out / "bill.cdx.json").write_text(json.dumps(without_addresses(found), indent=1))
+    (release.out / "bill.cdx.json").write_text(json.dumps(found, indent=1))
     (release.out / "licences.csv").write_text(licences + "\n")
     return f"{len(found['components'])} packages"
+
+
+def inventory(release: Release, python: str) -> dict[str, Any]:
+    """Return the bill of the environment of a Python.
+
+    It has no time and no random number: SHA256SUMS, with its hash, is the same for all who build.
+    """
+    asked = ("-m", "cyclonedx_py", "environment", "--output-reproducible", python)
+    more = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
+    return without_addresses(json.loads(release.python(*asked, env=more)))
 
 
 def without_addresses(bill: dict[str, Any]) -> dict[str, Any]:

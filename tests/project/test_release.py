@@ -107,6 +107,8 @@ def test_a_lock_that_was_changed_is_found(locks: ModuleType) -> None:
         text.replace("--hash=sha256:", "--hash=md5:"): "has no hash",
         "# see https://example.org\n" + text: "has an address",
         text.replace(entry, "click==7.0 \\"): "wants click",
+        "--extra-index-url /srv/simple\n" + text: "an option, --extra-index-url",
+        text + "-f /srv/wheels\n": "an option, -f",
     }
     for changed, fault in changes.items():
         assert any(fault in found for found in locks.faults(lock, changed)), fault
@@ -184,3 +186,12 @@ def test_nothing_is_said_to_be_done_that_was_not(tool: ModuleType) -> None:
     assert tool.tests(release).startswith("NOT RUN")
     assert tool.tag(release).startswith("NOT SIGNED")
     assert release.notes == ["tests did not run here (--tests)", "no tag was signed (--key)"]
+
+
+def test_two_bills_of_one_environment_are_the_same_bytes(tool: ModuleType) -> None:
+    """SHA256SUMS has the bill's hash, which a stranger compares with one of his own."""
+    pytest.importorskip("cyclonedx_py")
+    release = tool.Release(ROOT)
+    bills = [tool.inventory(release, sys.executable) for _ in range(2)]
+    assert bills[0] == bills[1] and bills[0]["components"]
+    assert "serialNumber" not in bills[0] and "timestamp" not in bills[0].get("metadata", {})
