@@ -25,6 +25,7 @@ from fedtally.campaign.transports.https.operate import (
     operated,
 )
 from fedtally.secagg.messages import AbortCode
+from fedtally.secagg.two_server import Outcome
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -53,36 +54,51 @@ def test_every_metric_is_in_the_reference() -> None:
     rows = set(re.findall(r"^\| `(fedtally_\w+)` \|", text, re.M))
     assert rows == served
     # alarms name metrics that are there, or a part of a histogram
-    alarms = (DOCS / "operations.md").read_text("utf-8")
-    for name in re.findall(r"\bfedtally_\w+", alarms):
+    alarms = "".join((DOCS / page).read_text("utf-8") for page in ("operations.md", "serving.md"))
+    prose = re.sub(r"^```.*?^```", "", alarms, flags=re.M | re.S)  # a conf has names of its own
+    for name in re.findall(r"\bfedtally_\w+", prose):
         assert name.removesuffix("_bucket") in served, name
 
 
-def test_the_rules_of_the_example_are_the_alarms_of_the_page() -> None:
-    """Each rule reads metrics of a campaign's server, with labels that they have."""
-    rules = (ROOT / "examples" / "https" / "alerts.yml").read_text("utf-8")
+def alarms_of(rules: str, page: str, job: str) -> list[str]:
+    """Return the expressions of some rules, after a look that they are the alarms of a page."""
     rung = re.findall(r"^ +expr: (.+?)(?:  #.*)?$", rules, re.M)
     waits = re.findall(r"^ +for: (\d+)m$", rules, re.M)
-    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
-    rows = re.findall(r"^\| `([^`]+ (?:==|<|>) [\d.]+)`([^|]*)\|", page, re.M)
+    text = (DOCS / page).read_text("utf-8")
+    rows = re.findall(r"^\| `([^`]+ (?:==|<|>) [\d.]+)`([^|]*)\|", text, re.M)
+    of_job = f'job="{job}"'  # a page leaves it out
     assert sorted(alarm for alarm, _ in rows) == sorted(
-        alarm.replace('{job="fedtally"}', "") for alarm in rung
+        alarm.replace(f"{{{of_job}}}", "").replace(f"{of_job},", "") for alarm in rung
     )
     assert waits == [found for _, more in rows for found in re.findall(r"for (\d+) minutes", more)]
-    served = set(re.findall(r"^# TYPE (\w+) ", generate_latest(registries()[0]).decode(), re.M))
-    named = set(re.findall(r"\bfedtally_\w+", "\n".join(rung)))
-    assert len(named) == 7 and {name.removesuffix("_bucket") for name in named} <= served
-    assert set(re.findall(r'code="(\w+)"', "\n".join(rung))) <= AbortCode.__members__.keys()
-    source = inspect.getsource(operate)
-    for outcome in re.findall(r'outcome="(\w+)"', "\n".join(rung)):
-        assert f'"{outcome}"' in source
+    assert set(re.findall(r'job="([^"]+)"', rules)) == {job}
+    return rung
+
+
+def test_the_rules_of_the_example_are_the_alarms_of_the_pages() -> None:
+    """Each rule reads metrics of its kind of server, with labels that they have."""
+    rules = (ROOT / "examples" / "https" / "alerts.yml").read_text("utf-8")
+    one, _, two = rules.partition("  - name: fedtally-two-servers")
+    campaign, servers, _ = registries()
+    for part, page, job, registry, number in (
+        (one, "operations.md", "fedtally", campaign, 7),
+        (two, "serving.md", "fedtally-aggregate", servers, 4),
+    ):
+        rung = "\n".join(alarms_of(part, page, job))
+        served = set(re.findall(r"^# TYPE (\w+) ", generate_latest(registry).decode(), re.M))
+        named = set(re.findall(r"\bfedtally_\w+", rung))
+        assert len(named) == number and {name.removesuffix("_bucket") for name in named} <= served
+        assert set(re.findall(r'code="(\w+)"', rung)) <= AbortCode.__members__.keys()
+        known = {f'"{outcome}"' for outcome in Outcome}
+        for outcome in re.findall(r'outcome=("[^"]+")', rung):
+            assert outcome in (known if registry is servers else inspect.getsource(operate))
 
 
 def test_the_rules_of_the_example_are_yaml() -> None:
     yaml = pytest.importorskip("yaml")
     groups = yaml.safe_load((ROOT / "examples" / "https" / "alerts.yml").read_text("utf-8"))
     rules = [rule for group in groups["groups"] for rule in group["rules"]]
-    assert len({rule["alert"] for rule in rules}) == len(rules) == 8
+    assert len({rule["alert"] for rule in rules}) == len(rules) == 13
     for rule in rules:
         assert rule["labels"]["severity"] in ("page", "ticket")
         assert rule["annotations"].keys() == {"summary", "description"}
