@@ -1,4 +1,4 @@
-"""The accountant with SciPy, number for number dp-accounting, and without: its epsilons beside it."""
+"""The accountant: with SciPy number for number dp-accounting, and without it next to that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the accountant asks of SciPy and of `with_scipy`, in NumPy alone: for an agent without SciPy.
+"""What the accountant asks of SciPy and `with_scipy`, in NumPy alone: for an agent without them.
 
 Each name here is that of the function or class which it stands in for (`privacy.library`), with the
 same arguments; what an agent never asks is not here. Tests compare epsilons with those that SciPy
