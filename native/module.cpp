@@ -151,6 +151,19 @@ static void decode(const std::string& level, In<uint32_t, 4> tables, uint32_t wi
                          estimates.shape(0), estimates.data(), gathered.data(), scratch.data());
 }
 
+static size_t sift(const std::string& level, In<uint32_t, 4> tables, uint32_t width,
+                   In<uint32_t, 2> layout, In<float, 3> values, bool mean, In<uint8_t, 3> codes,
+                   uint64_t first, Array<int64_t, 1> places, Array<double, 1> estimates) {
+  const Kernels& k = kernels_of(level);
+  const size_t rows = tables.shape(1);
+  nb::gil_scoped_release release;
+  const uint32_t* entry = layout.data();
+  Scratch<float> gathered(rows * (kDecodeBlock + kPad));
+  return k.sift(tables.data(), rows, width, {values.data(), entry[0], entry[1], entry[2]}, mean,
+                codes.data(), first, places.shape(0), places.data(), estimates.data(),
+                gathered.data());
+}
+
 // patterns [rows][width][stride] get, for each cell, from `offset` on, the sums of the batches
 // under each pattern of signs. A batch is negated where its bit of the pattern is 1. So each
 // further bit doubles the patterns: the new half is the old one less twice the batch.
@@ -631,6 +644,8 @@ NB_MODULE(_native, m) {
         "mean"_a, "ids"_a.none(), "first"_a, "estimates"_a);
   m.def("decode", &decode<double>, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a,
         "mean"_a, "ids"_a.none(), "first"_a, "estimates"_a);
+  m.def("sift", &sift, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a, "mean"_a,
+        "codes"_a, "first"_a, "places"_a, "estimates"_a);
   m.def("fill_patterns", &fill_patterns<int64_t, float>, "batches"_a, "offset"_a,
         "patterns"_a);
   m.def("fill_patterns", &fill_patterns<int64_t, double>, "batches"_a, "offset"_a,

@@ -105,35 +105,55 @@ static inline size_t likeliest(const double* copies, const double* prior, const 
   };
   const auto better = [](const Grown& a, const Grown& b) { return a.score > b.score; };
   std::vector<std::vector<Grown>> levels(places);
-  std::vector<double> scores;
+  std::vector<double> scores, best, largest;
+  std::vector<double> joint(branches * branches);
+  uint32_t slot_of[kBytes + 1] = {0};
   for (size_t place = 0; place < places; place++) {
     const uint8_t* const bytes = order + place * branches;
     std::vector<Grown>& level = levels[place];
     const size_t parents = place ? levels[place - 1].size() : 1;
-    level.resize(parents * branches);
+    // The bytes of the parents are the branches of the place before: one row for each of these.
+    for (size_t slot = 0; slot < (place ? branches : 1); slot++) {
+      const size_t byte = place ? order[(place - 1) * branches + slot] : kBytes;
+      slot_of[byte] = (uint32_t)slot;
+      for (size_t branch = 0; branch < branches; branch++)
+        joint[slot * branches + branch] =
+            prior[byte * kBytes + bytes[branch]] + copies[place * kBytes + bytes[branch]];
+    }
     scores.resize(parents * branches);
-    for (size_t parent = 0, at = 0; parent < parents; parent++) {
+    best.resize(parents);
+    for (size_t parent = 0; parent < parents; parent++) {
       const Grown* const from = place ? &levels[place - 1][parent] : nullptr;
-      const double* const follows = prior + (from ? from->byte : 256) * kBytes;
-      for (size_t branch = 0; branch < branches; branch++, at++) {
-        const uint8_t byte = bytes[branch];
-        const double score =
-            follows[byte] + copies[place * kBytes + byte] + (from ? from->score : 0.0);
-        level[at] = {score, (uint32_t)parent, byte};
-        scores[at] = score;
+      const double* const follows = joint.data() + slot_of[from ? from->byte : kBytes] * branches;
+      const double before = from ? from->score : 0.0;
+      double* const own = scores.data() + parent * branches;
+      double top = -std::numeric_limits<double>::infinity();
+      for (size_t branch = 0; branch < branches; branch++) {
+        own[branch] = follows[branch] + before;
+        top = std::max(top, own[branch]);
       }
+      best[parent] = top;
     }
-    if (level.size() > most) {
-      std::nth_element(scores.begin(), scores.begin() + (most - 1), scores.end(),
+    double bound = -std::numeric_limits<double>::infinity();
+    size_t equal = scores.size();
+    if (scores.size() > most) {
+      // Each of `most` parents has a score of at least `low`: so the bound is no lower.
+      double low = bound;
+      if (parents >= most) low = *std::min_element(best.begin(), best.end());
+      largest.clear();
+      for (const double score : scores)
+        if (score >= low) largest.push_back(score);
+      std::nth_element(largest.begin(), largest.begin() + (most - 1), largest.end(),
                        [](double a, double b) { return a > b; });
-      const double bound = scores[most - 1];
-      size_t above = 0, kept = 0;
-      for (const Grown& one : level) above += one.score > bound;
-      size_t equal = most - above;  // the first ones of those at the bound
-      for (const Grown& one : level)
-        if (one.score > bound || (one.score == bound && equal && equal--)) level[kept++] = one;
-      level.resize(kept);
+      bound = largest[most - 1];
+      equal = most;  // the first ones of those at the bound
+      for (const double score : largest) equal -= score > bound;
     }
+    level.reserve(std::min(most, scores.size()));
+    for (size_t parent = 0, at = 0; parent < parents; parent++)
+      for (size_t branch = 0; branch < branches; branch++, at++)
+        if (scores[at] > bound || (scores[at] == bound && equal && equal--))
+          level.push_back({scores[at], (uint32_t)parent, bytes[branch]});
   }
   std::vector<uint32_t> sorted(levels[places - 1].size());
   for (size_t i = 0; i < sorted.size(); i++) sorted[i] = (uint32_t)i;

@@ -47,6 +47,17 @@ def ask(decoder: Decoder, ids: Ids) -> F64:
     return decoder.range(ids.start % 2**64, len(ids)) if isinstance(ids, range) else decoder.at(ids)
 
 
+def ask_above(decoder: Decoder, ids: Ids, floor: float) -> tuple[I64, F64]:
+    """Return the places of the ids whose numbers are above a floor, and these numbers."""
+    if isinstance(ids, range) and isinstance(decoder, kernels.Decoder):
+        found = decoder.above(ids.start % 2**64, len(ids), floor)
+        if found is not None:
+            return found
+    numbers = ask(decoder, ids)
+    places = np.flatnonzero(numbers > floor)
+    return places, numbers[places]
+
+
 def ids_between(domain: Domain, start: int, stop: int) -> Ids:
     """Return the ids of the candidates at the positions start .. stop - 1.
 
@@ -467,6 +478,15 @@ class Candidates:
         """Yield (first position, numbers of the candidates from there on), block by block."""
         for start, ids in self.blocks():
             yield start, ask(decoder, ids)
+
+    def decoded_above(self, decoder: Decoder, floor: float) -> Iterator[tuple[int, I64, F64]]:
+        """Yield the candidates whose numbers are above a floor, block by block.
+
+        That is: how many were looked at, the positions of those above, and their numbers.
+        """
+        for start, ids in self.blocks():
+            places, numbers = ask_above(decoder, ids, floor)
+            yield len(ids), places + start, numbers
 
     def fresh_ids(self, rng: np.random.Generator, count: int) -> U64:
         """Return random ids that are no candidates, all different: uint64 [count]."""

@@ -386,11 +386,10 @@ class Fit:
         The values are not returned: there may be millions above a low floor.
         """
         found: list[list[I64]] = [[] for _ in floors]
-        for start, values in self.candidates.decoded(decoder):
+        for number, above, values in self.candidates.decoded_above(decoder, min(floors)):
             for floor, positions in zip(floors, found, strict=True):
-                above = np.flatnonzero(values > floor) + start
-                positions.append(self.candidates.may_be_heavy(above))
-            self._report(len(values))
+                positions.append(self.candidates.may_be_heavy(above[values > floor]))
+            self._report(number)
         return [np.concatenate(positions) for positions in found]
 
     def _report(self, candidates: int) -> None:
