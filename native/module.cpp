@@ -385,12 +385,17 @@ static void symbol_means(In<uint32_t, 4> tables, In<double, 3> sums, uint64_t fi
       uint32_t upper = 0;
       for (int byte = 1; byte < 8; byte++)
         upper ^= table[byte * 256 + ((first >> (8 * byte)) & 255)];
+      double values[256];
       for (size_t symbol = 0; symbol < 256; symbol++) {
         const uint32_t word = table[symbol] ^ upper;
-        // a product, since signs are random and a branch would be mispredicted
-        const double value =
-            counters[((uint64_t)(word >> 8) * width) >> 24] * (double)(1 - 2 * (int)(word & 1));
-        mean[symbol] += std::min(std::max(value, -bound), bound);
+        uint64_t bits;
+        std::memcpy(&bits, counters + (((uint64_t)(word >> 8) * width) >> 24), sizeof bits);
+        bits ^= (uint64_t)(word & 1) << 63;  // the sign
+        std::memcpy(values + symbol, &bits, sizeof bits);
+      }
+      for (size_t symbol = 0; symbol < 256; symbol++) {
+        const double value = values[symbol] < -bound ? -bound : values[symbol];
+        mean[symbol] += value > bound ? bound : value;
       }
     }
     for (size_t symbol = 0; symbol < 256; symbol++) mean[symbol] /= (double)rows;

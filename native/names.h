@@ -103,57 +103,64 @@ static inline size_t likeliest(const double* copies, const double* prior, const 
     uint32_t parent;
     uint8_t byte;
   };
+  constexpr double kNone = -std::numeric_limits<double>::infinity();
   const auto better = [](const Grown& a, const Grown& b) { return a.score > b.score; };
+  const auto larger = [](double a, double b) { return a > b; };
   std::vector<std::vector<Grown>> levels(places);
-  std::vector<double> scores, best, largest;
-  std::vector<double> joint(branches * branches);
+  std::vector<double> joint(branches * branches), scores;
+  std::vector<Grown> grown;
   uint32_t slot_of[kBytes + 1] = {0};
   for (size_t place = 0; place < places; place++) {
     const uint8_t* const bytes = order + place * branches;
-    std::vector<Grown>& level = levels[place];
-    const size_t parents = place ? levels[place - 1].size() : 1;
-    // The bytes of the parents are the branches of the place before: one row for each of these.
-    for (size_t slot = 0; slot < (place ? branches : 1); slot++) {
+    // The bytes of the parents are the branches of the place before: a row for each of these.
+    const size_t slots = place ? branches : 1;
+    for (size_t slot = 0; slot < slots; slot++) {
       const size_t byte = place ? order[(place - 1) * branches + slot] : kBytes;
       slot_of[byte] = (uint32_t)slot;
       for (size_t branch = 0; branch < branches; branch++)
         joint[slot * branches + branch] =
             prior[byte * kBytes + bytes[branch]] + copies[place * kBytes + bytes[branch]];
     }
-    scores.resize(parents * branches);
-    best.resize(parents);
-    for (size_t parent = 0; parent < parents; parent++) {
-      const Grown* const from = place ? &levels[place - 1][parent] : nullptr;
-      const double* const follows = joint.data() + slot_of[from ? from->byte : kBytes] * branches;
-      const double before = from ? from->score : 0.0;
-      double* const own = scores.data() + parent * branches;
-      double top = -std::numeric_limits<double>::infinity();
+    static const std::vector<Grown> root = {{0.0, 0, 0}};
+    const std::vector<Grown>& parents = place ? levels[place - 1] : root;
+    // What is kept has scores of at least `low`: as each of `most` parents has such a child.
+    double low = kNone;
+    if (parents.size() >= most) {
+      double tops[kBytes];
+      for (size_t slot = 0; slot < slots; slot++)
+        tops[slot] = *std::max_element(joint.begin() + (std::ptrdiff_t)(slot * branches),
+                                       joint.begin() + (std::ptrdiff_t)((slot + 1) * branches));
+      low = std::numeric_limits<double>::infinity();
+      for (const Grown& from : parents) low = std::min(low, tops[slot_of[from.byte]] + from.score);
+    }
+    grown.resize(parents.size() * branches);
+    size_t count = 0;
+    for (size_t parent = 0; parent < parents.size(); parent++) {
+      const Grown& from = parents[parent];
+      const double* const follows =
+          joint.data() + slot_of[place ? from.byte : kBytes] * branches;
       for (size_t branch = 0; branch < branches; branch++) {
-        own[branch] = follows[branch] + before;
-        top = std::max(top, own[branch]);
+        const double score = follows[branch] + from.score;
+        grown[count] = {score, (uint32_t)parent, bytes[branch]};
+        count += score >= low;
       }
-      best[parent] = top;
     }
-    double bound = -std::numeric_limits<double>::infinity();
-    size_t equal = scores.size();
-    if (scores.size() > most) {
-      // Each of `most` parents has a score of at least `low`: so the bound is no lower.
-      double low = bound;
-      if (parents >= most) low = *std::min_element(best.begin(), best.end());
-      largest.clear();
-      for (const double score : scores)
-        if (score >= low) largest.push_back(score);
-      std::nth_element(largest.begin(), largest.begin() + (most - 1), largest.end(),
-                       [](double a, double b) { return a > b; });
-      bound = largest[most - 1];
-      equal = most;  // the first ones of those at the bound
-      for (const double score : largest) equal -= score > bound;
+    std::vector<Grown>& level = levels[place];
+    if (count <= most) {
+      level.assign(grown.begin(), grown.begin() + (std::ptrdiff_t)count);
+      continue;
     }
-    level.reserve(std::min(most, scores.size()));
-    for (size_t parent = 0, at = 0; parent < parents; parent++)
-      for (size_t branch = 0; branch < branches; branch++, at++)
-        if (scores[at] > bound || (scores[at] == bound && equal && equal--))
-          level.push_back({scores[at], (uint32_t)parent, bytes[branch]});
+    scores.resize(count);
+    for (size_t i = 0; i < count; i++) scores[i] = grown[i].score;
+    const auto last = scores.begin() + (std::ptrdiff_t)(most - 1);
+    std::nth_element(scores.begin(), last, scores.end(), larger);
+    const double bound = *last;
+    size_t equal = most;  // the first ones of those at the bound
+    for (size_t i = 0; i < most; i++) equal -= scores[i] > bound;
+    level.reserve(most);
+    for (size_t i = 0; i < count; i++)
+      if (grown[i].score > bound || (grown[i].score == bound && equal && equal--))
+        level.push_back(grown[i]);
   }
   std::vector<uint32_t> sorted(levels[places - 1].size());
   for (size_t i = 0; i < sorted.size(); i++) sorted[i] = (uint32_t)i;
