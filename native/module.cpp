@@ -623,17 +623,38 @@ static void read_posteriors(In<double, 2> pairs, In<double, 1> totals, In<double
   }
 }
 
-static size_t likeliest_words(In<double, 2> copies, In<double, 2> prior, In<uint8_t, 2> order,
-                        Array<uint8_t, 2> words) {
+static size_t likeliest_words(In<double, 2> copies, In<double, 2> posterior, In<double, 2> prior,
+                              size_t branches, Array<uint8_t, 2> words) {
+  const size_t places = copies.shape(0);
   nb::gil_scoped_release release;
-  return likeliest(copies.data(), prior.data(), order.data(), copies.shape(0), order.shape(1),
-                   words.shape(0), words.data());
+  std::vector<uint8_t> order(places * branches);
+  for (size_t place = 0; place < places; place++)
+    largest_bytes(posterior.data() + place * kBytes, branches, order.data() + place * branches);
+  return likeliest(copies.data(), prior.data(), order.data(), places, branches, words.shape(0),
+                   words.data());
 }
 
-static size_t interpolated_words(In<uint8_t, 1> best, In<uint8_t, 1> second, In<int64_t, 1> order,
-                           size_t size, size_t replaced, size_t flips, In<int64_t, 1> by_flips,
-                           uint32_t end, uint32_t unused, Array<uint8_t, 2> words) {
+static size_t interpolated_words(In<double, 2> posterior, In<double, 2> parity, size_t replaced,
+                                 size_t flips, In<int64_t, 1> by_flips, uint32_t end,
+                                 uint32_t unused, Array<uint8_t, 2> words) {
+  const size_t size = posterior.shape(0) + 1, places = size + parity.shape(0);
   nb::gil_scoped_release release;
+  std::vector<uint8_t> best(places), second(places);
+  std::vector<double> gap(places);
+  std::vector<int64_t> order(places);
+  for (size_t place = 0; place < places; place++) {
+    order[place] = (int64_t)place;
+    if (place == size - 1) {  // the end mark, which is certain
+      best[place] = (uint8_t)end;
+      gap[place] = std::numeric_limits<double>::infinity();
+    } else {
+      const double* const logs = place < size ? posterior.data() + place * kBytes
+                                              : parity.data() + (place - size) * kBytes;
+      gap[place] = two_best(logs, &best[place], &second[place]);
+    }
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return gap[(size_t)a] > gap[(size_t)b]; });
   return interpolated(best.data(), second.data(), order.data(), size, replaced, flips,
                       by_flips.data(), (uint8_t)end, (uint8_t)unused, words.data());
 }
@@ -682,9 +703,10 @@ NB_MODULE(_native, m) {
         "stats"_a);
   m.def("posteriors", &read_posteriors, "pairs"_a, "totals"_a, "single"_a, "weight"_a, "end"_a, "own"_a,
         "starts"_a, "found"_a);
-  m.def("likeliest", &likeliest_words, "copies"_a, "prior"_a, "order"_a, "words"_a);
-  m.def("interpolated", &interpolated_words, "best"_a, "second"_a, "order"_a, "size"_a, "replaced"_a,
-        "flips"_a, "by_flips"_a, "end"_a, "unused"_a, "words"_a);
+  m.def("likeliest", &likeliest_words, "copies"_a, "posterior"_a, "prior"_a, "branches"_a,
+        "words"_a);
+  m.def("interpolated", &interpolated_words, "posterior"_a, "parity"_a, "replaced"_a, "flips"_a,
+        "by_flips"_a, "end"_a, "unused"_a, "words"_a);
   m.def("meet", &meet, "level"_a, "starts"_a, "places"_a, "words"_a, "row"_a, "top"_a, "values"_a,
         "keys"_a, "tops"_a, "need"_a, "least"_a, "first"_a, "uppers"_a, "out"_a);
   m.def("gather_limit", &gather_limit, "level"_a, "table"_a, "index"_a);

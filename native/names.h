@@ -93,6 +93,17 @@ static inline void posteriors(const Chain& chain, const double* first, const dou
   }
 }
 
+// The bytes of the largest numbers, in that order; of equal ones the lesser byte comes first.
+static inline void largest_bytes(const double* numbers, size_t most, uint8_t* bytes) {
+  size_t count = 0;
+  for (size_t b = 0; b < kBytes; b++) {
+    if (count == most && !(numbers[b] > numbers[bytes[most - 1]])) continue;
+    size_t at = count < most ? count++ : most - 1;
+    for (; at > 0 && numbers[b] > numbers[bytes[at - 1]]; at--) bytes[at] = bytes[at - 1];
+    bytes[at] = (uint8_t)b;
+  }
+}
+
 // The words of the largest scores: of each place the `branches` bytes of `order` [places][branches]
 // are tried behind each of the `most` words so far. prior [257][256], copies [places][256]: logs.
 // words: uint8 [most][places]; returns how many there are, the likeliest first.
@@ -222,6 +233,14 @@ static inline void interpolate(const Field256& f, const int* known, size_t size,
       words[word * size + place] = sum;
     }
   }
+}
+
+// The likeliest symbol of a place, and the second one; returns how much less likely this is.
+static inline double two_best(const double* logs, uint8_t* best, uint8_t* second) {
+  uint8_t two[2];
+  largest_bytes(logs, 2, two);
+  *best = two[0], *second = two[1];
+  return logs[two[0]] - logs[two[1]];
 }
 
 // Words that are interpolated from the surest symbols (Fossorier and Lin 1995). best, second
