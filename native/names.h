@@ -118,7 +118,8 @@ static inline size_t likeliest(const double* copies, const double* prior, const 
   const auto better = [](const Grown& a, const Grown& b) { return a.score > b.score; };
   const auto larger = [](double a, double b) { return a > b; };
   std::vector<std::vector<Grown>> levels(places);
-  std::vector<double> joint(branches * branches), scores;
+  constexpr size_t kFew = 4;  // children of each parent that bound the others
+  std::vector<double> joint(branches * branches), scores, tops;
   std::vector<Grown> grown;
   uint32_t slot_of[kBytes + 1] = {0};
   for (size_t place = 0; place < places; place++) {
@@ -134,15 +135,22 @@ static inline size_t likeliest(const double* copies, const double* prior, const 
     }
     static const std::vector<Grown> root = {{0.0, 0, 0}};
     const std::vector<Grown>& parents = place ? levels[place - 1] : root;
-    // What is kept has scores of at least `low`: as each of `most` parents has such a child.
+    // What is kept has scores of at least `low`, since `most` of the first few children have.
     double low = kNone;
-    if (parents.size() >= most) {
-      double tops[kBytes];
-      for (size_t slot = 0; slot < slots; slot++)
-        tops[slot] = *std::max_element(joint.begin() + (std::ptrdiff_t)(slot * branches),
-                                       joint.begin() + (std::ptrdiff_t)((slot + 1) * branches));
-      low = std::numeric_limits<double>::infinity();
-      for (const Grown& from : parents) low = std::min(low, tops[slot_of[from.byte]] + from.score);
+    const size_t few = std::min<size_t>(branches, kFew);
+    if (parents.size() * few > most && place) {
+      tops = joint;
+      for (size_t slot = 0; slot < slots; slot++) {
+        double* const own = tops.data() + slot * branches;
+        std::partial_sort(own, own + few, own + branches, larger);
+      }
+      scores.clear();
+      for (const Grown& from : parents)
+        for (size_t i = 0; i < few; i++)
+          scores.push_back(tops[slot_of[from.byte] * branches + i] + from.score);
+      const auto last = scores.begin() + (std::ptrdiff_t)(most - 1);
+      std::nth_element(scores.begin(), last, scores.end(), larger);
+      low = *last;
     }
     grown.resize(parents.size() * branches);
     size_t count = 0;
