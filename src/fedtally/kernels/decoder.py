@@ -121,6 +121,7 @@ class Decoder:
         validate.integer(1, MAX_WIDTH, width=width)
         # The level is kept: the tables below have the form that the compiled kernels read.
         self._level = backend()
+        self._values: Any
         self._sieve: tuple[float, U8] | None = None  # the codes for a floor
         if self._level != "numpy":
             self._prepare(expected)
@@ -197,12 +198,14 @@ class Decoder:
         if self._fold == "median":
             # A median, or the mean of two, is above it only if this number of rows is.
             need = (rows + 1) // 2
-            return (self._values > floor) * np.uint8(-(-255 // need))
+            codes: U8 = np.where(self._values > floor, -(-255 // need), 0).astype(np.uint8)
+            return codes
         # Values below `low` count as much as it, which adds to the sums. So does rounding upwards.
         low = -3.0 * float(np.sqrt(np.mean(np.square(self._values, dtype=np.float64))))
         step = rows * (floor - low) / 255
         steps = np.ceil((self._values.astype(np.float64) - low) / step + _SPARE)
-        return np.clip(steps, 0, 255).astype(np.uint8)
+        codes = np.clip(steps, 0, 255).astype(np.uint8)
+        return codes
 
     def _run(self, count: int, ids: U64 | None, first_id: int) -> F64:
         estimates = np.empty(count)
@@ -227,7 +230,7 @@ class Decoder:
         return estimates
 
     def _in_parts(self, one: Callable[[slice], None], count: int) -> None:
-        """Call a function for each part of so many ids."""
+        """Call a function for each part of the ids."""
         # One part for each thread: the tables are shared, and parts need nothing of each other.
         rows = self._sums.shape[1]
         threads = min(num_threads(), max(1, count * rows // PARALLEL_FROM))

@@ -172,8 +172,8 @@ class LossGrid:
         return found
 
     def _losses(self) -> F64:
-        losses: F64 = (np.arange(len(self.mass)) + self.lowest) * self.step
-        return losses
+        steps = np.arange(len(self.mass)) + self.lowest
+        return np.asarray(steps * self.step, np.float64)
 
 
 def create_pmf_pessimistic_connect_dots_fixed_gap(
@@ -187,8 +187,8 @@ def create_pmf_pessimistic_connect_dots_fixed_gap(
         highest: the largest point, above the least.
         deltas: float64 [highest - lowest + 1], the delta at each point, falling, within 0 .. 1.
     """
-    falls = np.diff(deltas)
-    mass = np.empty_like(deltas)
+    falls: F64 = np.diff(deltas)
+    mass: F64 = np.empty_like(deltas)
     mass[0] = 1 - deltas[0] + falls[0] / math.expm1(step)
     mass[1:-1] = (falls[1:] - falls[:-1] * math.exp(step)) / math.expm1(step)
     mass[-1] = falls[-1] / math.expm1(-step)
