@@ -204,8 +204,7 @@ class Decoder:
         low = -3.0 * float(np.sqrt(np.mean(np.square(self._values, dtype=np.float64))))
         step = rows * (floor - low) / 255
         steps = np.ceil((self._values.astype(np.float64) - low) / step + _SPARE)
-        codes = np.clip(steps, 0, 255).astype(np.uint8)
-        return codes
+        return np.clip(steps, 0, 255).astype(np.uint8)
 
     def _run(self, count: int, ids: U64 | None, first_id: int) -> F64:
         estimates = np.empty(count)
