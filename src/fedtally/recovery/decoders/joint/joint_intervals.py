@@ -15,7 +15,6 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from fedtally import kernels
-from fedtally.base.roots import root
 from fedtally.kernels.backends import in_threads
 from fedtally.recovery.decoders.joint.joint import LARGE, Fit, LeaveOneOut, usual_kappa
 from fedtally.recovery.limits import ROUNDING, Limits, UsualIntervals, list_tails, or_none
@@ -33,7 +32,6 @@ _LEAST_SPIKES = 60  # with fewer usable ones kappa is not measured but taken as 
 # Clients. With less noise the floor of one client rules every interval, so kappa does not matter.
 _NOTHING = 0.01
 # Standard deviations from which an item that is not fitted may hold the largest error.
-_NEXT = 1e-14  # how near a root is bracketed, of itself
 _NEARLY = 2.5
 _UNSTABLE = 1.2  # factor on the constant kappa where added items spoil the fit
 # Growth of the noise that shows that the added items spoil the fit.
@@ -521,13 +519,6 @@ class PhantomLaw:
 def _solve(falling: Callable[[float], float], high: float) -> float:
     """Return where a falling function passes zero, by bisection on [0, high]."""
     low = 0.0
-    if falling(low) > 0 >= falling(high):
-        # A root is found in few steps. Bisection then begins next to it, and ends where it always
-        # does: between two neighbours of the float numbers.
-        near = root(falling, low, high, within=_NEXT * high)
-        below, above = near * (1 - _NEXT), near * (1 + _NEXT)
-        if falling(below) > 0 >= falling(above):
-            low, high = below, above
     for _ in range(100):
         middle = (low + high) / 2
         if middle in (low, high):  # no number is between: each further step would end here too
