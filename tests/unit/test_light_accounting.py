@@ -380,8 +380,8 @@ def assert_equal(grid: with_scipy.LossGrid, exact: Any) -> None:
     np.testing.assert_allclose(grid.get_deltas(epsilons), many, rtol=1e-14, atol=0)
 
 
-@each_case("number", [1, 2, 3, 30, 4000])
-@each_case("mu", [0.003, 0.3, 2.0])
+@each_case("number", [1, 2, 30, 4000])
+@each_case("mu", [0.003, 2.0])
 def test_with_scipy_losses_are_those_of_dp_accounting(mu: float, number: int) -> None:
     """To the last bit, and so are their sums with others: of one grid, of tails that are cut."""
     from dp_accounting.pld import pld_pmf
