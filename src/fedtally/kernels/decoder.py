@@ -203,7 +203,7 @@ class Decoder:
         # Values below `low` count as much as it, which adds to the sums. So does rounding upwards.
         low = -3.0 * float(np.sqrt(np.mean(np.square(self._values, dtype=np.float64))))
         step = rows * (floor - low) / 255
-        steps = np.ceil((self._values.astype(np.float64) - low) / step + _SPARE)
+        steps: F64 = np.ceil((self._values.astype(np.float64) - low) / step + _SPARE)
         return np.clip(steps, 0, 255).astype(np.uint8)
 
     def _run(self, count: int, ids: U64 | None, first_id: int) -> F64:
