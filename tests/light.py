@@ -1,6 +1,6 @@
 """A plugin of pytest that hides what a light agent has not: `pytest -p light ...`.
 
-Importing it hides both packages from a whole process.
+Importing it hides the three packages from a whole process.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-HIDDEN = ("scipy", "pyarrow")
+HIDDEN = ("scipy", "pyarrow", "dp_accounting")
 
 
 class _Hidden:

@@ -16,10 +16,10 @@ FORKING = multiprocessing.get_context("forkserver")
 FORKING.set_forkserver_preload(
     [
         "cryptography.hazmat.backends.openssl.backend",
+        "dp_accounting",
         "fedtally.agent.serve",
         "fedtally.agent.settings",
         "fedtally.cli.agent",
-        "fedtally.privacy.with_scipy",
         "fedtally.store.client_record",
         "pandas",  # PyArrow loads it, where it is installed
     ]

@@ -46,7 +46,7 @@ class Lock(NamedTuple):
         return ROOT / "requirements" / f"{self.name}.txt"
 
 
-# An agent needs neither SciPy nor PyArrow; httpx is for `fedtally agent join`.
+# An agent needs neither SciPy, PyArrow nor dp-accounting; httpx is for `fedtally agent join`.
 _AGENT = ("click", "cryptography", "httpx", "numpy", "rich", "sqlalchemy")
 LOCKS = (Lock("agent", ("https",), _AGENT), Lock("all"), Lock("ci", ("dev", "docs")))
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from fedtally.store import ClientRecord, Fate, Unsent
 
 _DIGITS = 16  # of a fingerprint or a key
-# What planning, recovery and tables need, and an agent can do without.
-LIGHT_LACKS = ("pyarrow", "scipy")
+# What planning, recovery and tables need, and an agent can do without: each module's package.
+LIGHT_LACKS = {"dp_accounting": "dp-accounting", "pyarrow": "pyarrow", "scipy": "scipy"}
 
 _agent_option = option(
     "Agent",
@@ -356,7 +356,7 @@ def requirements(join: bool) -> None:
     for line in requires("fedtally") or ():
         needed, _, only = line.partition(";")
         name = re.split(r"[^\w.-]", needed, maxsplit=1)[0]
-        if (join and name == "httpx") if only else name not in LIGHT_LACKS:
+        if (join and name == "httpx") if only else name not in LIGHT_LACKS.values():
             console.show_script(needed.strip())
 
 

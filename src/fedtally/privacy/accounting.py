@@ -29,8 +29,8 @@ Arithmetic is in floating point, with margins: 1e-8 of epsilon, and 1e-15 of del
 convolution, five times what was measured.
 
 The parts: `bounds` (what all bounds share), `laws` (each mechanism of noise), `gaussian` (curves
-that are known exactly) and `loss_distribution` (integer noise on a grid). The last two compute with
-`with_scipy`, or with `light` where there is no SciPy.
+that are known exactly) and `loss_distribution` (integer noise on a grid). The last two alone import
+`dp_accounting`.
 """
 
 from __future__ import annotations

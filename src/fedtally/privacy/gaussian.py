@@ -24,11 +24,14 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     return _multiplier(validate.real(1e-6, 1e3, epsilon=epsilon), checked_delta(delta))
 
 
-@cache  # a planner asks for the same numbers dozens of times
+@cache  # it takes some 50 ms, and a planner asks for the same numbers dozens of times
 def _multiplier(epsilon: float, delta: float) -> float:
+    # imported where it is used: dp-accounting takes about a second, and most commands need none
+    from dp_accounting import get_sigma_gaussian
+
     # The search behind it is exact to about 1e-9. Ten times that is added, so that an error makes
     # the noise too large, never too small.
-    return float(library.accounting().get_sigma_gaussian(epsilon, delta)) * (1 + 1e-8)
+    return float(get_sigma_gaussian(epsilon, delta)) * (1 + 1e-8)
 
 
 def bound_of_pure(epsilon: float) -> float:
@@ -59,7 +62,7 @@ def gaussian_curve(mu: float, method: Method) -> Bound:
     >>> gaussian_curve(0.25, Method.ANALYTIC_GAUSSIAN).epsilon(1e-6) > 1
     True
     """
-    curve = library.accounting()
+    curve = library.gaussian()
     return Bound(
         method,
         lru_cache(maxsize=16)(

@@ -1,8 +1,9 @@
-"""What the accountant asks of SciPy and `with_scipy`, in NumPy alone: for an agent without them.
+"""What the accountant asks of SciPy and dp-accounting, in NumPy alone: for an agent without them.
 
 Each name here is that of the function or class which it stands in for (`privacy.library`), with the
-same arguments; what an agent never asks is not here. Tests compare epsilons with those that SciPy
-gives; `docs/library.md` says how far below these they are, and where they may be above.
+same arguments; what the accountant never asks is not here. Tests compare epsilons with those that
+the libraries give; `docs/library.md` says how far below these they are, and where they may be
+above.
 
 `math.erf` and `math.erfc` have all digits, also in the tails, and the functions of the normal
 distribution follow from them.
@@ -176,7 +177,7 @@ def logsumexp(terms: F64, b: F64 | float = 1.0) -> float:
     return most + math.log(float(np.sum(b * np.exp(terms - most))))
 
 
-# ---- with_scipy ----
+# ---- dp_accounting ----
 
 
 def get_epsilon_gaussian(sigma: float, delta: float) -> float:
@@ -264,6 +265,10 @@ class LossGrid:
 
     step: float
     parts: tuple[_Part, ...]
+
+    def to_dense_pmf(self) -> LossGrid:
+        """Return the same: there is no other form here."""
+        return self
 
     def self_compose(self, number: int) -> LossGrid:
         """Return the distribution of a sum of independent losses, all distributed like this one.

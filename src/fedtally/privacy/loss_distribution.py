@@ -167,10 +167,12 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
         deltas: F64 = np.clip(losses[pair].deltas(step * np.arange(-ends, ends + 1.0)), 0.0, 1.0)
         # Delta falls with epsilon but for rounding. Where it rose, a probability would be negative.
         falling = np.minimum.accumulate(deltas)
-        one = library.accounting().create_pmf_pessimistic_connect_dots_fixed_gap(
-            step, -ends, ends, falling
+        one = (
+            library.grids()
+            .create_pmf_pessimistic_connect_dots_fixed_gap(step, -ends, ends, falling)
+            .to_dense_pmf()
         )
-        return one.self_compose(number) if number > 1 else one
+        return library.self_composed(one, number) if number > 1 else one
 
     # also the mass of tails that a convolution may cut off
     lost = library.lost_by_convolution()
@@ -188,9 +190,8 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
 
     def deltas(epsilons: F64) -> F64:
         at = np.minimum(epsilons, _OVERFLOWS)
-        # for one epsilon without a difference of sums, which has fewer digits
-        one = at.size == 1
-        found = total.get_delta_for_epsilon(at.item()) if one else total.get_deltas(at)
+        # For an array dp-accounting walks over the grid in Python; for a number NumPy does.
+        found = total.get_delta_for_epsilon(at.item() if at.size == 1 else at)
         return np.minimum(1.0, np.full(at.shape, found, np.float64) + error)
 
     return Bound(Method.LOSS_DISTRIBUTION, epsilon, deltas)
