@@ -147,6 +147,12 @@ struct Kernels {
                      const Subtable* subtables, size_t num_subtables, uint32_t stride, bool mean,
                      const uint64_t* ids, uint64_t first, size_t count, double* estimates,
                      double* gathered, uint32_t* scratch);
+  // Estimates as above of the ids first + i, i < count, whose codes in all rows add up to 255 or
+  // more, and the i of each; returns how many there are. There is one subtable, of group 0. codes
+  // [rows][width][2^bits]; places, estimates: room for `count`.
+  size_t (*sift)(const uint32_t* tables, size_t rows, uint32_t width, const Subtable& subtable,
+                 bool mean, const uint8_t* codes, uint64_t first, size_t count, int64_t* places,
+                 double* estimates, float* gathered);
   // Inversion of a cumulative table, in place: words[i] becomes base + how many bounds are below
   // it, as int64. Returns whether a word equals a bound. bounds ascend from 0 to 2^64 - 1; guide[s]
   // is how many are below s << shift.

@@ -514,6 +514,89 @@ void decode(const u32* tables, size_t groups, size_t rows, u32 width, const Subt
   }
 }
 
+// ---- the few of a range whose values are large ----
+
+// Codes are small numbers above the values, in a table that the nearest cache holds. They add up to
+// 255 or more for every id whose value is large enough. So only for these few the values are read.
+constexpr size_t kSifted = 8192;
+
+inline bool any_full(const uint8_t* sums) {  // whether one of eight bytes is 255
+  u64 eight;
+  __builtin_memcpy(&eight, sums, sizeof eight);
+  return (~eight - 0x0101010101010101u) & eight & 0x8080808080808080u;
+}
+
+// Eight bytes are written with one store; what is behind the last one is written, too.
+inline void gather_bytes(const uint8_t* table, const u32* index, size_t count, uint8_t* out) {
+  for (size_t q = 0; q < count; q += 8) {
+    u64 eight = 0;
+    for (int i = 0; i < 8; i++) eight |= (u64)table[index[q + i]] << 8 * i;
+    __builtin_memcpy(out + q, &eight, sizeof eight);
+  }
+}
+
+inline void add_full(const uint8_t* own, size_t count, uint8_t* sums) {  // 255 stays 255
+  for (size_t t = 0; t < count; t++) {
+    const uint8_t sum = (uint8_t)(sums[t] + own[t]);
+    sums[t] = sum < own[t] ? 255 : sum;
+  }
+}
+
+size_t sift(const u32* tables, size_t rows, u32 width, const Subtable& subtable, bool mean,
+            const uint8_t* codes, u64 first, size_t count, i64* places, double* estimates,
+            float* gathered) {
+  const Cells cells(width);
+  const u32 bits = subtable.bits, shift = subtable.shift;
+  const size_t size = (size_t)width << bits;
+  const float* const values = (const float*)subtable.values;
+  alignas(64) uint8_t sums[kSifted + 8], own[kChunk];
+  alignas(64) u32 index[kChunk] = {0}, upper[fedtally::kMaxRows][kSifted / kChunk + 1];
+  u32 full[kSifted];
+  size_t found = 0;
+  for (size_t i = 0; i < count; i += kSifted) {
+    const size_t n = count - i < kSifted ? count - i : kSifted;
+    const u32 low = (u32)((first + i) & 255);
+    for (size_t q = 0; q < n + 8; q++) sums[q] = 0;
+    for (size_t row = 0; row < rows; row++) {
+      const u32* const words = tables + row * 2048;
+      const uint8_t* const table = codes + row * size;
+      for (size_t q = 0, chunk = 0; q < n; chunk++) {
+        const size_t at = (first + i + q) & 255, m = n - q < kChunk - at ? n - q : kChunk - at;
+        upper[row][chunk] = upper_word(words, first + i + q);
+        index_of(words + at, upper[row][chunk], cells, shift, bits, m, index);
+        gather_bytes(table, index, m, own);
+        add_full(own, m, sums + q);
+        q += m;
+      }
+    }
+    size_t kept = 0;
+    for (size_t q = 0; q < n; q += 8) {
+      if (!any_full(sums + q)) continue;
+      for (size_t t = q; t < q + 8; t++) {
+        full[kept] = (u32)t;
+        kept += sums[t] == 255;  // never behind the last id, whose sums are 0
+      }
+    }
+    for (size_t row = 0; row < rows; row++) {
+      const u32* const words = tables + row * 2048;
+      for (size_t k = 0; k < kept; k += kChunk) {
+        const size_t m = kept - k < kChunk ? kept - k : kChunk;
+        for (size_t t = 0; t < m; t++) {
+          const u32 at = full[k + t] + low;
+          index[t] = words[at & 255] ^ upper[row][at / kChunk];
+        }
+        index_of(index, 0, cells, shift, bits, m, index);
+        gather(values + row * size, index, 0, m, gathered + row * kDecodeStride + k);
+      }
+    }
+    if (mean) mean_of(gathered, rows, kept, estimates + found);
+    else median_dispatch<1, float>(gathered, rows, kept, estimates + found);
+    for (size_t k = 0; k < kept; k++) places[found + k] = (i64)(i + full[k]);
+    found += kept;
+  }
+  return found;
+}
+
 // ---- inversion ----
 
 // The guide gives a place at or below the answer. Where it has at least as many slots as there
@@ -585,8 +668,9 @@ void scatter_limit(i32* table, const u32* index, size_t count) {
 namespace fedtally {
 extern const Kernels FEDTALLY_KERNELS;
 const Kernels FEDTALLY_KERNELS = {hash_words,    accumulate,     accumulate_range,
-                                  decode<float>, decode<double>, invert,
-                                  invert_scan,   reduce_words,   proof_sketch_inputs,
-                                  proof_prove,   proof_query,    exchange,
-                                  meet,          gather_limit,   scatter_limit};
+                                  decode<float>, decode<double>, sift,
+                                  invert,        invert_scan,    reduce_words,
+                                  proof_sketch_inputs, proof_prove, proof_query,
+                                  exchange,      meet,           gather_limit,
+                                  scatter_limit};
 }  // namespace fedtally

@@ -151,6 +151,19 @@ static void decode(const std::string& level, In<uint32_t, 4> tables, uint32_t wi
                          estimates.shape(0), estimates.data(), gathered.data(), scratch.data());
 }
 
+static size_t sift(const std::string& level, In<uint32_t, 4> tables, uint32_t width,
+                   In<uint32_t, 2> layout, In<float, 3> values, bool mean, In<uint8_t, 3> codes,
+                   uint64_t first, Array<int64_t, 1> places, Array<double, 1> estimates) {
+  const Kernels& k = kernels_of(level);
+  const size_t rows = tables.shape(1);
+  nb::gil_scoped_release release;
+  const uint32_t* entry = layout.data();
+  Scratch<float> gathered(rows * (kDecodeBlock + kPad));
+  return k.sift(tables.data(), rows, width, {values.data(), entry[0], entry[1], entry[2]}, mean,
+                codes.data(), first, places.shape(0), places.data(), estimates.data(),
+                gathered.data());
+}
+
 // patterns [rows][width][stride] get, for each cell, from `offset` on, the sums of the batches
 // under each pattern of signs. A batch is negated where its bit of the pattern is 1. So each
 // further bit doubles the patterns: the new half is the old one less twice the batch.
@@ -372,12 +385,17 @@ static void symbol_means(In<uint32_t, 4> tables, In<double, 3> sums, uint64_t fi
       uint32_t upper = 0;
       for (int byte = 1; byte < 8; byte++)
         upper ^= table[byte * 256 + ((first >> (8 * byte)) & 255)];
+      double values[256];
       for (size_t symbol = 0; symbol < 256; symbol++) {
         const uint32_t word = table[symbol] ^ upper;
-        // a product, since signs are random and a branch would be mispredicted
-        const double value =
-            counters[((uint64_t)(word >> 8) * width) >> 24] * (double)(1 - 2 * (int)(word & 1));
-        mean[symbol] += std::min(std::max(value, -bound), bound);
+        uint64_t bits;
+        std::memcpy(&bits, counters + (((uint64_t)(word >> 8) * width) >> 24), sizeof bits);
+        bits ^= (uint64_t)(word & 1) << 63;  // the sign
+        std::memcpy(values + symbol, &bits, sizeof bits);
+      }
+      for (size_t symbol = 0; symbol < 256; symbol++) {
+        const double value = values[symbol] < -bound ? -bound : values[symbol];
+        mean[symbol] += value > bound ? bound : value;
       }
     }
     for (size_t symbol = 0; symbol < 256; symbol++) mean[symbol] /= (double)rows;
@@ -605,17 +623,38 @@ static void read_posteriors(In<double, 2> pairs, In<double, 1> totals, In<double
   }
 }
 
-static size_t likeliest_words(In<double, 2> copies, In<double, 2> prior, In<uint8_t, 2> order,
-                        Array<uint8_t, 2> words) {
+static size_t likeliest_words(In<double, 2> copies, In<double, 2> posterior, In<double, 2> prior,
+                              size_t branches, Array<uint8_t, 2> words) {
+  const size_t places = copies.shape(0);
   nb::gil_scoped_release release;
-  return likeliest(copies.data(), prior.data(), order.data(), copies.shape(0), order.shape(1),
-                   words.shape(0), words.data());
+  std::vector<uint8_t> order(places * branches);
+  for (size_t place = 0; place < places; place++)
+    largest_bytes(posterior.data() + place * kBytes, branches, order.data() + place * branches);
+  return likeliest(copies.data(), prior.data(), order.data(), places, branches, words.shape(0),
+                   words.data());
 }
 
-static size_t interpolated_words(In<uint8_t, 1> best, In<uint8_t, 1> second, In<int64_t, 1> order,
-                           size_t size, size_t replaced, size_t flips, In<int64_t, 1> by_flips,
-                           uint32_t end, uint32_t unused, Array<uint8_t, 2> words) {
+static size_t interpolated_words(In<double, 2> posterior, In<double, 2> parity, size_t replaced,
+                                 size_t flips, In<int64_t, 1> by_flips, uint32_t end,
+                                 uint32_t unused, Array<uint8_t, 2> words) {
+  const size_t size = posterior.shape(0) + 1, places = size + parity.shape(0);
   nb::gil_scoped_release release;
+  std::vector<uint8_t> best(places), second(places);
+  std::vector<double> gap(places);
+  std::vector<int64_t> order(places);
+  for (size_t place = 0; place < places; place++) {
+    order[place] = (int64_t)place;
+    if (place == size - 1) {  // the end mark, which is certain
+      best[place] = (uint8_t)end;
+      gap[place] = std::numeric_limits<double>::infinity();
+    } else {
+      const double* const logs = place < size ? posterior.data() + place * kBytes
+                                              : parity.data() + (place - size) * kBytes;
+      gap[place] = two_best(logs, &best[place], &second[place]);
+    }
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return gap[(size_t)a] > gap[(size_t)b]; });
   return interpolated(best.data(), second.data(), order.data(), size, replaced, flips,
                       by_flips.data(), (uint8_t)end, (uint8_t)unused, words.data());
 }
@@ -631,6 +670,8 @@ NB_MODULE(_native, m) {
         "mean"_a, "ids"_a.none(), "first"_a, "estimates"_a);
   m.def("decode", &decode<double>, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a,
         "mean"_a, "ids"_a.none(), "first"_a, "estimates"_a);
+  m.def("sift", &sift, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a, "mean"_a,
+        "codes"_a, "first"_a, "places"_a, "estimates"_a);
   m.def("fill_patterns", &fill_patterns<int64_t, float>, "batches"_a, "offset"_a,
         "patterns"_a);
   m.def("fill_patterns", &fill_patterns<int64_t, double>, "batches"_a, "offset"_a,
@@ -662,9 +703,10 @@ NB_MODULE(_native, m) {
         "stats"_a);
   m.def("posteriors", &read_posteriors, "pairs"_a, "totals"_a, "single"_a, "weight"_a, "end"_a, "own"_a,
         "starts"_a, "found"_a);
-  m.def("likeliest", &likeliest_words, "copies"_a, "prior"_a, "order"_a, "words"_a);
-  m.def("interpolated", &interpolated_words, "best"_a, "second"_a, "order"_a, "size"_a, "replaced"_a,
-        "flips"_a, "by_flips"_a, "end"_a, "unused"_a, "words"_a);
+  m.def("likeliest", &likeliest_words, "copies"_a, "posterior"_a, "prior"_a, "branches"_a,
+        "words"_a);
+  m.def("interpolated", &interpolated_words, "posterior"_a, "parity"_a, "replaced"_a, "flips"_a,
+        "by_flips"_a, "end"_a, "unused"_a, "words"_a);
   m.def("meet", &meet, "level"_a, "starts"_a, "places"_a, "words"_a, "row"_a, "top"_a, "values"_a,
         "keys"_a, "tops"_a, "need"_a, "least"_a, "first"_a, "uppers"_a, "out"_a);
   m.def("gather_limit", &gather_limit, "level"_a, "table"_a, "index"_a);

@@ -93,6 +93,17 @@ static inline void posteriors(const Chain& chain, const double* first, const dou
   }
 }
 
+// The bytes of the largest numbers, in that order; of equal ones the lesser byte comes first.
+static inline void largest_bytes(const double* numbers, size_t most, uint8_t* bytes) {
+  size_t count = 0;
+  for (size_t b = 0; b < kBytes; b++) {
+    if (count == most && !(numbers[b] > numbers[bytes[most - 1]])) continue;
+    size_t at = count < most ? count++ : most - 1;
+    for (; at > 0 && numbers[b] > numbers[bytes[at - 1]]; at--) bytes[at] = bytes[at - 1];
+    bytes[at] = (uint8_t)b;
+  }
+}
+
 // The words of the largest scores: of each place the `branches` bytes of `order` [places][branches]
 // are tried behind each of the `most` words so far. prior [257][256], copies [places][256]: logs.
 // words: uint8 [most][places]; returns how many there are, the likeliest first.
@@ -103,37 +114,72 @@ static inline size_t likeliest(const double* copies, const double* prior, const 
     uint32_t parent;
     uint8_t byte;
   };
+  constexpr double kNone = -std::numeric_limits<double>::infinity();
   const auto better = [](const Grown& a, const Grown& b) { return a.score > b.score; };
+  const auto larger = [](double a, double b) { return a > b; };
   std::vector<std::vector<Grown>> levels(places);
-  std::vector<double> scores;
+  constexpr size_t kFew = 4;  // children of each parent that bound the others
+  std::vector<double> joint(branches * branches), scores, tops;
+  std::vector<Grown> grown;
+  uint32_t slot_of[kBytes + 1] = {0};
   for (size_t place = 0; place < places; place++) {
     const uint8_t* const bytes = order + place * branches;
-    std::vector<Grown>& level = levels[place];
-    const size_t parents = place ? levels[place - 1].size() : 1;
-    level.resize(parents * branches);
-    scores.resize(parents * branches);
-    for (size_t parent = 0, at = 0; parent < parents; parent++) {
-      const Grown* const from = place ? &levels[place - 1][parent] : nullptr;
-      const double* const follows = prior + (from ? from->byte : 256) * kBytes;
-      for (size_t branch = 0; branch < branches; branch++, at++) {
-        const uint8_t byte = bytes[branch];
-        const double score =
-            follows[byte] + copies[place * kBytes + byte] + (from ? from->score : 0.0);
-        level[at] = {score, (uint32_t)parent, byte};
-        scores[at] = score;
+    // The bytes of the parents are the branches of the place before: a row for each of these.
+    const size_t slots = place ? branches : 1;
+    for (size_t slot = 0; slot < slots; slot++) {
+      const size_t byte = place ? order[(place - 1) * branches + slot] : kBytes;
+      slot_of[byte] = (uint32_t)slot;
+      for (size_t branch = 0; branch < branches; branch++)
+        joint[slot * branches + branch] =
+            prior[byte * kBytes + bytes[branch]] + copies[place * kBytes + bytes[branch]];
+    }
+    static const std::vector<Grown> root = {{0.0, 0, 0}};
+    const std::vector<Grown>& parents = place ? levels[place - 1] : root;
+    // What is kept has scores of at least `low`, since `most` of the first few children have.
+    double low = kNone;
+    const size_t few = std::min<size_t>(branches, kFew);
+    if (parents.size() * few > most && place) {
+      tops = joint;
+      for (size_t slot = 0; slot < slots; slot++) {
+        double* const own = tops.data() + slot * branches;
+        std::partial_sort(own, own + few, own + branches, larger);
+      }
+      scores.clear();
+      for (const Grown& from : parents)
+        for (size_t i = 0; i < few; i++)
+          scores.push_back(tops[slot_of[from.byte] * branches + i] + from.score);
+      const auto last = scores.begin() + (std::ptrdiff_t)(most - 1);
+      std::nth_element(scores.begin(), last, scores.end(), larger);
+      low = *last;
+    }
+    grown.resize(parents.size() * branches);
+    size_t count = 0;
+    for (size_t parent = 0; parent < parents.size(); parent++) {
+      const Grown& from = parents[parent];
+      const double* const follows =
+          joint.data() + slot_of[place ? from.byte : kBytes] * branches;
+      for (size_t branch = 0; branch < branches; branch++) {
+        const double score = follows[branch] + from.score;
+        grown[count] = {score, (uint32_t)parent, bytes[branch]};
+        count += score >= low;
       }
     }
-    if (level.size() > most) {
-      std::nth_element(scores.begin(), scores.begin() + (most - 1), scores.end(),
-                       [](double a, double b) { return a > b; });
-      const double bound = scores[most - 1];
-      size_t above = 0, kept = 0;
-      for (const Grown& one : level) above += one.score > bound;
-      size_t equal = most - above;  // the first ones of those at the bound
-      for (const Grown& one : level)
-        if (one.score > bound || (one.score == bound && equal && equal--)) level[kept++] = one;
-      level.resize(kept);
+    std::vector<Grown>& level = levels[place];
+    if (count <= most) {
+      level.assign(grown.begin(), grown.begin() + (std::ptrdiff_t)count);
+      continue;
     }
+    scores.resize(count);
+    for (size_t i = 0; i < count; i++) scores[i] = grown[i].score;
+    const auto last = scores.begin() + (std::ptrdiff_t)(most - 1);
+    std::nth_element(scores.begin(), last, scores.end(), larger);
+    const double bound = *last;
+    size_t equal = most;  // the first ones of those at the bound
+    for (size_t i = 0; i < most; i++) equal -= scores[i] > bound;
+    level.reserve(most);
+    for (size_t i = 0; i < count; i++)
+      if (grown[i].score > bound || (grown[i].score == bound && equal && equal--))
+        level.push_back(grown[i]);
   }
   std::vector<uint32_t> sorted(levels[places - 1].size());
   for (size_t i = 0; i < sorted.size(); i++) sorted[i] = (uint32_t)i;
@@ -195,6 +241,14 @@ static inline void interpolate(const Field256& f, const int* known, size_t size,
       words[word * size + place] = sum;
     }
   }
+}
+
+// The likeliest symbol of a place, and the second one; returns how much less likely this is.
+static inline double two_best(const double* logs, uint8_t* best, uint8_t* second) {
+  uint8_t two[2];
+  largest_bytes(logs, 2, two);
+  *best = two[0], *second = two[1];
+  return logs[two[0]] - logs[two[1]];
 }
 
 // Words that are interpolated from the surest symbols (Fossorier and Lin 1995). best, second

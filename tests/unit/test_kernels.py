@@ -272,6 +272,64 @@ def test_decoding_in_single_precision_and_means(
         assert np.max(np.abs(estimates - expected), initial=0) <= bound
 
 
+@given(
+    SEEDS,
+    SHAPES,
+    LENGTHS,
+    FIRST_IDS,
+    st.sampled_from(["median", "mean"]),
+    st.floats(0.0, 1.0),
+    st.booleans(),
+)
+def test_a_look_above_a_floor_is_a_look_at_all(
+    backend: str,
+    seed: int,
+    shape: tuple[int, int, int],
+    count: int,
+    first: int,
+    fold: str,
+    share: float,
+    heavy: bool,
+) -> None:
+    """The same ids and the same bits, also where the floor is one of the estimates."""
+    rng = np.random.default_rng(seed)
+    tables = tables_of(rng, -(-shape[0] // 8), shape[1])
+    sums = rng.normal(size=shape) ** (5 if heavy else 1)
+    decoder = kernels.Decoder(sums.astype(np.float32), tables, fold=fold)
+    every = decoder.range(first, count)
+    floor = float(np.sort(every)[int(share * (count - 1))]) if count else 1.0
+    found = decoder.above(first, count, floor)
+    if found is None:  # doubles of several tables, few cells, or no compiled kernels
+        return
+    places = np.flatnonzero(every > floor)
+    assert np.array_equal(found[0], places) and found[0].dtype == np.int64
+    assert np.array_equal(found[1], every[places])
+
+
+@pytest.mark.parametrize("fold", ["median", "mean"])
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_a_look_above_a_floor_goes_on_after_its_blocks(
+    backend: str, monkeypatch: pytest.MonkeyPatch, fold: str, threads: str
+) -> None:
+    """Blocks of 2^13 ids, and parts of threads, begin anywhere."""
+    monkeypatch.setenv("FEDTALLY_NUM_THREADS", threads)
+    rng = np.random.default_rng(5)
+    sums = rng.normal(size=(3, 9, 210)).astype(np.float32)
+    decoder = kernels.Decoder(sums, tables_of(rng, 1, 9), fold=fold)
+    assert (decoder.above(0, 9, 0.0), decoder.above(0, 9, -1.0)) == (None, None)
+    if backend == "numpy":
+        assert decoder.above(0, 9, 0.1) is None
+        return
+    for first, count in ((0, 2**13), (77, 2**13 + 1), (2**64 - 5, 2**18 + 300)):
+        every = decoder.range(first, count)
+        for quantile in (0.6, 0.99, 1.0):
+            floor = float(np.quantile(every, quantile))
+            found, places = decoder.above(first, count, floor), np.flatnonzero(every > floor)
+            assert found is not None
+            assert np.array_equal(found[0], places)
+            assert np.array_equal(found[1], every[places])
+
+
 @given(SEEDS, st.integers(1, 30), WIDTHS, LENGTHS, FIRST_IDS)
 def test_values_without_signs(
     backend: str, seed: int, rows: int, width: int, count: int, first: int

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
+U8 = npt.NDArray[np.uint8]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from fedtally.kernels.arguments import (
     I64,
     MAX_ROWS,
     MAX_WIDTH,
+    U8,
     U32,
     U64,
     check_ids,
@@ -30,6 +32,8 @@ from fedtally.kernels.backends import (
     num_threads,
 )
 
+_SPARE = 1e-6  # of a step of the codes: more than floats lose
+_HELD = 64  # values of a row that registers hold: no look is faster than that at all of them
 # float32 holds every integer up to 2^24: sums that stay below it are exact in half the memory.
 _FLOAT32_EXACT = 1 << 24
 # The cost of a gather, relative to one from the first-level cache, by the bytes of all tables of a
@@ -117,6 +121,8 @@ class Decoder:
         validate.integer(1, MAX_WIDTH, width=width)
         # The level is kept: the tables below have the form that the compiled kernels read.
         self._level = backend()
+        self._values: Any
+        self._sieve: tuple[float, U8] | None = None  # the codes for a floor
         if self._level != "numpy":
             self._prepare(expected)
 
@@ -138,6 +144,68 @@ class Decoder:
             return np.concatenate(parts) if parts else np.empty(0)
         return self._run(count, None, first_id)
 
+    def above(self, first_id: int, count: int, floor: float) -> tuple[I64, F64] | None:
+        """Return the estimates above a floor of the ids from `first_id` on, without the others.
+
+        Args:
+            first_id: the first id.
+            count: how many ids are looked at.
+            floor: a value that few estimates exceed, or this takes longer than `range`.
+
+        Returns:
+            How far each such id is from the first one, rising: int64 [n]; and its estimate:
+            float64 [n]. None: these tables have no such look.
+        """
+        if self._level == "numpy" or self._values.dtype != np.float32 or len(self._layout) > 1:
+            return None
+        if floor <= 0 or self._values[0].size <= _HELD:
+            return None
+        if self._sieve is None or self._sieve[0] != floor:
+            self._sieve = floor, self._codes(floor)
+        codes = self._sieve[1]
+        found: dict[int, tuple[I64, F64]] = {}
+
+        def one(part: slice) -> None:
+            places = np.empty(part.stop - part.start, np.int64)
+            values = np.empty(len(places))
+            number = native.sift(
+                self._level,
+                self._tables,
+                self._sums.shape[2],
+                self._layout,
+                self._values,
+                self._fold == "mean",
+                codes,
+                (first_id + part.start) % 2**64,
+                places,
+                values,
+            )
+            few = values[:number] > floor
+            found[part.start] = places[:number][few] + part.start, values[:number][few]
+
+        self._in_parts(one, count)
+        parts = [found[start] for start in sorted(found)]
+        if not parts:
+            return np.empty(0, np.int64), np.empty(0)
+        return np.concatenate([p for p, _ in parts]), np.concatenate([v for _, v in parts])
+
+    def _codes(self, floor: float) -> U8:
+        """Return small numbers that add up to 255 for every id whose estimate is above a floor.
+
+        They are a table like `_values`, of a byte each, which the nearest cache holds.
+        """
+        rows = len(self._values)
+        if self._fold == "median":
+            # A median, or the mean of two, is above it only if this number of rows is.
+            need = (rows + 1) // 2
+            codes: U8 = np.where(self._values > floor, -(-255 // need), 0).astype(np.uint8)
+            return codes
+        # Values below `low` count as much as it, which adds to the sums. So does rounding upwards.
+        low = -3.0 * float(np.sqrt(np.mean(np.square(self._values, dtype=np.float64))))
+        step = rows * (floor - low) / 255
+        steps: F64 = np.ceil((self._values.astype(np.float64) - low) / step + _SPARE)
+        return np.clip(steps, 0, 255).astype(np.uint8)
+
     def _run(self, count: int, ids: U64 | None, first_id: int) -> F64:
         estimates = np.empty(count)
         width, mean = self._sums.shape[2], self._fold == "mean"
@@ -157,11 +225,15 @@ class Decoder:
                 estimates[part],
             )
 
+        self._in_parts(one, count)
+        return estimates
+
+    def _in_parts(self, one: Callable[[slice], None], count: int) -> None:
+        """Call a function for each part of the ids."""
         # One part for each thread: the tables are shared, and parts need nothing of each other.
         rows = self._sums.shape[1]
         threads = min(num_threads(), max(1, count * rows // PARALLEL_FROM))
         in_threads(one, blocks(count, -(-count // threads) if count else 1), threads)
-        return estimates
 
     def _prepare(self, expected: int) -> None:
         batches, rows, width = self._sums.shape

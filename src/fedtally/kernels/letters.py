@@ -38,47 +38,38 @@ def posteriors(every: Sequence[F64], pairs: F64, single: F64, weight: float, end
     return [found[low:high] for low, high in pairwise(starts)]
 
 
-def likeliest(copies: F64, prior: F64, order: U8, most: int) -> U8:
+def likeliest(copies: F64, posterior: F64, prior: F64, branches: int, most: int) -> U8:
     """Return the words of the largest scores: uint8 [n, places].
 
     Args:
         copies: float64 [places, 256], log likelihoods of the bytes.
+        posterior: float64 [places, 256], what is likely there: the largest are tried.
         prior: float64 [257, 256], log probabilities of a byte behind another one.
-        order: uint8 [places, branches], the bytes that are tried.
+        branches: how many bytes of each place are tried.
         most: how many words are kept, at each place; at least the branches.
     """
     words = np.empty((most, len(copies)), np.uint8)
     found = native.likeliest(
-        np.ascontiguousarray(copies), prior, np.ascontiguousarray(order), words
+        np.ascontiguousarray(copies), np.ascontiguousarray(posterior), prior, branches, words
     )
     return words[:found]
 
 
 def interpolated(
-    best: U8,
-    second: U8,
-    order: I64,
-    size: int,
-    replaced: int,
-    by_flips: I64,
-    end: int,
-    unused: int,
+    posterior: F64, parity: F64, replaced: int, by_flips: I64, end: int, unused: int
 ) -> U8:
     """Return words that are interpolated from the surest places: uint8 [n, size - 1].
 
     Args:
-        best: uint8 [places], the likeliest symbols.
-        second: uint8 [places], the second likeliest ones.
-        order: int64 [places], the surest places first.
-        size: the symbols of the name, with its end mark.
+        posterior: float64 [size - 1, 256], log probabilities of the symbols before the end mark.
+        parity: float64 [n, 256], those of the parity.
         replaced: how many chosen places are exchanged, one at a time.
         by_flips: int64 [2^flips], the combinations of second symbols, in their order.
         end: the end mark.
         unused: the least byte that no name has.
     """
-    words = np.empty(((1 + replaced) * len(by_flips), size - 1), np.uint8)
+    words = np.empty(((1 + replaced) * len(by_flips), len(posterior)), np.uint8)
     flips = len(by_flips).bit_length() - 1
-    found = native.interpolated(
-        best, second, order, size, replaced, flips, by_flips, end, unused, words
-    )
+    logs = np.ascontiguousarray(posterior), np.ascontiguousarray(parity)
+    found = native.interpolated(*logs, replaced, flips, by_flips, end, unused, words)
     return words[:found]

@@ -47,6 +47,17 @@ def ask(decoder: Decoder, ids: Ids) -> F64:
     return decoder.range(ids.start % 2**64, len(ids)) if isinstance(ids, range) else decoder.at(ids)
 
 
+def ask_above(decoder: Decoder, ids: Ids, floor: float) -> tuple[I64, F64]:
+    """Return the places of the ids whose numbers are above a floor, and these numbers."""
+    if isinstance(ids, range) and isinstance(decoder, kernels.Decoder):
+        found = decoder.above(ids.start % 2**64, len(ids), floor)
+        if found is not None:
+            return found
+    numbers = ask(decoder, ids)
+    places = np.flatnonzero(numbers > floor)
+    return places, numbers[places]
+
+
 def ids_between(domain: Domain, start: int, stop: int) -> Ids:
     """Return the ids of the candidates at the positions start .. stop - 1.
 
@@ -468,20 +479,33 @@ class Candidates:
         for start, ids in self.blocks():
             yield start, ask(decoder, ids)
 
+    def decoded_above(self, decoder: Decoder, floor: float) -> Iterator[tuple[int, I64, F64]]:
+        """Yield the candidates whose numbers are above a floor, block by block.
+
+        That is: how many were looked at, the positions of those above, and their numbers.
+        """
+        for start, ids in self.blocks():
+            places, numbers = ask_above(decoder, ids, floor)
+            yield len(ids), places + start, numbers
+
     def fresh_ids(self, rng: np.random.Generator, count: int) -> U64:
         """Return random ids that are no candidates, all different: uint64 [count]."""
         found = np.empty(0, np.uint64)
-        taken = self._extra if self._ids is None else np.concatenate([self._ids, self._extra])
-        # `np.isin` hashes all that is taken: a minute for the contenders of 2^26 candidates
-        taken = np.sort(taken)
+        # `np.isin` hashes all that is taken: a minute for the contenders of 2^26 candidates, which
+        # rise, so that they need not be sorted either.
+        taken = [
+            ids if (ids[1:] > ids[:-1]).all() else np.sort(ids)
+            for ids in (self._extra, self._ids)
+            if ids is not None and len(ids)
+        ]
         while len(found) < count:
             drawn = rng.integers(0, 2**64, count, dtype=np.uint64)
             if self._ids is None:
                 # The difference wraps mod 2^64, so that one comparison is enough.
                 drawn = drawn[drawn - np.uint64(self._first) >= np.uint64(self._listed)]
-            if len(taken):
-                place = np.minimum(np.searchsorted(taken, drawn), len(taken) - 1)
-                drawn = drawn[taken[place] != drawn]
+            for ids in taken:
+                place = np.minimum(np.searchsorted(ids, drawn), len(ids) - 1)
+                drawn = drawn[ids[place] != drawn]
             # Sorted and without repetitions; `np.unique` takes five times as long.
             found = np.sort(np.concatenate([found, drawn]))
             found = found[np.append(True, found[1:] != found[:-1])[: len(found)]]

@@ -23,6 +23,7 @@ probability 2^-b. docs/protocol.md states the rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -478,9 +479,9 @@ def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
 
 def _likeliest(copies: F64, posterior: F64, prior: _Prior, most: int) -> U8:
     """Return the likeliest words by copies and prior, parity aside: uint8 [n, size - 1]."""
-    branches = np.argsort(-posterior, axis=1, kind="stable")[:, :_BRANCHES]
     if kernels.backend() != "numpy":
-        return letters.likeliest(copies, prior.log, branches.astype(np.uint8), most)
+        return letters.likeliest(copies, posterior, prior.log, _BRANCHES, most)
+    branches = np.argsort(-posterior, axis=1, kind="stable")[:, :_BRANCHES]
     score = prior.log[256, branches[0]] + copies[0, branches[0]]
     words = branches[0][:, None]
     for place in range(1, len(copies)):
@@ -508,6 +509,11 @@ def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
     the surest place that was not chosen, then with the second least sure one replaced, and so on.
     """
     size = len(posterior) + 1
+    flips = min(effort.flips, size - 1)
+    replaced = min(effort.replaced, len(parity), size - 1)
+    if kernels.backend() != "numpy":
+        tried = replaced, _by_flips(flips)
+        return letters.interpolated(posterior, parity, *tried, symbols.END, symbols.FIRST_UNUSED)
     logs = np.vstack([posterior, np.full((1, 256), -np.inf), parity])
     # The end mark is certain: its gap is infinite. So its place is the first in `order`, and the
     # bounds `size - 1` below keep it from being flipped or replaced.
@@ -519,25 +525,23 @@ def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
     second = logs.argmax(axis=1)
     gap -= logs[every, second]
     order = np.argsort(-gap, kind="stable")
-    flips = min(effort.flips, size - 1)
-    # fewest flips first: a word that is cut off by the bound on tries is the less likely one
-    flipped = np.arange(1 << flips)
-    by_flips = np.argsort((flipped[:, None] >> np.arange(flips) & 1).sum(axis=1), kind="stable")
-    replaced = min(effort.replaced, len(order) - size, size - 1)
-    if kernels.backend() != "numpy":
-        chosen = (best.astype(np.uint8), second.astype(np.uint8), order)
-        return letters.interpolated(
-            *chosen, size, replaced, by_flips, symbols.END, symbols.FIRST_UNUSED
-        )
     found = []
     for out in range(replaced + 1):
         places = order[:size]
         if out:
             places = np.append(np.delete(places, size - out), order[size])
-        word = _combined(places, best, best ^ second, flips)[by_flips]
+        word = _combined(places, best, best ^ second, flips)[_by_flips(flips)]
         is_name = (word[:, -1] == symbols.END) & (word[:, :-1] < symbols.FIRST_UNUSED).all(axis=1)
         found.append(word[is_name, :-1])
     return np.vstack(found)
+
+
+@cache
+def _by_flips(flips: int) -> I64:
+    """Return the combinations of flips, those of the fewest first: int64 [2^flips]."""
+    # a word that is cut off by the bound on tries is the less likely one
+    flipped = np.arange(1 << flips)
+    return np.argsort((flipped[:, None] >> np.arange(flips) & 1).sum(axis=1), kind="stable")
 
 
 def _combined(places: I64, best: I64, changes: I64, flips: int) -> U8:
