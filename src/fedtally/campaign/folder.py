@@ -410,8 +410,8 @@ class CampaignFolder:
     def _no_lock(self, place: Path, error: OSError) -> InvalidInputError:
         return InvalidInputError(
             f"cannot open or write the lock {place} ({error.strerror}): run each command of the"
-            f" campaign as the user that may write {self.path}, on a disk that is not full; if"
-            " something else has that name, remove it"
+            f" campaign as the user that may write {self.path}; if something else has that name,"
+            " remove it"
         )
 
     def _check_free(self) -> None:
