@@ -450,7 +450,9 @@ def test_drain_ends_the_process(world: SimpleNamespace) -> None:
 def looked_at(world: SimpleNamespace, place: Path, act: Callable[[], object]) -> tuple[Ran, str]:
     """Run a campaign in this process, and do something at the first look; return what was noted."""
     notes, todo = list[str](), [act]
-    watch = SimpleNamespace(note=notes.append, show=lambda _: todo.pop()() if todo else None)
+    watch = SimpleNamespace(
+        note=notes.append, warn=notes.append, show=lambda _: todo.pop()() if todo else None
+    )
     ran = Sockets(world.sockets).run(
         CampaignFolder.open(place), wait=30, take_over=False, watch=lambda _: nullcontext(watch)
     )

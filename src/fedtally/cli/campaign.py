@@ -455,7 +455,7 @@ def _run(
         folder,
         wait=_WAIT if wait is None else wait,
         take_over=take_over,
-        watch=lambda driver: view.Progress(folder, driver, quiet),
+        watch=lambda driver: view.Progress(folder, driver, quiet, warns=not as_json),
     )
     if is_over := _is_over(folder, ran.ending):
         _end(folder, by_hand=False)
