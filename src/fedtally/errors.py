@@ -1,8 +1,8 @@
 """The exceptions that fedtally raises on purpose, and how they name options.
 
 All of them derive from `FedtallyError`. The command line exits with their `exit_code`: 2 where the
-caller can mend the input, 1 where a run failed. Any other exception that leaves the package is a
-bug.
+caller can mend the input, 1 where a run failed, or where a disk is full. Any other exception that
+leaves the package is a bug.
 
 A message names options by `opt` and arguments by `arg`. Each is a mark in the text, and `render`
 writes it as its reader types it. `str(error)` is for callers in Python, and holds no marks. The
@@ -11,6 +11,7 @@ command line, and whoever reads a file, render `error.marked` for their own read
 
 from __future__ import annotations
 
+import errno
 import re
 import shlex
 from collections.abc import Collection
@@ -222,3 +223,31 @@ def reason(error: Exception) -> str:
     (': width is odd', '')
     """
     return f": {render(error.marked, for_='file')}" if isinstance(error, FedtallyError) else ""
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_SQLITE_FULL = 13  # the code of SQLite; this module does not import its driver
+
+
+def is_of_full_disk(error: BaseException) -> bool:
+    """Return whether an error came of a full disk, or of a quota that is used up.
+
+    It may have been raised as an error of the input, such as a file that cannot be opened. But the
+    input is right, and the same call succeeds once there is room.
+
+    >>> try:
+    ...     raise OSError(errno.ENOSPC, "No space left on device")
+    ... except OSError as error:
+    ...     refused = UnreadableFileError("cannot open it")
+    ...     refused.__cause__ = error
+    >>> is_of_full_disk(refused), is_of_full_disk(UnreadableFileError("cannot open it"))
+    (True, False)
+    """
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.errno in _NO_ROOM:
+            return True
+        if getattr(found, "sqlite_errorcode", None) == _SQLITE_FULL:
+            return True
+        found = found.__cause__ or found.__context__
+    return False

@@ -1257,7 +1257,8 @@ class Run:
     quiet: bool = (
         option("Print no progress and no notes", _FLAG, default=False)
         .on("estimate", "demo", "plan", "simulate")
-        .on("audit", "campaign run", help="Print no progress")
+        .on("audit", help="Print no progress")
+        .on("campaign run", help="Print no progress; problems are still printed")
     )
 
 

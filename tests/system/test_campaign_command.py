@@ -450,7 +450,9 @@ def test_drain_ends_the_process(world: SimpleNamespace) -> None:
 def looked_at(world: SimpleNamespace, place: Path, act: Callable[[], object]) -> tuple[Ran, str]:
     """Run a campaign in this process, and do something at the first look; return what was noted."""
     notes, todo = list[str](), [act]
-    watch = SimpleNamespace(note=notes.append, show=lambda _: todo.pop()() if todo else None)
+    watch = SimpleNamespace(
+        note=notes.append, warn=notes.append, show=lambda _: todo.pop()() if todo else None
+    )
     ran = Sockets(world.sockets).run(
         CampaignFolder.open(place), wait=30, take_over=False, watch=lambda _: nullcontext(watch)
     )
@@ -477,6 +479,40 @@ def test_a_run_whose_campaign_is_taken_away_says_why(world: SimpleNamespace) -> 
         looked_at(world, place, take_over)
     with pytest.raises(InvalidInputError, match="was cancelled"):
         looked_at(world, place, CampaignFolder.open(place).cancel)
+
+
+@pytest.mark.parametrize("what", ["old-copy", "no-mark"])
+def test_status_says_that_a_start_would_be_refused(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    place = init(world, plan_of())
+    state, mark = place / "campaign.db", world.folder / "survey.mark"
+
+    def said() -> tuple[str, str, str]:
+        capsys.readouterr()
+        assert run(["campaign", "status", str(place), "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert run(["campaign", "status", str(place)]) == 0
+        out, err = capsys.readouterr()
+        return document["state"], " ".join(out.split()), " ".join(err.split())
+
+    with hold(CampaignFolder.open(place)) as driver:
+        copy = state.read_bytes()
+        driver.check_writes()
+        assert said()[0] == "running"  # also while it writes: the mark is never ahead of the file
+    assert said()[0] == "stopped" and said()[2] == ""
+    if what == "old-copy":
+        state.write_bytes(copy)
+    else:
+        mark.unlink()
+    found, out, err = said()
+    assert found == what and what in out
+    assert f"campaign restore {place} gives its open sessions up" in err
+    assert carried("resume", world, place) == 2
+    assert run(["campaign", "list", str(world.folder)]) == 0
+    assert what in capsys.readouterr().out
+    assert run(["campaign", "restore", str(place)]) == 0
+    assert said()[0] == "stopped"
 
 
 def test_a_copy_that_was_put_back_is_refused_until_restore(

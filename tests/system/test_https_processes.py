@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import shutil
@@ -49,6 +50,8 @@ from fedtally.cli.app import run
 from fedtally.plan import Plan
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind
+from fedtally.store import StoreError
+from fedtally.store.claims import Claim
 
 QUICK = ["--gather", "2", "--bench", "60"]
 slowly = pytest.mark.parametrize("survey", [30], indirect=True, ids=["slowly"])
@@ -265,6 +268,54 @@ def test_a_reload_while_the_process_starts_ends_nothing_and_is_not_lost(
     finally:
         signal.signal(signal.SIGHUP, before)
     assert heard == [] and set(beside.told) <= {0, 204, 503}
+
+
+@pytest.mark.parametrize("how", [["--log", "info"], ["--log", "off"]])
+def test_a_run_that_is_quiet_still_tells_of_problems(
+    alone: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], how: Any
+) -> None:
+    """As the shipped unit runs it: with --log info --quiet."""
+    is_full, check, said = threading.Event(), Claim.check, list[str]()
+
+    def checked(claim: Claim) -> None:
+        if is_full.is_set():
+            raise StoreError("campaign.db failed: database or disk is full")
+        check(claim)
+
+    def wait_for(text: str) -> None:
+        end = time.monotonic() + 20
+        while text not in "".join(said) and time.monotonic() < end:
+            said.append(capsys.readouterr().err)
+            time.sleep(0.05)
+        assert text in "".join(said)
+
+    def act() -> None:
+        try:
+            (alone.place / "tokens").chmod(0o644)
+            os.kill(os.getpid(), signal.SIGHUP)
+            wait_for("the tokens were not read again")
+            is_full.set()
+            wait_for("the store does not answer, and is asked again")
+            is_full.clear()
+            wait_for("the store answers again")
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Claim, "check", checked)
+    beside = Beside(alone, act)
+    beside.start()
+    assert _run(alone, *how, "--quiet") == 3
+    beside.join()
+    lines = ("".join(said) + capsys.readouterr().err).splitlines()
+    if how == ["--log", "info"]:
+        found = [json.loads(line) for line in lines]  # each line is JSON, with a time
+        assert {(one["level"], one["event"]) for one in found} == {("warning", "warning")}
+        assert all(one["time"].endswith("Z") for one in found)
+        lines = [one["message"] for one in found]
+    assert [line.split(",")[0] for line in lines] == [
+        "the tokens were not read again", "the store does not answer", "the store answers again",
+    ]  # fmt: skip
+    assert "database or disk is full" in lines[1]
 
 
 def test_a_run_that_is_drained_never_says_that_the_campaign_is_over(

@@ -405,7 +405,7 @@ def test_a_store_that_does_not_answer_is_told_once(
     def fails(_: float) -> float:
         raise StoreError("the disk is full")
 
-    for broken, number in ((True, 1), (True, 1), (False, 1), (True, 2)):
+    for broken, number in ((True, 1), (True, 1), (False, 2), (False, 2), (True, 3)):
         monkeypatch.setattr(world.driver, "tick", fails if broken else tick)
         steady[0] += 1.0
         assert pace.step() is None

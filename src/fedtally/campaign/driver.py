@@ -41,6 +41,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
@@ -196,6 +197,9 @@ class DurableBooks(Books, Protocol):
 
     def check_claim(self, plan: Plan) -> None:
         """Raise `OvertakenError` if another process runs the campaign; change no session."""
+
+    def check_writes(self, plan: Plan) -> None:
+        """Raise as a write of a session would, if it would fail; change no session."""
 
 
 @dataclass(frozen=True)
@@ -556,8 +560,28 @@ class Driver:
                 anything again.
             StoreError: the store does not answer.
         """
-        try:
+        with self._silenced():
             self._store.check_claim(self.plan)
+
+    def check_writes(self) -> None:
+        """Check that the store takes writes, after an error of it.
+
+        A `tick` without an error does not tell: most ticks write nothing, and those after an error
+        only read, until a phase ends.
+
+        Raises:
+            OvertakenError: another process runs it, or it was cancelled; this driver never sends
+                anything again.
+            StoreError: the store takes no writes.
+        """
+        with self._silenced():
+            self._store.check_writes(self.plan)
+
+    @contextmanager
+    def _silenced(self) -> Iterator[None]:
+        """Fall silent for ever if another process has the campaign."""
+        try:
+            yield
         except OvertakenError:
             self._fall_silent()
             raise
@@ -611,6 +635,11 @@ class Driver:
     def is_idle(self) -> bool:
         """Whether no session runs, and no session of the store waits to be restored."""
         return not self._live and self._retry_at is None
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether all sessions of the store are in memory, as after a tick without an error."""
+        return self._retry_at is None
 
     @property
     def is_gathering(self) -> bool:

@@ -212,16 +212,44 @@ class CampaignFolder:
         return self.state().status(self.plan)
 
     def stage(self) -> str:
-        """Return in a word what the campaign is: new, running, stopped, lost, over or cancelled."""
+        """Return in a word what the campaign is.
+
+        That is new, running, stopped, over or cancelled. A campaign that nothing can go on with is
+        lost (its file is gone), old-copy (its mark has more writes) or no-mark.
+
+        Raises:
+            UnreadableFileError: the mark cannot be read, or is of another plan.
+        """
         if (self.path / RESULT).exists():
             return "over"
         if (self.path / CANCELLED).exists():
             return "cancelled"
         if self.runner() is not None:
             return "running"
-        if self.has_begun:
+        if not self.has_begun:
+            return "lost" if self.lost() else "new"
+        # Of a campaign that runs, its process has looked, and looks again before each write.
+        if not self.state().is_put_back(self.plan, mark=self.mark):
             return "stopped"
-        return "lost" if self.lost() else "new"
+        is_there = read_mark(self.mark, self.plan.fingerprint) is not None
+        return "old-copy" if is_there else "no-mark"
+
+    def why_refused(self, stage: str) -> str:
+        """Return why a campaign of this stage cannot go on, and the ways out; "": it can."""
+        restore = f"fedtally campaign restore {self.path} gives its open sessions up"
+        if stage == "lost":
+            return self.lost()
+        if stage == "old-copy":
+            return (
+                f"{self.path / STATE} is an older copy, as its mark {self.mark} shows, and does"
+                f" not go on: {restore}"
+            )
+        if stage == "no-mark":
+            return (
+                f"there is no mark at {self.mark}, and {self.path} does not go on without it: mount"
+                f" its disk, if that is what is missing; if it is lost, {restore}"
+            )
+        return ""
 
     def lost(self) -> str:
         """Return why the campaign cannot go on without its `campaign.db`, and the ways out.
@@ -410,8 +438,8 @@ class CampaignFolder:
     def _no_lock(self, place: Path, error: OSError) -> InvalidInputError:
         return InvalidInputError(
             f"cannot open or write the lock {place} ({error.strerror}): run each command of the"
-            f" campaign as the user that may write {self.path}, on a disk that is not full; if"
-            " something else has that name, remove it"
+            f" campaign as the user that may write {self.path}; if something else has that name,"
+            " remove it"
         )
 
     def _check_free(self) -> None:

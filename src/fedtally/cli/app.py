@@ -17,7 +17,7 @@ import click
 from fedtally.base.validate import did_you_mean
 from fedtally.cli.console import complain
 from fedtally.cli.help import BareUsage, Group
-from fedtally.errors import FedtallyError, MissingExtraError
+from fedtally.errors import FedtallyError, MissingExtraError, is_of_full_disk
 
 _EPILOG = """\
 Start with `fedtally demo`: it needs no data. Each command has examples and its most used options
@@ -109,6 +109,8 @@ _NO_POSIX = (
 )
 _NO_MEMORY = "out of memory; fewer rounds, a smaller --width or a smaller --domain need less"
 
+_FULL = "the disk is full: make room, and start this again ({})"
+
 
 def _missing(library: str) -> str | None:
     """Return what to say where a library cannot be found; None: that is a fault of the program."""
@@ -143,8 +145,10 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         return _usage(error, as_json)
     except FedtallyError as error:
-        complain(type(error).__name__, str(error), as_json)
-        return error.exit_code
+        is_full = is_of_full_disk(error)
+        complain(type(error).__name__, _FULL.format(error) if is_full else str(error), as_json)
+        # 2 would say that a person must mend the input, and a service would not start again.
+        return FedtallyError.exit_code if is_full else error.exit_code
     except ModuleNotFoundError as error:
         said = _missing((error.name or "").partition(".")[0])
         if said is None:
@@ -156,6 +160,7 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno != errno.EPIPE:
             said = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            said = _FULL.format(said) if is_of_full_disk(error) else said
             complain(type(error).__name__, said, as_json)
         else:  # A reader such as `head` went away. Python would complain again as it closes stdout.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

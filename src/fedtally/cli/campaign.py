@@ -383,7 +383,11 @@ def result(
 @option("Run", "--names", is_flag=True, help="Name the clients of open sessions")
 @json_option
 def status(name: Path, names: bool, as_json: bool) -> None:
-    """Show the rounds and sessions of the campaign NAME. It disturbs no process that runs it."""
+    """Show the rounds and sessions of the campaign NAME. It disturbs no process that runs it.
+
+    It also says so if resume would refuse the campaign, since campaign.db or its mark is lost, or
+    an old copy was put back. The exit code is 0 all the same.
+    """
     from fedtally.answer import sections
     from fedtally.campaign.folder import CampaignFolder
 
@@ -397,8 +401,8 @@ def status(name: Path, names: bool, as_json: bool) -> None:
         console.show_json({"schema": "fedtally-campaign-status/1", **document})
     else:
         view.show_status(document, sections.counted.who(folder.plan))
-        if document["state"] == "lost":
-            console.note(folder.lost())
+        if why := folder.why_refused(document["state"]):
+            console.note(why)
 
 
 @click.command(name="list", cls=Command, short_help="List the campaigns in a folder.")
@@ -455,7 +459,7 @@ def _run(
         folder,
         wait=_WAIT if wait is None else wait,
         take_over=take_over,
-        watch=lambda driver: view.Progress(folder, driver, quiet),
+        watch=lambda driver: view.Progress(folder, driver, quiet, warns=not as_json),
     )
     if is_over := _is_over(folder, ran.ending):
         _end(folder, by_hand=False)

@@ -151,14 +151,17 @@ class Progress:
     Args:
         folder: the folder of the campaign.
         driver: the driver of the campaign; None: another process has it, and there are no bars.
-        quiet: show nothing.
+        quiet: show no progress.
+        warns: show problems all the same; not where stderr may get a document of JSON.
     """
 
-    def __init__(self, folder: CampaignFolder, driver: Driver | None, quiet: bool) -> None:
+    def __init__(
+        self, folder: CampaignFolder, driver: Driver | None, quiet: bool, warns: bool = True
+    ) -> None:
         import sys
         import time
 
-        self._driver, self._folder, self._quiet = driver, folder, quiet
+        self._driver, self._folder, self._quiet, self._warns = driver, folder, quiet, warns
         self._is_live = not quiet and driver is not None and sys.stderr.isatty()
         self._phases: dict[bytes, str] = {}
         status = folder.status() if folder.has_begun else None
@@ -197,9 +200,16 @@ class Progress:
             self._bars.stop()
 
     def note(self, message: str) -> None:
-        """Print a line above the bars."""
+        """Print a line above the bars, unless quiet."""
+        self._print(message, self._quiet)
+
+    def warn(self, message: str) -> None:
+        """Print a problem that the run goes on after, above the bars, also where it is quiet."""
+        self._print(message, not self._warns)
+
+    def _print(self, message: str, is_left_out: bool) -> None:
         if self._bars is None:
-            console.note(message, self._quiet)
+            console.note(message, is_left_out)
         else:
             from rich.text import Text
 

@@ -20,6 +20,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Self
 
 import sqlalchemy as sa
@@ -46,6 +47,7 @@ from fedtally.store.database import (
 )
 from fedtally.store.ledger import Ledger, Reservation
 from fedtally.store.marks import hold_mark, read_mark
+from fedtally.store.room import check_room
 from fedtally.store.writes import (
     is_of_one_moment,
     set_writes,
@@ -53,6 +55,7 @@ from fedtally.store.writes import (
     writes_of,
 )
 
+_ROOM = 1 << 20  # bytes that a write needs beside the checkpoint of its session
 IMPOSSIBLE = "impossible sum: "  # how `SavedSession.why` begins where no clients have such a sum
 # Bytes in hexadecimal: a session of `secagg`. What lands is named by its session or, if another
 # protocol summed it, by a name of up to 64 bytes. SQLite enforces neither of these lengths: they
@@ -662,6 +665,24 @@ class CampaignStore(CampaignReader):
         self._check(plan)
         self._claim.check()
 
+    def check_writes(self, plan: Plan) -> None:
+        """Check that file, mark and ledger answer, and that there is room for a session's write.
+
+        It writes, and changes no session.
+
+        Raises:
+            OvertakenError: another process runs the campaign, or another copy of it.
+            StoreError: a write would fail.
+        """
+        self._check(plan)
+        with self._claim.write() as connection:
+            largest = connection.execute(_LARGEST, {"of": self._name}).fetchone()[0] or 0
+        # A disk with a little room takes the write above, and not that of a session. SQLite writes
+        # what changes, and before that what was there.
+        check_room(Path(self._campaigns.name).absolute().parent, _ROOM + 2 * largest)
+        if self._ledger is not None:
+            self._ledger.reserved(self._name)
+
 
 # ---- rows ----
 
@@ -684,6 +705,11 @@ _SAVE = prepared(
 )
 _FIND_SESSIONS = prepared(
     sa.select(_sessions).where(_sessions.c.plan == sa.bindparam("of")).order_by(_sessions.c.session)
+)
+_LARGEST = prepared(
+    sa.select(sa.func.max(sa.func.length(_sessions.c.checkpoint))).where(
+        _sessions.c.plan == sa.bindparam("of")
+    )
 )
 _FORGET = prepared(sa.delete(_sessions).where(_sessions.c.session == sa.bindparam("of")))
 # One statement for all clients: to bind the values of each one takes as long as to insert it.

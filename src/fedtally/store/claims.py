@@ -136,9 +136,10 @@ class ClaimedDatabase(Database):
 
     def _is_put_back(self, plan: str, place: Path) -> bool:
         """Return whether `_claim` refuses the file: its mark has more writes, or is gone."""
+        # The mark is read first: of a file that somebody writes meanwhile, it is behind the file.
+        marked = read_mark(place, plan)
         with self._transaction(write=False) as connection:
             writes = _writes(connection, self._run(connection, plan))
-        marked = read_mark(place, plan)
         return writes < (marked or 0) or _lacks_mark(writes, marked)
 
     def _run(self, connection: sa.Connection, plan: str) -> sa.Row[Any] | None:

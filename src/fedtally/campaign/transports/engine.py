@@ -43,6 +43,9 @@ class Watch(Protocol):
     def note(self, message: str) -> None:
         """Take a message for the operator, in words."""
 
+    def warn(self, message: str) -> None:
+        """Take a problem that the engine goes on after, in words; whoever is quiet hears it."""
+
     def show(self, present: int | None = None) -> None:
         """Look at the campaign again; `present` clients are connected (None: nobody knows)."""
 

@@ -16,6 +16,7 @@ from fedtally.secagg.messages import ServerState
 from fedtally.store import StoreError
 
 LONGEST_PAUSE = 1.0  # seconds between two steps, also after an error of the store
+PROBE_SECONDS = 3  # at least, between two questions to a store whether it takes writes again
 JUMP = 600  # seconds by which a clock may drift, or be set right, without a word
 
 
@@ -38,7 +39,7 @@ class Pace:
         wait: the seconds after which `step` gives up, if no session could be opened, or none of the
             invited clients has answered. With a calendar it never does: the periods end the run.
         warn: called with a problem that the engine goes on after, in words; once for each session,
-            and once for each time in which the store does not answer.
+            once for each time in which the store does not answer, and once when it does again.
         steady: returns seconds that nobody sets: they measure what the engine itself waits. None:
             `clock`. The deadlines of the protocol are on the clock, which clients have, too.
 
@@ -48,7 +49,9 @@ class Pace:
         has_news: whether a session began, went on to another phase or ended in the last step: there
             may be frames for clients.
         drains: whether `stop` was called.
-        is_broken: whether the store did not answer in the last step.
+        is_broken: whether the store did not answer in the last step. Clients wait then.
+        takes_writes: False from an error of the store until it has taken a write again. Steps in
+            between may have no error: they read, and a full disk can be read. Clients are served.
     """
 
     driver: Driver
@@ -60,10 +63,11 @@ class Pace:
     has_news: bool = field(default=False, init=False)
     drains: bool = field(default=False, init=False)
     is_broken: bool = field(default=False, init=False)
+    takes_writes: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
         self._now = self.clock if self.steady is None else self.steady
-        self._idle_since = self.due = self._check_at = self._now()
+        self._idle_since = self.due = self._check_at = self._probe_at = self._now()
         self._seen: tuple[tuple[bytes, str], ...] = ()
         self._warned: set[bytes] = set()  # the sessions whose silent clients were told
         self._is_silent = False
@@ -93,12 +97,13 @@ class Pace:
             raise
         except (StoreError, OSError) as error:
             # The driver keeps its sessions in the store, and reads it again by itself.
-            if not self.is_broken:
+            if self.takes_writes:
                 self.warn(f"the store does not answer, and is asked again: {error}")
-            self.is_broken = True
+            self.is_broken, self.takes_writes = True, False
             pause = LONGEST_PAUSE
         else:
             self.is_broken = False
+            self._probe()
         now, running = self._now(), self.driver.running()
         phases = tuple((one.session, one.phase) for one in running)
         self.due = now + min(pause, LONGEST_PAUSE)
@@ -152,6 +157,24 @@ class Pace:
         if now >= self._check_at and not self.driver.running():
             self.driver.check_claim()
             self._check_at = now + LONGEST_PAUSE
+
+    def _probe(self) -> None:
+        """After an error of the store, ask it every few seconds whether it takes writes again.
+
+        Its next write is due only when a phase ends, which may be minutes away.
+        """
+        if self.takes_writes or not self.driver.is_restored or self._now() < self._probe_at:
+            return
+        began = self._now()
+        try:
+            self.driver.check_writes()
+        except (StoreError, OSError):
+            # A lock is waited for: clients are served for longer than that takes.
+            now = self._now()
+            self._probe_at = now + max(PROBE_SECONDS, 2 * (now - began))
+            return
+        self.takes_writes = True
+        self.warn("the store answers again, and takes writes")
 
     def _goes_on(self, running: list[RunningSession]) -> bool:
         """Return whether there is more than invitations that nobody answers.

@@ -67,7 +67,7 @@ class Sockets:
                 patience=campaign.deadlines.phase,
                 wait=wait,
                 report=lambda: watcher.show(len(loop.present)),
-                warn=watcher.note,
+                warn=watcher.warn,
             )
             try:
                 ending = asyncio.run(_run_until_told(loop, watcher))

@@ -170,8 +170,11 @@ class HttpsLoop:
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are taken: the store answers, and nobody has told the process to go."""
-        return self.standing is Standing.OPEN and not self._pace.is_broken
+        """Whether the store takes writes, and nobody has told the process to go.
+
+        Requests are taken also while the store only answers: what clients send waits in memory.
+        """
+        return self.standing is Standing.OPEN and self._pace.takes_writes
 
     @property
     def drains(self) -> bool:
@@ -187,12 +190,12 @@ class HttpsLoop:
         """Call the driver when it is due; return when there is nothing left to do."""
         while True:
             self._wake.clear()
-            was_ready, began = self.is_ready, self.steady()
+            was_broken, began = self._pace.is_broken, self.steady()
             ending = self._pace.step()
             self.observer.stepped(self.steady() - began)
-            self.standing = Standing.OPEN
+            is_new, self.standing = self.standing is not Standing.OPEN, Standing.OPEN
             self.report()
-            if self._pace.has_news or was_ready != self.is_ready:
+            if self._pace.has_news or is_new or was_broken != self._pace.is_broken:
                 self._tell()
             if ending is not None:
                 return ending

@@ -403,3 +403,8 @@ def json_log(level: str, stream: Any = None) -> logging.Logger:
     handler.setFormatter(_Json())
     log.addHandler(handler)
     return log
+
+
+def warned(log: logging.Logger, message: str) -> None:
+    """Write a line of level warning: a problem that the process goes on after, in words."""
+    log.warning("warning", extra={"facts": {"message": message}})

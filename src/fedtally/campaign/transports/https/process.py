@@ -29,6 +29,7 @@ from fedtally.campaign.transports.https.operate import (
     json_log,
     lingering,
     operated,
+    warned,
 )
 from fedtally.campaign.transports.https.web import draw
 from fedtally.campaign.transports.pace import Ending
@@ -71,21 +72,24 @@ class Https:
         """
         _ignore_reload()
         # Before the campaign is claimed: a mistyped address, or no token, must begin nothing.
-        names = self.load_names(campaign.path, lambda why: watcher.note(why))
+        names = self.load_names(campaign.path, lambda why: warn(why))
         with (
             self._bound(take_over) as listening,
             hold(campaign, take_over) as driver,
             watch(driver) as watcher,
         ):
-            instruments = Instruments(
-                driver, lambda: campaign.status().ended, time.time, json_log(self.log)
+            log = json_log(self.log)
+            # A log of JSON holds problems too: whoever reads its lines looks nowhere else.
+            warn: Callable[[str], None] = (
+                watcher.warn if self.log == "off" else partial(warned, log)
             )
+            instruments = Instruments(driver, lambda: campaign.status().ended, time.time, log)
             loop = HttpsLoop(
                 driver,
                 names,
                 campaign.deadlines.phase,
                 report=lambda: watcher.show(driver.num_present),
-                warn=watcher.note,
+                warn=warn,
                 observer=instruments,
             )
             apps = serving(loop), operated(loop, instruments)
