@@ -71,6 +71,8 @@ NOT_PASTED = {
     ("docs/dap.md", "docker"): "it needs Docker, and builds images for minutes",
     ("docs/dap.md", "in_python"): "it needs Docker",
     ("docs/accounting.md", "python"): _MINUTES,
+    ("docs/accounting.md", "sudo -u fedtally"): "needs the user of a service",
+    ("docs/accounting.md", "pg_dump"): "needs a server of PostgreSQL",
     ("docs/accuracy.md", "python -m"): _MINUTES,
     ("docs/deploying.md", "fedtally campaign"): _FIRST,
     ("docs/deploying.md", "fedtally plan --clients 7"): _FIRST,
