@@ -7,6 +7,7 @@ import runpy
 import tomllib
 from collections import namedtuple
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ import pytest
 import fedtally
 from fedtally.answer import documents, sections
 from fedtally.cli.app import run
+from fedtally.privacy import mechanism
 
 ROOT = Path(__file__).resolve().parents[2]
 Point = namedtuple("Point", "x y")
@@ -32,12 +34,34 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
         ("silos", 8),
         ("windows", 9),
         ("privacy-proofs/shares", 3),
+        ("privacy-proofs/table_sampler", 4),
     ],
 )
 def test_examples_of_a_page_run(page, least):
     outcome = doctest.testfile(str(ROOT / "docs" / f"{page}.md"), module_relative=False)
     assert outcome.attempted >= least
     assert outcome.failed == 0
+
+
+def numbers_on(page, pattern):
+    """Return the numbers of the one sentence of a page that a pattern finds."""
+    [found] = re.findall(pattern, (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
+    return [float(number.replace(",", "")) for number in ([found], found)[type(found) is tuple]]
+
+
+def test_which_noise_is_scanned_is_said_as_the_program_does_it():
+    """Also the variance: a table of it is scanned, and one of a variance larger by 1 is not."""
+    [entries] = numbers_on("evidence", r"serves tables of more than (\d+) entries")
+    [variance] = numbers_on("evidence", r"a share of variance above about (\d+) ")
+    assert numbers_on("privacy", r"Up to (\d+) entries, a draw compares") == [entries]
+    assert numbers_on("privacy", r"a variance up to (\d+) is such a share") == [variance]
+    sampler = r"a table of at most (\d+) entries, which is a variance up to about (\d+)\."
+    assert numbers_on("privacy-proofs/table_sampler", sampler) == [entries, variance]
+    small, large = mechanism.skellam(variance), mechanism.skellam(variance + 1)
+    assert small.is_small and len(small.masses) <= entries
+    assert not large.is_small and len(large.masses) > entries
+    assert replace(small, masses=(1,) * int(entries)).is_small
+    assert not replace(small, masses=(1,) * int(entries + 1)).is_small
 
 
 def test_the_pilot_of_the_paper_sizes_a_sketch(capsys):

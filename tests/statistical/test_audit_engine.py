@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -43,6 +44,7 @@ from fedtally.sketch import CountSketch
 from fedtally.studies import noise_checks
 from fedtally.studies.audit import FALSE_ALARM, Audit, AuditResult, run
 from fedtally.studies.audit_clients import Design
+from fedtally.studies.audit_evidence import failing_level
 from fedtally.studies.dependence_checks import dependence_checks
 from fedtally.studies.noise_checks import (
     Distribution,
@@ -669,6 +671,30 @@ def test_what_is_said_of_power() -> None:
     assert found(1 - share) >= 52  # 59.4 are expected; fewer than 52 once in 10 million
     assert found(1 - share / 2) <= 20
     assert detectable_scale(60, level) is None
+
+
+def test_the_page_says_how_many_counters_an_audit_takes_and_what_they_show() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "accounting.md").read_text(encoding="utf-8")
+    found = re.search(
+        r"as many as have ([\d,]+) counters of each release, but at most ([\d,]+)\.\n"
+        r"  In ([\d,]+) counters, noise that is (\S+) % too small is found in 99 of 100 audits, and"
+        r" noise that is (\S+) % too small in practically all\.\n",
+        page,
+    )
+    checked = re.search(r"^Verdict  passed: (\d+) checks", page, re.M)
+    assert found is not None and checked is not None
+    counters, most, again, seen, surely = (float(one.replace(",", "")) for one in found.groups())
+    small = planned("central, a small sketch")
+    assert counters == again and most == 1000
+    assert Audit(small).runs == math.ceil(counters / (small.rows * small.width))
+    sizes = {"rows": 1, "width": 8, "recovery": "median", "confidence": 0.0}
+    tiny = fedtally.estimate([1, 2, 3], domain=DOMAIN, epsilon=1.0, **sizes).plan
+    assert Audit(tiny).runs == most < counters / 8
+    level = failing_level(int(checked[1]))
+    share = detectable_scale(int(counters), level)
+    less = detectable_scale(int(counters / 2), level)
+    assert share is not None and round(100 * share, 1) == seen
+    assert less is not None and 100 * less < surely  # half the counters show it 99 times in 100
 
 
 def test_bounds_on_epsilon_hold() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 import secrets
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -255,6 +256,31 @@ def test_the_smallest_size_that_fits_is_named(options: dict[str, Any]) -> None:
 
     assert fits(size)
     assert not fits(size - 1)
+
+
+def test_the_largest_share_of_corrupt_clients_is_that_of_the_threat_model() -> None:
+    """Below a third, less two thirds of what may drop out, and as the numbers of its page say."""
+    page = (Path(__file__).parents[2] / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    found = re.search(
+        r"In cohorts of (\d+) with `--max-dropout (\S+)`, the default, `--max-corrupt (\S+)` is"
+        r" accepted and (\S+) is refused\.\nWith `--max-dropout 0`, (\S+) is accepted\.",
+        page,
+    )
+    assert found is not None
+    cohort, usual, taken, refused, alone = int(found[1]), *map(float, found.groups()[1:])
+    assert Request(**ACTIVE).resolve().summation.max_dropout == usual
+    cases = [(usual, taken, True), (usual, refused, False), (0.0, alone, True)]
+    for dropout in (0.0, 0.1, 0.2):
+        bound = (1 - 2 * dropout) / 3
+        cases += [(dropout, bound - 0.02, True), (dropout, bound + 0.02, False)]
+    for dropout, corrupt, fits in cases:
+        asked: dict[str, Any] = {"max_dropout": dropout, "max_corrupt": corrupt, **ACTIVE}
+        asked |= {"max_bytes": 100_000} | dict.fromkeys(("cohort", "cohort_min"), cohort)
+        if fits:
+            proposed(cohort, **asked)
+        else:
+            with pytest.raises(InvalidInputError, match="cannot be summed safely"):
+                proposed(cohort, **asked)
 
 
 def test_a_plan_says_its_sizes_and_nobody_else_does() -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     "--campaigns",
     type=positive,
     metavar="N",
-    help="Run this many campaigns [what 10 % too little noise needs, at most 1000]",
+    help="Run this many campaigns [what 12,000 counters of a release need, at most 1000]",
 )
 @shared("audit")
 @json_option
