@@ -13,7 +13,7 @@ _BLOCK = 1 << 16  # bytes that are written at once
 
 
 def check_room(folder: Path, size: int) -> None:
-    """Check that the disk of a folder takes so many bytes more.
+    """Check that the disk of a folder takes another file of this size.
 
     Raises:
         StoreError: it does not.
@@ -27,4 +27,4 @@ def check_room(folder: Path, size: int) -> None:
                 left -= file.write(block[:left])
             os.fsync(file.fileno())
     except OSError as error:
-        raise StoreError(f"{folder} takes no {size:,} bytes more: {error.strerror}") from error
+        raise StoreError(f"{folder} does not take {size:,} bytes: {error.strerror}") from error
