@@ -405,9 +405,10 @@ def test_the_examples_of_help_run_in_a_folder_of_samples(name: str, tmp_path: Pa
 
 
 def words_of(line: str) -> list[str]:
-    """Return the words of a command, without the file that a shell puts its output into."""
+    """Return the words of a command, without its file of output and without a command after it."""
     words = shlex.split(line, comments=True)
-    return words[: words.index(">")] if ">" in words else words
+    ends = (number for number, word in enumerate(words) if word in (">", "&&"))
+    return words[: next(ends, len(words))]
 
 
 def test_examples_of_a_reader_s_own_files_parse() -> None:
