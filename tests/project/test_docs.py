@@ -15,8 +15,10 @@ import pytest
 
 import fedtally
 from fedtally.answer import documents, sections
+from fedtally.base.encoding import Encoding
 from fedtally.cli.app import run
 from fedtally.privacy import mechanism
+from fedtally.privacy.config import propose
 
 ROOT = Path(__file__).resolve().parents[2]
 Point = namedtuple("Point", "x y")
@@ -62,6 +64,26 @@ def test_which_noise_is_scanned_is_said_as_the_program_does_it():
     assert not large.is_small and len(large.masses) > entries
     assert replace(small, masses=(1,) * int(entries)).is_small
     assert not replace(small, masses=(1,) * int(entries + 1)).is_small
+
+
+def test_what_replacing_costs_is_said_as_the_program_computes_it():
+    said = numbers_on(
+        "privacy",
+        r"about (\S+) with Gaussian noise, (\S+) with clients' shares \(Skellam\), and (\d+) with",
+    )
+    histogram = {"rows": 1, "width": 100, "encoding": Encoding.HISTOGRAM}
+    for epsilon, delta, noise in zip(
+        said,
+        (1e-6, 1e-6, 0.0),
+        (
+            {},
+            {"trust": "distributed", "honest_survivors": 180},
+            {"mechanism": "geometric"},
+        ),
+        strict=True,
+    ):
+        terms = propose(epsilon=1.0, delta=delta, **histogram, **noise)
+        assert round(terms.replace_one.epsilon, 2) == epsilon
 
 
 def test_the_pilot_of_the_paper_sizes_a_sketch(capsys):
