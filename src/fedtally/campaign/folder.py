@@ -412,7 +412,7 @@ class CampaignFolder:
                 f"another process is about to run {self.path}: fedtally campaign status {self.path}"
             ) from None
         except OSError as error:
-            raise self._no_lock(place, error) from None
+            raise _no_lock(self.path, place, error) from None
         is_shown = False
 
         def show() -> None:
@@ -420,7 +420,7 @@ class CampaignFolder:
             try:
                 os.replace(place, self.path / LOCK)
             except OSError as error:  # as where a folder has the name
-                raise self._no_lock(self.path / LOCK, error) from None
+                raise _no_lock(self.path, self.path / LOCK, error) from None
             is_shown = True
 
         try:
@@ -428,19 +428,12 @@ class CampaignFolder:
                 os.ftruncate(file, 0)
                 os.write(file, f"{number}\n".encode())
             except OSError as error:
-                raise self._no_lock(place, error) from None
+                raise _no_lock(self.path, place, error) from None
             yield show
         finally:
             if not is_shown:
                 place.unlink(missing_ok=True)
             os.close(file)
-
-    def _no_lock(self, place: Path, error: OSError) -> InvalidInputError:
-        return InvalidInputError(
-            f"cannot open or write the lock {place} ({error.strerror}): run each command of the"
-            f" campaign as the user that may write {self.path}; if something else has that name,"
-            " remove it"
-        )
 
     def _check_free(self) -> None:
         """Refuse a campaign that another process runs."""
@@ -459,7 +452,7 @@ class CampaignFolder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._no_lock(place, error) from None
+            raise _no_lock(self.path, place, error) from None
         try:
             # A shared lock is refused where somebody holds the exclusive one.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -561,6 +554,14 @@ class CampaignFolder:
         if self.screen is not None:
             values["screen"] = str(self.screen)
         return toml.document(values | {"deadlines": asdict(self.deadlines)})
+
+
+def _no_lock(folder: Path, place: Path, error: OSError) -> InvalidInputError:
+    return InvalidInputError(
+        f"cannot open or write the lock {place} ({error.strerror}): run each command of the"
+        f" campaign as the user that may write {folder}; if something else has that name,"
+        " remove it"
+    )
 
 
 def check_begun(folder: CampaignFolder) -> None:
