@@ -119,7 +119,7 @@ def test_a_successor_goes_on_where_a_plan_ends(call: Call) -> None:
         ((*DAYS, "--schedule", "shared"), "--schedule with --start must be hybrid or fresh"),
         ((*DAYS, "--epsilon", "1", "--neighbours", "add-remove"), "does not go with --start"),
         ((*DAYS, "--per-rounds", "7"), "--per-rounds goes with --epsilon"),
-        ((*WEEKS, "--participations", "8"), "--participations must be at most 7, got 8"),
+        ((*WEEKS, "--participations", "8"), "at most 7, the rounds of --per-rounds, got 8"),
         ((*ASKED, "--per-rounds", "7"), "--per-rounds"),
         ((*ASKED[:-2], "--start", "2026-12-01"), "--start needs --rounds"),
         ((*ASKED[:-1], "5000", "--start", "2026-12-01"), "at most 4,096 with a calendar"),
