@@ -925,8 +925,7 @@ def test_it_is_reserved_before_noise_is_drawn_or_a_sum_opened(
     else:
         monkeypatch.setattr(Noise, "draw", opened)
     monkeypatch.setattr(FrequencyServer, "land", opened)
-    monkeypatch.setattr("fedtally.secagg.two_server.Leader._record", opened)
-    monkeypatch.setattr("fedtally.secagg.two_server.Helper._record", opened)
+    monkeypatch.setattr("fedtally.secagg.two_server.facts.BatchFacts.record", opened)
     with pytest.raises(OverspentError, match="nothing is left"):
         estimate(ledger=books, population="phones", **options)
 
