@@ -209,3 +209,21 @@ def test_values_of_rounds_are_those_of_their_windows() -> None:
     chosen = np.arange(9) == 3
     assert np.array_equal(found.value[:, 3], decoder.window(chosen).measured(range(1, 2001)).value)
     assert not changes.flagged(find_changes(found), ALPHA).any()
+
+
+def largest_evidence(rounds: int, after: int) -> float:
+    """Return the log e-value of an item that jumps without error, `after` rounds before the end."""
+    jump = np.where(np.arange(rounds) < rounds - after, 0.0, 1e5)[None]
+    return float(find_changes(values(jump)).log_e[0])
+
+
+@pytest.mark.parametrize(
+    ("items", "rounds", "after"), [(100, 7, 3), (1000, 9, 3), (50_000, 11, 4), (10**6, 13, 4)]
+)
+def test_how_few_rounds_list_no_item(items: int, rounds: int, after: int) -> None:
+    # the table of docs/windows.md: rounds in all, and rounds since the change of 24
+    needed = log(items / ALPHA)
+    assert max(largest_evidence(rounds, k) for k in range(1, rounds)) >= needed
+    for fewer in range(2, rounds):
+        assert max(largest_evidence(fewer, k) for k in range(1, fewer)) < needed
+    assert largest_evidence(24, after) >= needed > largest_evidence(24, after - 1)
