@@ -59,7 +59,7 @@ LOCKS = (
 
 
 def _project() -> dict[str, list[str]]:
-    """Return the dependencies of the project by extra; those of all are under "", of a build too."""
+    """Return the dependencies of the project by extra; those of all are under "" ."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         said = tomllib.load(file)
     project, build = said["project"], said["build-system"]["requires"]

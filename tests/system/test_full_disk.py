@@ -172,6 +172,7 @@ class Disk:
         monkeypatch.setattr(tempfile, "TemporaryFile", made)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("has_little", [False, True])
 def test_a_probe_hears_of_a_full_disk_until_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_little: bool
@@ -240,6 +241,7 @@ def test_a_probe_hears_of_a_full_disk_until_there_is_room(
     world.check(everybody=False)
 
 
+@pytest.mark.promise
 def test_a_real_disk_that_is_full_takes_no_writes(tmp_path: Path) -> None:
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
         pytest.skip("this user may mount nothing")

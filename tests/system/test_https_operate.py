@@ -29,6 +29,7 @@ from fedtally.campaign.transports.https.operate import (  # noqa: E402
     json_log,
     lingering,
     operated,
+    warned,
 )
 from fedtally.secagg.two_server import Outcome  # noqa: E402
 from fedtally.store import EndedSession, StoreError  # noqa: E402
@@ -159,6 +160,18 @@ def test_the_end_of_a_session_is_told_once_the_store_answers() -> None:
         known | {"time": "", "event": "phase", "phase": "collect", "clients": 8, "seconds": 20},
         known | {"time": "", "event": "session", "outcome": "aborted", "clients": 0},
     ]
+
+
+def test_a_problem_is_a_line_of_its_own_level() -> None:
+    lines = io.StringIO()
+    warned(json_log("info", lines), "the store does not answer")
+    said = json.loads(lines.getvalue())
+    assert said.pop("time")
+    assert said == {
+        "level": "warning", "event": "warning", "message": "the store does not answer"
+    }  # fmt: skip
+    warned(json_log("off", lines), "nobody reads this")
+    assert "nobody" not in lines.getvalue()
 
 
 def test_a_sum_that_lands_is_counted_with_its_clients() -> None:

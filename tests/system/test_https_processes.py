@@ -270,6 +270,7 @@ def test_a_reload_while_the_process_starts_ends_nothing_and_is_not_lost(
     assert heard == [] and set(beside.told) <= {0, 204, 503}
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("how", [["--log", "info"], ["--log", "off"]])
 def test_a_run_that_is_quiet_still_tells_of_problems(
     alone: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], how: Any

@@ -316,6 +316,39 @@ def test_a_run_does_not_count_the_time_in_which_it_was_suspended(tmp_path: Path)
     assert endings == [None] * 11 + [Ending.STALLED]
 
 
+def test_a_store_that_failed_is_asked_whether_it_takes_writes_until_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps that only read have no error meanwhile."""
+    world = World(tmp_path, plan_of(), people=0)
+    steady, said, asked = [0.0], list[str](), list[float]()
+    pace = Pace(world.driver, lambda: float(world.now), 1000.0, said.append, lambda: steady[0])
+
+    def fail(*_: object) -> None:
+        raise StoreError("disk full")
+
+    def probed() -> None:
+        asked.append(steady[0])
+        if len(asked) < 3:
+            steady[0] += 10.0 * (len(asked) == 2)  # as a lock that is waited for
+            fail()
+
+    monkeypatch.setattr(world.driver, "check_writes", probed)
+    with monkeypatch.context() as broken:
+        broken.setattr(world.driver, "tick", fail)
+        pace.step()
+    assert pace.is_broken and not pace.takes_writes
+    while not pace.takes_writes and steady[0] < 100:
+        steady[0] += 1.0
+        pace.step()
+        assert not pace.is_broken
+    assert asked == [1.0, 4.0, 34.0]  # three seconds later, then twice as long as it took
+    assert said == [
+        "the store does not answer, and is asked again: disk full",
+        "the store answers again, and takes writes",
+    ]
+
+
 def test_a_run_without_sessions_sees_that_its_campaign_is_cancelled(tmp_path: Path) -> None:
     """It writes nothing meanwhile, and no client comes whose session it would have to write."""
     world = World(tmp_path, plan_of(), people=0)
