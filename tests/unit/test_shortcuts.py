@@ -27,7 +27,7 @@ from fedtally.privacy.loss_distribution import _composed
 from fedtally.recovery.decoders.joint import joint_error
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.recovery.decoders.median import median_error
-from fedtally.recovery.linear_system import Candidates, Decoder, Landed
+from fedtally.recovery.linear_system import I64, Candidates, Decoder, Landed
 from fedtally.recovery.quantiles import median, quantile, quantiles
 from fedtally.recovery.sums import F64, Sums
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
@@ -81,13 +81,15 @@ def test_a_rung_that_is_skipped_finds_nothing_new(
     """Compare the whole fit with one that looks at every rung, reachable or not."""
     sums = sketch(width, schedule, width)
     looks: list[None] = []
-    decoded = Candidates.decoded
+    above = Candidates.decoded_above
 
-    def counted(candidates: Candidates, decoder: Decoder) -> Iterator[tuple[int, F64]]:
+    def counted(
+        candidates: Candidates, decoder: Decoder, floor: float
+    ) -> Iterator[tuple[int, I64, F64]]:
         looks.append(None)
-        return decoded(candidates, decoder)
+        return above(candidates, decoder, floor)
 
-    monkeypatch.setattr(Candidates, "decoded", counted)
+    monkeypatch.setattr(Candidates, "decoded_above", counted)
     with_skips = JointDecoder(sums, IntegerRange(1, 2000))
     looked = len(looks)
     monkeypatch.setattr(Landed, "largest_median", lambda *_: math.inf)

@@ -569,7 +569,7 @@ def test_candidates_and_queries_of_other_types_are_refused_by_their_type() -> No
 def test_a_type_without_pandas_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table({"v": pa.array(pd.Series(MONTHS))})
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(InvalidInputError, match=r"install fedtally\[pandas\]"):
+    with pytest.raises(InvalidInputError, match=r"pip install 'fedtally\[pandas\]'"):
         read(from_table(table, Columns("v")))
 
 
