@@ -55,6 +55,7 @@ LOCKS = (
     Lock("all"),
     Lock("build", ("build", "release"), _BUILD),
     Lock("ci", ("dev", "docs")),
+    Lock("test", ("test",)),
 )
 
 

@@ -26,11 +26,10 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-import locks
 import release
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCK = ROOT / "requirements" / "ci.txt"
+LOCK = ROOT / "requirements" / "test.txt"
 TESTS = ("tests/unit", "tests/protocol")  # the usual loop: what is slow is left out
 NO_COMPILER = {"CC": "/bin/false", "CXX": "/bin/false"}
 
@@ -103,16 +102,9 @@ def installed(dist: Path, place: Path) -> Path:
     of_this = release.Release(ROOT)
     of_this.python("-m", "venv", str(place / "venv"))
     python = place / "venv" / "bin" / "python"
-    # this pip, since an old one takes no hashes from constraints
-    pip = (sys.executable, "-m", "pip", "--python", str(python), "install", "-q")
-    pip += ("--require-hashes", "--only-binary", ":all:")
+    pip = (str(python), "-m", "pip", "install", "-q", "--require-hashes", "--only-binary", ":all:")
     more = os.environ | NO_COMPILER
-    # names alone: versions and hashes are those of the lock
-    needed = locks.wanted(locks.Lock("ci", ("test",)))
-    names = [
-        f"{each.name}[{','.join(each.extras)}]" if each.extras else each.name for each in needed
-    ]
-    of_this.run(*pip, "-c", str(LOCK), *names, env=more)
+    of_this.run(*pip, "-r", str(LOCK), env=more)
     of_this.run(*pip, "--no-deps", "-r", str(wanted), env=more)
     return python
 
