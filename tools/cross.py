@@ -76,7 +76,7 @@ Dir::Cache "{state}"; Dir::Cache::archives "{state}/archives"; Debug::NoLocking 
 
 
 def dependencies(folder: Path) -> Path:
-    """Return a folder with the locked dependencies, and pytest, as wheels for aarch64."""
+    """Return a folder with the locked dependencies, also of tests, as wheels for aarch64."""
     site = folder / "site"
     if site.exists():
         return site
@@ -86,11 +86,9 @@ def dependencies(folder: Path) -> Path:
         pip += ["--abi", abi]
     for libc in range(17, 37):  # manylinux: from glibc 2.17 to Debian's
         pip += ["--platform", f"manylinux_2_{libc}_aarch64"]
-    lock = str(ROOT / "requirements")
+    lock = str(ROOT / "requirements" / "test.txt")
     unpacked = folder / "installed"  # renamed when it is whole
-    run(*pip, "--target", str(unpacked), "-r", f"{lock}/all.txt")
-    tests = ("pytest", "pytest-xdist", "hypothesis")
-    run(*pip, "--target", str(unpacked), "--upgrade", "-c", f"{lock}/ci.txt", *tests)
+    run(*pip, "--target", str(unpacked), "-r", lock)
     return unpacked.rename(site)
 
 
