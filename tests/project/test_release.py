@@ -109,7 +109,7 @@ def test_a_lock_that_was_changed_is_found(locks: ModuleType) -> None:
         text.replace("--hash=sha256:", "--hash=md5:"): "has no hash",
         "# see https://example.org\n" + text: "has an address",
         text.replace(entry, "click==7.0 \\"): "wants click",
-        "--extra-index-url /srv/simple\n" + text: "an option, --extra-index-url",
+        "--no-index\n" + text: "an option, --no-index",
         text + "-f /srv/wheels\n": "an option, -f",
     }
     for changed, fault in changes.items():

@@ -282,7 +282,7 @@ class _Table:
 
     def __init__(self, name: str, values: Mapping[str, Any], problems: list[str]) -> None:
         self._prefix = f"{name}." if name else ""
-        self._values, self._unknown, self._problems = values, dict(values), problems
+        self._values, self._problems = values, problems
         self._known: list[str] = []  # the names of those that `take` was asked for
 
     def take(self, entry: str, read: Callable[[Any], _T], default: Any, says: str = "") -> Any:
@@ -295,7 +295,6 @@ class _Table:
             says: the way out where the entry is missing and must not be.
         """
         self._known.append(entry)
-        self._unknown.pop(entry, None)
         value = self._values.get(entry, default)
         if value is None:
             if says:
@@ -329,10 +328,12 @@ class _Table:
 
     def end(self) -> None:
         """Name the entries that nobody took."""
-        for entry in self._unknown:
-            self._problems.append(
-                f"{self._prefix}{entry} is unknown: the entries here are {', '.join(self._known)}"
-            )
+        for entry in self._values:
+            if entry not in self._known:
+                self._problems.append(
+                    f"{self._prefix}{entry} is unknown: the entries here are"
+                    f" {', '.join(self._known)}"
+                )
 
 
 def _check_kept(path: Path, places: Mapping[str, Path], permissions: Permissions) -> None:

@@ -634,7 +634,7 @@ class Driver:
     @property
     def is_idle(self) -> bool:
         """Whether no session runs, and no session of the store waits to be restored."""
-        return not self._live and self._retry_at is None
+        return not self._live and self.is_restored
 
     @property
     def is_restored(self) -> bool:

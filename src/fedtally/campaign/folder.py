@@ -214,8 +214,8 @@ class CampaignFolder:
     def stage(self) -> str:
         """Return in a word what the campaign is.
 
-        That is new, running, stopped, over or cancelled. A campaign that nothing can go on with is
-        lost (its file is gone), old-copy (its mark has more writes) or no-mark.
+        That is new, running, stopped, over or cancelled. A campaign that `resume` refuses is lost
+        (its file is gone), old-copy (its mark has more writes) or no-mark.
 
         Raises:
             UnreadableFileError: the mark cannot be read, or is of another plan.
@@ -239,17 +239,13 @@ class CampaignFolder:
         restore = f"fedtally campaign restore {self.path} gives its open sessions up"
         if stage == "lost":
             return self.lost()
-        if stage == "old-copy":
-            return (
-                f"{self.path / STATE} is an older copy, as its mark {self.mark} shows, and does"
-                f" not go on: {restore}"
-            )
-        if stage == "no-mark":
-            return (
-                f"there is no mark at {self.mark}, and {self.path} does not go on without it: mount"
-                f" its disk, if that is what is missing; if it is lost, {restore}"
-            )
-        return ""
+        whys = {
+            "old-copy": f"{self.path / STATE} is an older copy, as its mark {self.mark} shows, and"
+            f" does not go on: {restore}",
+            "no-mark": f"there is no mark at {self.mark}, and {self.path} does not go on without"
+            f" it: mount its disk, if that is what is missing; if it is lost, {restore}",
+        }
+        return whys.get(stage, "")
 
     def lost(self) -> str:
         """Return why the campaign cannot go on without its `campaign.db`, and the ways out.
