@@ -113,7 +113,7 @@ def screen(
     plan, bill = proposal.plan, proposal.bill(host)
     is_marked = plan.privacy is not None and plan.privacy.not_private
     rows: list[tuple[str, RenderableType]] = [
-        ("Bytes", sections.cost.line(plan)),
+        ("Bytes", sections.cost.planned(proposal)),
         ("Error", sections.error.planned(proposal)),
         ("Privacy", Text(sections.privacy.planned(plan), style="yellow" if is_marked else "")),
         *_calendar(plan),

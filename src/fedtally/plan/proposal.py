@@ -16,6 +16,7 @@ from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Target, open_domain
 from fedtally.plan.chosen_decoder import decoder_of
 from fedtally.plan.design import DEFAULT_MAX_BYTES, Design
+from fedtally.plan.encodings import histogram
 from fedtally.plan.fleet import check_even_rounds, for_fleet
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
@@ -104,6 +105,23 @@ class Proposal:
         """What the plan is for."""
         assert self.plan.target is not None
         return self.plan.target
+
+    @cached_property
+    def histogram_linf(self) -> float | None:
+        """The largest error of a histogram as private as the plan's sketch.
+
+        It is exceeded with `failure_probability`. None where the plan has a histogram already,
+        counts exactly, or none may be taken.
+        """
+        if not self.plan.vector.shares_counters or self.plan.privacy is None:
+            return None
+        size = replace(self.design.spec.size, encoding=Encoding.HISTOGRAM, rows=None)
+        spec = replace(self.design.spec, size=size)  # also where a sketch was asked for by name
+        try:
+            whole = histogram(replace(self.design, spec=spec))
+        except InvalidInputError:
+            return None
+        return None if whole is None or whole.origin is None else whole.origin.linf
 
     def bill(self, host: Host | None = None, plan: Plan | None = None) -> Bill:
         """Return what the plan costs, or one of its neighbours, on a host."""

@@ -159,6 +159,12 @@ def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
     return sends + _WORDS[plan.encoding].beside(plan)
 
 
+def planned(proposal: Proposal) -> str:
+    """Return what a client uploads under a plan, beside a histogram and its largest error."""
+    said, linf = line(proposal.plan), proposal.histogram_linf
+    return said if linf is None else f"{said} for {amounts.points(linf)}"
+
+
 def spelled(plan: Plan) -> str:
     """Return what spells names under a plan with an open domain, in words.
 
