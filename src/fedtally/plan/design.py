@@ -17,7 +17,7 @@ from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.paper import Size
 from fedtally.plan.parts.summation import Summation
 from fedtally.plan.predictor import Predictor
-from fedtally.plan.privacy import check_certificate, noise_of_release, sharers, worst_pair
+from fedtally.plan.privacy import check_certificate, noise_of_release, worst_pair
 from fedtally.plan.request import CampaignSpec
 from fedtally.plan.rounds import possible_schedules, round_size_bounds
 from fedtally.plan.secure_sum import (
@@ -359,7 +359,7 @@ class Setting:
             return None
         sums, largest = self.sums(self.example), self._largest_entry
         agreed = terms(summation, sums, largest, DEFAULT_ROWS, signed=True)
-        return sharers(self.spec.noise_by, summation, self.sizes, agreed)
+        return summation.sharers(self.spec.noise_by, self.sizes, agreed)
 
 
 @dataclass(frozen=True)
@@ -391,6 +391,10 @@ class Design(Setting):
     def sized_by(self, origin: Size) -> Design:
         """Return this design, which says how its rows and width came about."""
         return replace(self, origin=origin)
+
+    def with_seed(self, seed: bytes) -> Design:
+        """Return this design with a seed of the hashes; itself, with its plan, if it has that."""
+        return self if seed == self.seed else replace(self, seed=seed)
 
     def like(self, plan: Plan) -> Design:
         """Return this design with the size of a plan."""
@@ -541,7 +545,7 @@ class Design(Setting):
             participations=self.participations,
             num_clients=self.sizes,
             most_clients=self.clients[1] if agreed is None else agreed.most_clients,
-            honest_survivors=sharers(spec.noise_by, spec.summation, self.sizes, agreed),
+            honest_survivors=spec.summation.sharers(spec.noise_by, self.sizes, agreed),
             encoding=encoding,
             probability=spec.failure_probability * RISK,
             silos=spec.silos,

@@ -36,7 +36,7 @@ from fedtally.plan.search import (
     least_epsilon,
     make_target,
 )
-from fedtally.plan.seeds import with_even_seed
+from fedtally.plan.seeds import even_seed
 from fedtally.plan.ways import smallest_or_ways, unreachable
 from fedtally.recovery.decoders import SIMPLEST, USUAL, Recovery
 from fedtally.recovery.decoding import AUTO, kind_of
@@ -317,7 +317,7 @@ def attempt(
     if not plan.vector.shares_counters:  # the error is that of the noise, whatever they are
         like = hardest.ANY
     if is_drawn:
-        design = with_even_seed(design)
+        design = design.with_seed(even_seed(design.plan(), design.domain))
     plan = replace(plan, target=replace(plan.target, frequencies=like), seed=design.seed)
     return Proposal(
         plan,

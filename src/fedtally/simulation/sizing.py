@@ -31,7 +31,7 @@ from fedtally.plan.predictor import predict_linf
 from fedtally.plan.readable_names import Names
 from fedtally.plan.search import for_bytes, usual_schedule
 from fedtally.plan.secure_sum import Keys
-from fedtally.plan.seeds import with_even_seed
+from fedtally.plan.seeds import even_seed
 from fedtally.plan.sizes import RISK
 from fedtally.plan.ways import smallest_or_ways, unreachable
 from fedtally.privacy.events import Event
@@ -212,7 +212,7 @@ class SizeChoice:
         else:
             design = design.with_size(*self.sized.chosen).sized_by(self.sized.size)
         if self._simulation.seed is None:
-            design = with_even_seed(design)
+            design = design.with_seed(even_seed(design.plan(), design.domain))
         return design.finish(site.keys, site.report)
 
     def _for_target(self, design: Design, rounds: Sequence[RoundTally]) -> Sized:
