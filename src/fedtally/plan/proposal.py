@@ -16,7 +16,6 @@ from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Target, open_domain
 from fedtally.plan.chosen_decoder import decoder_of
 from fedtally.plan.design import DEFAULT_MAX_BYTES, Design
-from fedtally.plan.fleet import check_even_rounds, for_fleet
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.open_guesses import Wanted, of_rounds
@@ -276,7 +275,7 @@ def propose(
         InvalidInputError: what is asked for cannot be had; the smallest changes with which it can
             are named.
     """
-    design = for_fleet(spec, domain, num_clients, seed)
+    design = Design.for_fleet(spec, domain, num_clients, seed)
     if isinstance(domain, OpenStrings):
         law, spare = frequencies, 1.0
         if law is None:
@@ -309,7 +308,7 @@ def attempt(
         OutOfReachError: no plan meets the target. What would is not looked for, which takes long.
         InvalidInputError: what is asked for cannot be had.
     """
-    check_even_rounds(design)
+    design.check_even_rounds()
     spec, made = design.spec, _make(design, frequencies, find_epsilon=find_epsilon)
     like = hardest.ANY if frequencies is None else like
     design, plan, frequencies = made.design, made.plan, made.frequencies

@@ -23,8 +23,7 @@ from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan, Target, encodings, open_domain
 from fedtally.plan import readable_names as open_names
-from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design, fit_existing
-from fedtally.plan.fleet import for_fleet
+from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design
 from fedtally.plan.open_guesses import Wanted
 from fedtally.plan.paper import Size
 from fedtally.plan.predictor import predict_linf
@@ -37,6 +36,7 @@ from fedtally.plan.ways import smallest_or_ways, unreachable
 from fedtally.privacy.events import Event
 from fedtally.recovery.decoding import kind_of
 from fedtally.simulation.census import Census
+from fedtally.simulation.given_plan import fit_existing
 from fedtally.simulation.pilot_clients import (
     MIN_CLIENTS,
     MOST_PILOT,
@@ -326,7 +326,7 @@ def _open_design(simulation: Simulation, census: Census, seed: bytes) -> Design:
     if is_natural:
         asked = asked.with_rounds(len(census.rounds))
     asked = replace(asked, silos=silos)
-    return for_fleet(asked, census.domain, number, seed)
+    return Design.for_fleet(asked, census.domain, number, seed)
 
 
 def _frequencies(domain: Domain, rounds: Sequence[RoundTally]) -> F64:
