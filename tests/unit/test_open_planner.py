@@ -288,7 +288,7 @@ def test_cohorts_that_are_asked_for_fit_the_rounds():
 
 def test_silos_are_sized_by_their_people():
     found = propose(search(10, tau=0.02, epsilon=4.0, silos=Silos(5000)))
-    assert found.plan.is_of_silos and found.names.clients == 50_000
+    assert found.plan.is_of_silos and found.expected == 50_000
 
 
 # ---- what bytes buy ----
