@@ -49,7 +49,7 @@ _NEIGHBOURS = (0.5, 2.0, 4.0)  # times the width
 _SKETCHES = (0.5, 1.0, 2.0)  # times the counters of a histogram, for comparison
 _USED = 0.9  # of the bytes; where less is used, why is said
 NAMES = Wanted()
-_FEW = 20  # campaigns that say what other small sketches would do
+_FEW = 20  # campaigns that are run to predict the error of another small sketch
 
 
 class Shapes(NamedTuple):
@@ -253,9 +253,12 @@ def propose(
 ) -> Proposal:
     """Return a plan for a fleet.
 
-    Of tau, max_bytes and epsilon the spec says what is given. tau: the fewest bytes are found;
-    max_bytes: the smallest error; both, and `find_epsilon`: the least epsilon. Without tau and
-    max_bytes: the smallest error for the usual bytes.
+    What is looked for depends on what the spec gives:
+
+    - tau: the fewest bytes;
+    - max_bytes: the smallest error;
+    - tau and max_bytes, with `find_epsilon`: the least epsilon;
+    - neither tau nor max_bytes: the smallest error for the usual bytes.
 
     Args:
         spec: the resolved request.
@@ -266,9 +269,9 @@ def propose(
             hardest ones, and its target holds for any; of an open domain it is for assumed ones.
         seed: the 32 bytes that the hashes come from.
         is_drawn: whether nobody chose the seed: a small plan may then take a more even one.
-        like: the few words on what is known that the plan keeps beside its target.
-        find_epsilon: whether the least epsilon is looked for; tau, max_bytes and some epsilon must
-            be given, which is not taken.
+        like: a few words that name the frequencies, which the plan keeps beside its target.
+        find_epsilon: whether the least epsilon is looked for; tau, max_bytes and any epsilon, which
+            is replaced, must be given.
         wanted: the names that are asked for, where the domain is open.
 
     Raises:
@@ -454,8 +457,8 @@ def neighbours_of(
         ): None
         for factor in factors
     }
-    for width, spelling in sizes:  # a histogram of a few counters has equal ones
-        with suppress(InvalidInputError):  # wider than a sketch may be
+    for width, spelling in sizes:  # each once: beside a small histogram some are equal
+        with suppress(InvalidInputError):  # it is wider than a sketch may be
             other = design.with_size(schedule, rows, width, spelling).plan()
             yield (
                 other,

@@ -120,8 +120,8 @@ def size_by_model(
     width = _tried(predictor, distribution, tau, planned, *found, margin)
     if width is None:
         width, most = min(math.ceil(found[1] * margin), MAX_WIDTH), min(2 * found[1] + 9, MAX_WIDTH)
-        # Where a small width is predicted to do, one counter more may be predicted to fail: joint
-        # recovery fits other items.
+        # A width may be predicted to fail though a smaller one is predicted to do: joint recovery
+        # then fits other items.
         while fails(found[0], width) and width < most:
             width += max(1, width // 50)
     linf = predictor.linf(distribution, planned, found[0], width) if with_linf else None

@@ -50,7 +50,7 @@ class Curve(NamedTuple):
 class Halved(NamedTuple):
     """A plan with half the error: the change that it takes, and the plan."""
 
-    way: Way | None  # None: only more bytes
+    way: Way | None  # None: it only takes more bytes
     plan: Plan
 
 

@@ -170,9 +170,10 @@ class Summation:
         return [sum(sizes[release.start : release.stop]) for release in releases]
 
     def extremes(self, least: int, most: int) -> list[int]:
-        """Return numbers of clients whose cohorts have the smallest and the largest sizes.
+        """Return the numbers of clients whose cohorts are the smallest and the largest.
 
-        They are from `least` to `most`. All other cohorts lie between.
+        These are among the numbers from `least` to `most`. The others make cohorts of sizes
+        between.
 
         >>> Summation("secagg", max_cohort=1000).extremes(1990, 2010)
         [1990, 2000, 2001, 2010]

@@ -112,9 +112,9 @@ def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Sums) 
 
 
 def _tails(step: float, expected: F64, numbers: F64, plan: Sums) -> tuple[F64, F64]:
-    """Return sizes on a lattice, and the probability that an error exceeds each.
+    """Return sizes of errors, in counts, and the probability that an error exceeds each.
 
-    Sizes are in counts.
+    The sizes are equally spaced.
     """
     t = _angles(step)
     blur = 0.0 if step == 1.0 else (_BLUR * step) ** 2
