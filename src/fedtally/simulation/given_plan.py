@@ -23,7 +23,7 @@ from fedtally.plan.secure_sum import (
 from fedtally.secagg.config import Terms
 
 
-def fit_existing(
+def fit_given(
     plan: Plan,
     spec: CampaignSpec,
     domain: Domain,
@@ -32,7 +32,7 @@ def fit_existing(
     random: Callable[[int], bytes],
     report: Callable[..., None],
 ) -> tuple[Plan, Keys | None]:
-    """Return a plan that exists, under the keys of a simulation, for the clients that came.
+    """Return the given plan, under the keys of a simulation, for the clients that came.
 
     Args:
         plan: the given plan.

@@ -36,7 +36,7 @@ from fedtally.plan.ways import smallest_or_ways, unreachable
 from fedtally.privacy.events import Event
 from fedtally.recovery.decoding import kind_of
 from fedtally.simulation.census import Census
-from fedtally.simulation.given_plan import fit_existing
+from fedtally.simulation.given_plan import fit_given
 from fedtally.simulation.pilot_clients import (
     MIN_CLIENTS,
     MOST_PILOT,
@@ -201,7 +201,7 @@ class SizeChoice:
         """
         spec = census.spec
         if spec.plan is not None:
-            return fit_existing(
+            return fit_given(
                 spec.plan, spec, census.domain, census.sizes, random=site.keys, report=site.report
             )
         design = census.design(self._seed)
