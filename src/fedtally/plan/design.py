@@ -45,7 +45,7 @@ DEFAULT_ROWS = 7  # of joint recovery: more rows of the same bytes change its er
 DEFAULT_MAX_BYTES = 32_000
 # for which a clip's norm is taken while the width is still searched: it hardly depends on it
 _USUAL_WIDTH = 1000
-_TRIED_SILOS, _MOST_TRIED = 12, 40  # numbers of silos that are tried where theirs does not fit
+_TRIED_SILOS, _MOST_TRIED = 12, 40  # up to these it is said which numbers of silos would fit
 
 
 class Chosen(NamedTuple):
@@ -409,7 +409,7 @@ class Design(Setting):
         return self.size
 
     def widest(self, schedule: Schedule, rows: int, max_bytes: int) -> Design:
-        """Return this design with the widest sketch, up to 2^24, whose uploads keep a budget.
+        """Return this design with the widest sketch, up to 2^24, whose uploads fit a budget.
 
         Args:
             schedule: the hashes of each round.

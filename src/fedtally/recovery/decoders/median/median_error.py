@@ -65,9 +65,10 @@ def _expected(frequencies: F64, plan: Sums, number: F64) -> tuple[F64, F64]:
 
 
 def _alike(plan: Sums) -> list[tuple[float, int]]:
-    """Return groups of batches of about equal size.
+    """Return groups of batches of about equal size, as pairs.
 
-    Each is the clients of all batches over those of one, and how many batches there are.
+    The first is the clients of all batches over those of one in the group, the second how many
+    batches the group has.
     """
     cancelling = plan.cancelling
     if plan.heterogeneity > 1.0 and not plan.fresh:
