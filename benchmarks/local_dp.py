@@ -40,7 +40,7 @@ import numpy.typing as npt
 import fedtally
 from fedtally.domain import IntegerRange
 from fedtally.plan.bill import Host, bill
-from fedtally.plan.fleet import for_fleet
+from fedtally.plan.design import Design
 from fedtally.plan.request import Request
 from fedtally.sources.synthetic import frequencies
 
@@ -224,7 +224,7 @@ def ours(
     plan = result.plan
     if not is_central:
         asked = Request(secure_sum="secagg", max_cohort=COHORT + COHORT // 10, **options).resolve()
-        design = for_fleet(asked, domain, cell.clients, plan.seed)
+        design = Design.for_fleet(asked, domain, cell.clients, plan.seed)
         plan = design.with_size(plan.schedule, ROWS, WIDTH).plan()
     cost, shrunk = bill(plan, host), result.decoded(objective="l2")
     return Row(

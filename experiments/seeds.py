@@ -25,7 +25,7 @@ from fedtally.domain import IntegerRange
 from fedtally.plan.design import Design
 from fedtally.plan.request import Request
 from fedtally.plan.search import for_bytes
-from fedtally.plan.seeds import with_even_seed
+from fedtally.plan.seeds import even_seed
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.sketch import CountSketch
 
@@ -76,11 +76,11 @@ def measure(task: Task) -> list[study.Row]:
     domain = IntegerRange(1, cell.items)
     asked = Request(rows=cell.rows, width=cell.width, epsilon=1.0, delta=1e-6).resolve()
     first = rng.bytes(32)
-    design = for_bytes(Design.fit(asked, domain, [cell.clients], seed=first))
-    plan = with_even_seed(design).plan()
+    drawn = for_bytes(Design.fit(asked, domain, [cell.clients], seed=first)).plan()
+    plan = replace(drawn, seed=even_seed(drawn, domain))
     assert plan.privacy is not None
     start = time.process_time()
-    with_even_seed(design)
+    even_seed(drawn, domain)
     seconds = time.process_time() - start
     errors = np.empty((task.campaigns, 2))
     for campaign in range(task.campaigns):

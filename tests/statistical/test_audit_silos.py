@@ -17,7 +17,7 @@ import pytest
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.plan.fleet import for_fleet
+from fedtally.plan.design import Design
 from fedtally.plan.request import Request
 from fedtally.plan.silos import Silos
 from fedtally.privacy.config import PrivacyConfig
@@ -41,7 +41,7 @@ def planned(name: str) -> Plan:
     spec = Request(**{"epsilon": 2.0, "secure_sum": "ideal", **asked}).resolve(
         silos=Silos(2000, each)
     )
-    design = for_fleet(spec, IntegerRange(1, 50), silos, bytes(32))
+    design = Design.for_fleet(spec, IntegerRange(1, 50), silos, bytes(32))
     return design.with_size(design.example, 3, 320).plan()
 
 
@@ -70,7 +70,7 @@ def test_what_silos_release_has_the_noise_of_their_plan(name: str) -> None:
 @pytest.mark.promise
 def test_silos_that_drop_out_take_their_people_along() -> None:
     spec = Request(epsilon=2.0, secure_sum="secagg", max_dropout=0.2).resolve(silos=Silos(2000))
-    design = for_fleet(spec, IntegerRange(1, 50), 10, bytes(32))
+    design = Design.for_fleet(spec, IntegerRange(1, 50), 10, bytes(32))
     found = run(Audit(design.with_size(design.example, 3, 320).plan(), dropout=0.1, campaigns=10))
     assert found.passed, found.failures
 
@@ -149,6 +149,6 @@ def test_people_in_too_many_silos_are_seen(name: str, monkeypatch: pytest.Monkey
 
 def test_silos_that_no_audit_can_fill() -> None:
     spec = Request(epsilon=0.1).resolve(silos=Silos(5))
-    design = for_fleet(spec, IntegerRange(1, 50), 6, bytes(32))
+    design = Design.for_fleet(spec, IntegerRange(1, 50), 6, bytes(32))
     with pytest.raises(InvalidInputError, match="silos of 5 people are too small for an audit"):
         run(Audit(design.with_size(design.example, 3, 320).plan()))

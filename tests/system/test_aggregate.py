@@ -25,6 +25,7 @@ from aggregate_world import NOW, PEOPLE, SIDES, STRANGER, World, certificate, ma
 from fedtally.answer.result import Result
 from fedtally.campaign.aggregate_folder import AggregateFolder, landed_name
 from fedtally.campaign.closings import Closings, Schedule
+from fedtally.campaign.places import held_by
 from fedtally.campaign.server import RejectedSumError
 from fedtally.campaign.transports.https import channel, collecting
 from fedtally.campaign.transports.https import closing as closing_module
@@ -1035,9 +1036,9 @@ def test_a_folder_is_run_once_and_no_old_copy_or_other_store_is_taken(
     world: World, tmp_path: Path
 ) -> None:
     folder = world.folders["leader"]
-    with folder.running(4711):
+    with held_by(folder.path, 4711):
         assert folder.runner() == 4711
-        with pytest.raises(InvalidInputError, match="process 4711 runs"), folder.running(1):
+        with pytest.raises(InvalidInputError, match="process 4711 runs"), held_by(folder.path, 1):
             pass
     assert folder.runner() is None
     copies = {name: folder.path / name for name in ("reports.db", "books.db")}
@@ -1431,7 +1432,7 @@ def test_the_helper_keeps_its_key_until_the_sum_has_landed(world: World) -> None
         await tending.step()  # the helper hears of it
         store: BatchStore = world.processes["helper"].claimed.store
         assert store.kept(landed_name(range(1))) == b"landed"
-        with folder.running(5), pytest.raises(InvalidInputError, match="process 5 runs"):
+        with held_by(folder.path, 5), pytest.raises(InvalidInputError, match="process 5 runs"):
             folder.retire(1)
         folder.retire(1)
 

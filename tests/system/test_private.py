@@ -32,7 +32,6 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.parts.summation import Summation
-from fedtally.plan.privacy import honest_clients
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.simulation import cohorts, round_sums
 from fedtally.simulation.census import read
@@ -229,9 +228,9 @@ def test_shares_are_sized_for_the_honest_who_stay() -> None:
     """Of the smallest round, without a fifth that may drop out and a tenth of the largest that may
     be corrupt."""
     bearing = Summation(max_corrupt=0.1, max_dropout=0.2)
-    assert honest_clients(bearing, [60, 50, 0]) == 50 - 10 - 6
+    assert bearing.honest_clients([60, 50, 0]) == 50 - 10 - 6
     # one is always taken as corrupt
-    assert honest_clients(Summation(max_corrupt=0.0, max_dropout=0.0), [50]) == 50 - 1
+    assert Summation(max_corrupt=0.0, max_dropout=0.0).honest_clients([50]) == 50 - 1
 
 
 def test_the_sums_without_noise_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:

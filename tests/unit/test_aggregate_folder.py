@@ -24,6 +24,7 @@ import fedtally.sources
 from fedtally.campaign import aggregate_folder
 from fedtally.campaign.aggregate_folder import RESULT, AggregateFolder
 from fedtally.campaign.closings import GRACE, Closing, Closings, Schedule
+from fedtally.campaign.places import held_by
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress, checked_helper
 from fedtally.campaign.transports.https.standing import Standing
 from fedtally.cli import aggregate as commands
@@ -329,7 +330,7 @@ def test_a_lock_that_cannot_be_had_is_refused(place: Path) -> None:
     assert run(words("leader")) == 0
     folder = AggregateFolder.open(Path("at"), "leader")
     (place / "at" / "lock").mkdir()
-    with pytest.raises(InvalidInputError, match="cannot open the lock"), folder.running(1):
+    with pytest.raises(InvalidInputError, match="cannot open the lock"), held_by(folder.path, 1):
         pass
     assert folder.runner() is None
 

@@ -18,7 +18,7 @@ from fedtally.campaign.dap_files import key_number, load_secret
 from fedtally.campaign.dap_folder import DapFolder, DapPolicy, DapSettings, keyring_of
 from fedtally.campaign.dap_noise import DapNoise
 from fedtally.campaign.key_files import create_key_files
-from fedtally.campaign.places import holder
+from fedtally.campaign.places import held_by, holder
 from fedtally.dap import Helper, Leader, TaskSecret
 from fedtally.dap.draft18 import Role
 from fedtally.errors import InvalidInputError, UnreadableFileError
@@ -59,9 +59,9 @@ def test_a_folder_is_opened_as_it_was_made(tmp_path: Path, role: Role, kind: typ
     assert isinstance(first.claim(clock=lambda: 7, random=secrets.token_bytes), kind)
     assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700
     assert holder(first.path) is None
-    with first.running(os.getpid()):
+    with held_by(first.path, os.getpid()):
         assert holder(first.path) == os.getpid()
-        with pytest.raises(InvalidInputError, match="end it first"), first.running(1):
+        with pytest.raises(InvalidInputError, match="end it first"), held_by(first.path, 1):
             pass
 
 

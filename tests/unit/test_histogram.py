@@ -28,7 +28,6 @@ from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, OpenStrings
 from fedtally.errors import IncompatibleError, InvalidInputError
 from fedtally.plan import Plan, Target, encodings
 from fedtally.plan.design import DEFAULT_MAX_BYTES, Design
-from fedtally.plan.fleet import for_fleet
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.proposal import Proposal, neighbours_of, propose
 from fedtally.plan.request import Request
@@ -393,7 +392,7 @@ def test_a_lie_below_0_is_no_count() -> None:
 def test_a_secure_sum_of_histograms_takes_no_byte_for_a_sign(clients: int) -> None:
     def bits_of(**asked: Any) -> int:
         spec = Request(secure_sum="secagg", **asked).resolve()
-        design = for_fleet(spec, IntegerRange(1, 14), clients, SEED)
+        design = Design.for_fleet(spec, IntegerRange(1, 14), clients, SEED)
         return for_bytes(design).plan().modulus_bits
 
     # a cohort of secagg: no round is larger
@@ -605,7 +604,9 @@ def test_a_histogram_that_is_worth_its_bytes_is_taken() -> None:
 
 
 def design_of(size: int, clients: int = 100_000, **asked: Any) -> Design:
-    return for_fleet(Request(num_rounds=1, **asked).resolve(), IntegerRange(1, size), clients, SEED)
+    return Design.for_fleet(
+        Request(num_rounds=1, **asked).resolve(), IntegerRange(1, size), clients, SEED
+    )
 
 
 def test_a_target_gets_the_cheaper_of_the_two() -> None:
@@ -640,7 +641,7 @@ def test_an_epsilon_at_which_a_histogram_meets_a_target_is_enough(encoding: str)
 
 def test_two_servers_take_a_histogram_where_they_can() -> None:
     spec = Request(num_rounds=2, secure_sum="two-server", epsilon=1.0).resolve()
-    design = for_fleet(spec, IntegerRange(1, 14), 2000, SEED)
+    design = Design.for_fleet(spec, IntegerRange(1, 14), 2000, SEED)
     plan = for_bytes(design).plan()
     assert plan.is_histogram and len(plan.releases) == 1
 

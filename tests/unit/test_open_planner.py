@@ -19,7 +19,7 @@ from fedtally.cli.app import run
 from fedtally.domain import Names, OpenStrings, Unread
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, open_domain, readable_names
-from fedtally.plan.fleet import for_fleet, with_clients, with_epsilon, with_length, with_tau
+from fedtally.plan.design import Design
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.open_domain import best, predicted, smallest
 from fedtally.plan.open_guesses import FINDER_SPARE, Guesses, Wanted
@@ -44,7 +44,7 @@ WORDS = [f"word{place}" for place in range(400)]
 def search(clients=20_000, *, rare=False, domain=DOMAIN, length=7, silos=None, **asked):
     """Return design, law and wanted names, of few bytes and hashes of few bits."""
     spec = Request(domain=domain, **asked).resolve(silos=silos)
-    design = for_fleet(spec, domain, clients, bytes(32))
+    design = Design.for_fleet(spec, domain, clients, bytes(32))
     return design, readable_names.assumed(domain), Wanted(length, allow_rare=rare)
 
 
@@ -209,8 +209,12 @@ def test_what_would_do_does(asked):
     clients = int(re.search(r"([0-9,]+) clients$", message)[1].replace(",", ""))
     assert clients > 1500 and float(ways["tau"]) > 0.004
     assert ("epsilon" in ways) == bool(asked)
-    changes = {"tau": with_tau, "epsilon": with_epsilon, "max_length": with_length}
-    changed = [with_clients(tight[0], clients)]
+    changes = {
+        "tau": Design.with_tau,
+        "epsilon": Design.with_epsilon,
+        "max_length": Design.with_length,
+    }
+    changed = [tight[0].with_clients(clients)]
     changed += [
         changes[name](tight[0], float(value) if "." in value else int(value))
         for name, value in ways.items()
@@ -284,7 +288,7 @@ def test_cohorts_that_are_asked_for_fit_the_rounds():
 
 def test_silos_are_sized_by_their_people():
     found = propose(search(10, tau=0.02, epsilon=4.0, silos=Silos(5000)))
-    assert found.plan.is_of_silos and found.names.clients == 50_000
+    assert found.plan.is_of_silos and found.expected == 50_000
 
 
 # ---- what bytes buy ----

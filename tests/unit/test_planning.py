@@ -16,9 +16,8 @@ from fedtally.answer.answer import Answer
 from fedtally.cli.app import run
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan, answering
+from fedtally.plan import Plan
 from fedtally.plan.design import Design
-from fedtally.plan.fleet import for_fleet
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.parts.summation import Summation
@@ -27,7 +26,7 @@ from fedtally.plan.proposal import Proposal, propose
 from fedtally.plan.request import Request
 from fedtally.plan.rounds import round_size_bounds
 from fedtally.plan.search import usual_schedule
-from fedtally.plan.sizes import TOO_UNCERTAIN, UnreachableError
+from fedtally.plan.sizes import TOO_UNCERTAIN, UnreachableError, size_by_model
 from fedtally.plan.ways import smallest_or_ways
 from fedtally.privacy.budget import OverspentError
 from fedtally.recovery.decoders import Recovery
@@ -225,7 +224,7 @@ def test_planned_rounds_have_room():
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 7, 10])
 def test_expected_sizes_are_all_clients(rounds):
-    sizes = for_fleet(Request(num_rounds=rounds).resolve(), DOMAIN, 70_001, bytes(32)).sizes
+    sizes = Design.for_fleet(Request(num_rounds=rounds).resolve(), DOMAIN, 70_001, bytes(32)).sizes
     assert (len(sizes), sum(sizes)) == (rounds, 70_001)
     if rounds > 1:
         least, most = round_size_bounds(70_001 / rounds)
@@ -450,7 +449,7 @@ def test_clients_of_several_items_have_a_pilot():
 def test_a_pilot_that_tells_nothing_leaves_the_plan_for_any_frequencies():
     """The worst case of the median decoder has ten times the bytes."""
     spec = Request(rows=8, num_rounds=5, tau=0.01, epsilon=0.5, delta=1e-6).resolve()
-    design = for_fleet(spec, DOMAIN, 20_000, bytes(32))
+    design = Design.for_fleet(spec, DOMAIN, 20_000, bytes(32))
     sketch = CountSketch(SketchSpec(3, 4, "shared", 1, bytes(32)), 0)
     sketch.add_range(1, np.ones(DOMAIN.size, np.int64))
     told = Frequencies.from_pilot([sketch], DOMAIN)
@@ -555,7 +554,7 @@ def test_a_design_knows_its_bytes():
         {"epsilon": 0.5, "trust": "distributed"},
     ):
         spec = Request(num_rounds=3, **options).resolve()  # type: ignore[arg-type]
-        design: Design = for_fleet(spec, DOMAIN, CLIENTS, bytes(32))
+        design: Design = Design.for_fleet(spec, DOMAIN, CLIENTS, bytes(32))
         schedule = usual_schedule(design)
         for rows, width in ((3, 700), (16, 90)):
             exact = design.with_size(schedule, rows, width).plan().bytes_per_client
@@ -797,7 +796,7 @@ def after_pilot(law: np.ndarray, tau: float = 0.002, **asked: object) -> tuple[D
     sketch = CountSketch(SketchSpec(8, 140, "shared", 1, bytes(32)), 0)
     sketch.add_range(1, rng.multinomial(5000, law))
     sketch.num_clients = 5000
-    design = for_fleet(spec, domain, 45_000, bytes(32))
+    design = Design.for_fleet(spec, domain, 45_000, bytes(32))
     return replace(design, has_pilot=True), Frequencies.from_pilot([sketch], domain)
 
 
@@ -829,13 +828,13 @@ def test_after_a_pilot_both_decoders_keep_their_shares_and_one_only_just(
 
     A tenth fewer counters break the first share where items fall slowly, else the second.
     """
-    searched, search = [], answering.size_by_model
+    searched, search = [], size_by_model
 
     def seen(distribution, tau, predictor, **options):
         searched.append(predictor)
         return search(distribution, tau, predictor, **options)
 
-    monkeypatch.setattr(answering, "size_by_model", seen)
+    monkeypatch.setattr("fedtally.plan.sizes.size_by_model", seen)
     design, shown = after_pilot(falling(exponent))
     size = smallest_or_ways(design, shown).sizing
     given = {field.name: getattr(searched[0], field.name) for field in fields(Predictor)}
@@ -885,5 +884,5 @@ def test_where_no_size_fits_the_decoder_that_answers_joint_recovery_decides(monk
     def unreachable(*given, **options):
         raise UnreachableError("no sketch has this error")
 
-    monkeypatch.setattr(answering, "size_by_model", unreachable)
+    monkeypatch.setattr("fedtally.plan.sizes.size_by_model", unreachable)
     assert smallest_or_ways(design, shown).plan().target.recovery == "joint"

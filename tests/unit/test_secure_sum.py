@@ -20,7 +20,7 @@ from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.plan.fleet import for_fleet
+from fedtally.plan.design import Design
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.proposal import Proposal, propose
 from fedtally.plan.request import Request
@@ -135,7 +135,7 @@ def test_a_size_between_may_be_the_one_that_is_stopped() -> None:
 
 def test_noise_counts_on_the_smallest_cohort_without_its_dropouts() -> None:
     full, room = (
-        for_fleet(
+        Design.for_fleet(
             Request(secure_sum="secagg", cohort=40, cohort_min=least, epsilon=4.0).resolve(),
             DOMAIN,
             200,

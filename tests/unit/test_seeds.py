@@ -14,7 +14,7 @@ from fedtally.plan import Plan
 from fedtally.plan.design import Design
 from fedtally.plan.request import Request
 from fedtally.plan.search import for_bytes
-from fedtally.plan.seeds import DRAWS, draws, unevenness, with_even_seed
+from fedtally.plan.seeds import DRAWS, draws, even_seed, unevenness
 from fedtally.recovery.decoders.joint.joint import JointDecoder
 from fedtally.simulation.randomness import campaign_seed
 from fedtally.sketch import CountSketch, SketchSpec
@@ -27,7 +27,7 @@ def even(domain=DOMAIN, seed=FIRST, clients=(4000,), **asked):
     """Return the seed of a design of 60 counters, unless other ones are asked."""
     asked = {"rows": 5, "width": 12, "schedule": "shared"} | asked
     design = Design.fit(Request(**asked).resolve(), domain, list(clients), seed=seed)
-    return with_even_seed(for_bytes(design)).seed
+    return even_seed(for_bytes(design).plan(), domain)
 
 
 def spec(seed, rows=5, width=12, rounds=1):

@@ -30,7 +30,7 @@ from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.plan.costs import REFERENCE
-from fedtally.plan.fleet import for_fleet
+from fedtally.plan.design import Design
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.predictor import Predictor, predict_linf
 from fedtally.plan.proposal import Proposal
@@ -700,7 +700,7 @@ def test_a_planned_campaign_of_silos_runs(asked: dict[str, Any]) -> None:
 @pytest.mark.parametrize("each", [1, 2, 3])
 def test_a_sketch_is_sized_with_the_noise_that_its_plan_has(each: int) -> None:
     spec = Request(epsilon=2.0, secure_sum="secagg").resolve(silos=Silos(5000, each))
-    design = for_fleet(spec, DOMAIN, 10, bytes(32))
+    design = Design.for_fleet(spec, DOMAIN, 10, bytes(32))
     plan = design.with_size(design.example, 7, 100).plan()
     assert plan.privacy is not None
     assert plan.privacy.event.silos_per_person == each
@@ -712,7 +712,7 @@ def test_a_sketch_is_sized_with_the_noise_that_its_plan_has(each: int) -> None:
 
 def test_delta_is_small_beside_the_people_that_there_may_be() -> None:
     spec = Request(epsilon=1.0, secure_sum="secagg").resolve(silos=Silos(40_000))
-    design = for_fleet(spec, DOMAIN, 100, bytes(32))
+    design = Design.for_fleet(spec, DOMAIN, 100, bytes(32))
     plan = design.with_size(design.example, 3, 16).plan()
     assert plan.privacy is not None
     assert plan.privacy.delta == pytest.approx(0.1 / 4_000_000)
@@ -723,7 +723,7 @@ def test_noise_on_the_number_of_people_is_in_the_predicted_error() -> None:
     heavy, people, runs = 0.99, 400, 200_000
     known = Frequencies.from_frequencies([heavy], 1)
     asked = Request(epsilon=1.0, secure_sum="secagg").resolve(silos=Silos(PEOPLE))
-    design = for_fleet(asked, DOMAIN, 10, bytes(32))
+    design = Design.for_fleet(asked, DOMAIN, 10, bytes(32))
     plan = design.with_size(design.example, 16, 64).plan()
     assert plan.privacy is not None
     stddev = plan.privacy.largest_stddev(10)
@@ -738,7 +738,7 @@ def test_noise_on_the_number_of_people_is_in_the_predicted_error() -> None:
 
 def test_fewer_people_than_there_may_be_have_the_larger_error() -> None:
     asked = Request(epsilon=2.0, secure_sum="secagg").resolve(silos=Silos(PEOPLE))
-    design = for_fleet(asked, DOMAIN, 10, bytes(32))
+    design = Design.for_fleet(asked, DOMAIN, 10, bytes(32))
     plan = design.with_size(design.example, 7, 400).plan()
     known = Frequencies.assumed(50)
     few, many = (predict_linf(plan, known, "joint", 0.1, expected=each) for each in (100, 400))
@@ -772,7 +772,7 @@ def test_numbers_that_fit_are_those_that_can_be_planned(adversary: str, dropout:
     def can(silos: int) -> bool:
         spec = Request(secure_sum="secagg", adversary=adversary, max_dropout=dropout)
         try:
-            for_fleet(spec.resolve(silos=Silos(PEOPLE)), DOMAIN, silos, bytes(32))
+            Design.for_fleet(spec.resolve(silos=Silos(PEOPLE)), DOMAIN, silos, bytes(32))
         except InvalidInputError:
             return False
         return True

@@ -11,7 +11,6 @@ import pytest
 
 from fedtally.domain import IntegerRange
 from fedtally.plan.design import Design
-from fedtally.plan.fleet import for_fleet
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.request import Request
 from fedtally.plan.rounds import possible_schedules
@@ -46,7 +45,7 @@ def sketches(
 ) -> Sketches:
     """Return the sketches of eight rounds, whose noise an aggregator adds to each release."""
     spec = Request(num_rounds=8, epsilon=epsilon).resolve()
-    design = for_fleet(spec, IntegerRange(1, 5000), 50_000, bytes(32))
+    design = Design.for_fleet(spec, IntegerRange(1, 5000), 50_000, bytes(32))
     return Sketches(design, frequencies, schedules or design.schedules, rows)
 
 

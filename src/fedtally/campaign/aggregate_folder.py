@@ -286,22 +286,6 @@ class AggregateFolder:
             batches.append(Batch(store, made))
         return Claimed(server, store, batches, books)
 
-    @contextmanager
-    def running(self, number: int) -> Iterator[None]:
-        """Hold the folder while this process runs it.
-
-        It is a courtesy to people who start a second process by mistake. What keeps two processes
-        apart is the store, where the later one silences the earlier.
-
-        Args:
-            number: the number of this process.
-
-        Raises:
-            InvalidInputError: another process holds it, or it cannot be held.
-        """
-        with held_by(self.path, number):
-            yield
-
     def runner(self) -> int | None:
         """Return the number of the process that runs it; None: no process does."""
         return holder(self.path)
@@ -350,7 +334,7 @@ class AggregateFolder:
                 leader has not heard of its end; or the key cannot be destroyed.
             UnreadableFileError: there is no key.
         """
-        with self.running(number):
+        with held_by(self.path, number):
             still = sorted(set(range(len(self.plan.releases))) - self.landed())
             if still and not give_up:
                 raise InvalidInputError(

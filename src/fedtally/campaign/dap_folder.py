@@ -15,8 +15,7 @@ together with it. So they lie elsewhere.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -28,7 +27,6 @@ from fedtally.campaign.key_files import load_aggregator_key
 from fedtally.campaign.places import (
     check_mark,
     check_origins,
-    held_by,
     read_settings,
     text_in,
     texts_in,
@@ -219,19 +217,6 @@ class DapFolder:
             return make(self.task, secret, keys, store)
         added = LedgerNoise(noise, self.task, store, clock=clock, random=random)
         return make(self.task, secret, keys, store, added)
-
-    @contextmanager
-    def running(self, number: int) -> Iterator[None]:
-        """Hold the folder while this process runs it; a courtesy, as of the folder of a plan.
-
-        Args:
-            number: the number of this process.
-
-        Raises:
-            InvalidInputError: another process holds it, or it cannot be held.
-        """
-        with held_by(self.path, number):
-            yield
 
     def _to_toml(self) -> str:
         settings = self.settings

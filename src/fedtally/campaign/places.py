@@ -24,6 +24,9 @@ _BLOCK = 1 << 16  # candidates that are written at once
 def held_by(folder: Path, number: int) -> Iterator[None]:
     """Hold a folder while a process runs it.
 
+    It is a courtesy to people who start a second process by mistake. What keeps two processes
+    apart is the store, where the later one silences the earlier.
+
     Args:
         folder: the folder.
         number: the number of the process.

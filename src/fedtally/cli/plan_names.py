@@ -27,13 +27,18 @@ def fields(names: Names, one_release: tuple[int, Names] | None) -> dict[str, Any
 
 
 def rows(
-    names: Names, plan: Plan, one_release: tuple[int, Names] | None, decoding_seconds: float
+    names: Names,
+    plan: Plan,
+    expected: int,
+    one_release: tuple[int, Names] | None,
+    decoding_seconds: float,
 ) -> list[Row]:
     """Return the rows on the names that are read.
 
     Args:
         names: the names that are predicted to be read.
         plan: the plan.
+        expected: the number that frequencies are shares of.
         one_release: the same as for `fields`.
         decoding_seconds: the CPU seconds from the sums to counts of hashes.
     """
@@ -42,7 +47,7 @@ def rows(
     whom = plan.clients.counted[1]
 
     def holders(frequency: float) -> str:
-        number = math.ceil(frequency * names.clients)
+        number = math.ceil(frequency * expected)
         return "no number of clients" if math.isinf(frequency) else f"about {number:,} {whom}"
 
     above = f"{100 * names.threshold:.3g} %"

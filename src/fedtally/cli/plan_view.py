@@ -276,7 +276,11 @@ def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     if proposal.names is None:
         return []
     return plan_names.rows(
-        proposal.names, proposal.plan, proposal.one_release, bill.decoding_seconds
+        proposal.names,
+        proposal.plan,
+        proposal.expected,
+        proposal.one_release,
+        bill.decoding_seconds,
     )
 
 

@@ -1,28 +1,26 @@
-"""A plan for the clients that came or are expected; or a plan that exists, checked."""
+"""A plan to be, for the clients that came or are expected: what is known of it, and its size."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 from fedtally.base.encoding import Encoding
 from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.kernels import MAX_WIDTH
-from fedtally.plan import Plan, Protection, Sums, Target, Vector
+from fedtally.plan import MAX_CLIENTS, Plan, Protection, Sums, Target, Vector
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.paper import Size
-from fedtally.plan.parts.summation import Summation
 from fedtally.plan.predictor import Predictor
-from fedtally.plan.privacy import check_certificate, noise_of_release, sharers, worst_pair
+from fedtally.plan.privacy import noise_of_release, worst_pair
 from fedtally.plan.request import CampaignSpec
-from fedtally.plan.rounds import possible_schedules, round_size_bounds
+from fedtally.plan.rounds import possible_schedules, round_size_bounds, sizes_with_extremes
 from fedtally.plan.secure_sum import (
     Keys,
-    check_cohorts,
     check_rounds,
     make_keys,
     replace_keys,
@@ -30,12 +28,13 @@ from fedtally.plan.secure_sum import (
     with_noise,
     with_validity,
 )
-from fedtally.plan.silos import error_of_number
+from fedtally.plan.silos import error_of_number, fitting_numbers, in_ranges
 from fedtally.plan.sizes import RISK, UnreachableError
 from fedtally.privacy.config import PrivacyConfig, default_delta
 from fedtally.privacy.events import Event, Mechanism, NoiseBy, Relation, default_clip_norm
 from fedtally.secagg import params
 from fedtally.secagg.config import Terms
+from fedtally.secagg.params import Adversary, corrupt_clients
 from fedtally.sketch import Schedule, SketchSpec, Spelling
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
@@ -46,6 +45,7 @@ DEFAULT_ROWS = 7  # of joint recovery: more rows of the same bytes change its er
 DEFAULT_MAX_BYTES = 32_000
 # for which a clip's norm is taken while the width is still searched: it hardly depends on it
 _USUAL_WIDTH = 1000
+_TRIED_SILOS, _MOST_TRIED = 12, 40  # up to these it is said which numbers of silos would fit
 
 
 class Chosen(NamedTuple):
@@ -359,7 +359,7 @@ class Setting:
             return None
         sums, largest = self.sums(self.example), self._largest_entry
         agreed = terms(summation, sums, largest, DEFAULT_ROWS, signed=True)
-        return sharers(self.spec.noise_by, summation, self.sizes, agreed)
+        return summation.sharers(self.spec.noise_by, self.sizes, agreed)
 
 
 @dataclass(frozen=True)
@@ -377,6 +377,8 @@ class Design(Setting):
     origin: Size | None = None
     has_pilot: bool = False
 
+    # ---- the size ----
+
     def with_size(
         self,
         schedule: Schedule,
@@ -392,6 +394,10 @@ class Design(Setting):
         """Return this design, which says how its rows and width came about."""
         return replace(self, origin=origin)
 
+    def with_seed(self, seed: bytes) -> Design:
+        """Return this design with a seed of the hashes; itself, with its plan, if it has that."""
+        return self if seed == self.seed else replace(self, seed=seed)
+
     def like(self, plan: Plan) -> Design:
         """Return this design with the size of a plan."""
         return self.with_size(plan.schedule, plan.rows, plan.width, plan.spelling, plan.encoding)
@@ -403,7 +409,7 @@ class Design(Setting):
         return self.size
 
     def widest(self, schedule: Schedule, rows: int, max_bytes: int) -> Design:
-        """Return this design with the widest sketch, up to 2^24, whose uploads keep a budget.
+        """Return this design with the widest sketch, up to 2^24, whose uploads fit a budget.
 
         Args:
             schedule: the hashes of each round.
@@ -430,6 +436,118 @@ class Design(Setting):
             width -= max(1, excess // (counters * design.plan().modulus_bits))
             design = self.with_size(schedule, rows, width)
         return design
+
+    # ---- for a fleet ----
+
+    @classmethod
+    def for_fleet(cls, spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes) -> Design:
+        """Return the design, without a size, for clients over rounds drawn at random.
+
+        Args:
+            spec: the resolved request.
+            domain: the candidates.
+            num_clients: the clients of all rounds together, each in one of them; or the silos. By a
+                calendar each is in as many rounds as it may, and counts in each of them.
+            seed: the 32 bytes that the hashes come from.
+
+        Raises:
+            InvalidInputError: there are too few clients, or too many, or no secure sum protects
+                that number of silos.
+        """
+        rounds, participations = spec.size.num_rounds or 1, 1
+        if spec.recurring is not None:
+            participations = spec.recurring.participations
+            num_clients *= spec.recurring.lifetime
+        if num_clients < rounds:
+            raise InvalidInputError(
+                f"{arg.num_rounds} must be at most the number of clients, {num_clients:,}, got"
+                f" {rounds:,}"
+            )
+        if num_clients > MAX_CLIENTS:
+            raise InvalidInputError(
+                f"num_clients must be at most {MAX_CLIENTS:,}, got {num_clients:,}"
+            )
+        sizes = sizes_with_extremes(num_clients, rounds)
+        if spec.silos is not None:
+            spec.silos.check(num_clients)
+        largest = num_clients
+        if not spec.hides_clients:  # else how many there are in a round is hidden
+            largest = min(num_clients, max(sizes[-1], round_size_bounds(num_clients / rounds)[1]))
+        clients = (num_clients, largest)
+        design = cls(spec, domain, sizes, seed, clients, participations, has_room=rounds > 1)
+        if spec.silos is not None:
+            design._check_number_of_silos()
+        return design
+
+    def check_even_rounds(self) -> None:
+        """Refuse cohorts that were asked for, where they do not fit the rounds.
+
+        A driver fills its rounds evenly: rounds of the usual size count, not those drawn at random.
+        """
+        clients, rounds = self.clients[0], self.num_rounds
+        check_rounds(self.spec.summation, [clients // rounds, -(-clients // rounds)])
+
+    def _check_number_of_silos(self) -> None:
+        """Refuse a number of silos that no secure sum protects, and say which numbers fit."""
+        summation = self.spec.summation
+        try:  # neither length nor bits decide
+            terms(summation, self.sums(self.example), 1, 1, signed=True)
+        except InvalidInputError as error:
+            number, rounds = self.clients[0], self.num_rounds
+            adversary, borne = summation.adversary, summation.borne
+            corrupt = corrupt_clients(summation.max_corrupt, number)
+            most = min(max(_TRIED_SILOS, number), _MOST_TRIED)
+            ways = ["have another number of them", f"lower {opt.max_dropout}"]
+            if adversary is Adversary.ACTIVE:
+                ways.append("choose the adversary semi-honest")
+            if rounds > 1:
+                ways = ["use one round", *ways]
+            if summation.min_cohort is not None:
+                ways = [f"raise {opt.cohort_min}", *ways]
+            fitting = in_ranges(fitting_numbers(borne, adversary, corrupt, most))
+            raise InvalidInputError(
+                f"{number:,} silos{f' in {rounds} rounds' * (rounds > 1)} cannot be summed safely"
+                f" against the adversary {adversary} with {opt.max_dropout(format(borne, 'g'))} and"
+                f" {corrupt} corrupt: of up to {most} silos in a sum, {fitting} can;"
+                f" {', or '.join(ways)}"
+            ) from error
+
+    # ---- for a fleet, one thing changed ----
+
+    def with_tau(self, tau: float) -> Design:
+        """Return this design with another target."""
+        return replace(self, spec=replace(self.spec, tau=tau))
+
+    def with_epsilon(self, epsilon: float) -> Design:
+        """Return this design with another epsilon."""
+        return replace(self, spec=self.spec.with_epsilon(epsilon))
+
+    def with_bytes(self, max_bytes: int) -> Design:
+        """Return this design with other bytes."""
+        return replace(self, spec=self.spec.with_bytes(max_bytes))
+
+    def with_clients(self, num_clients: int) -> Design:
+        """Return the design for another number of clients, or of silos of as many people each."""
+        spec = self.spec.for_clients(num_clients, self.clients[0])
+        return Design.for_fleet(spec, self.domain, num_clients, self.seed)
+
+    def with_rounds(self, num_rounds: int) -> Design:
+        """Return the design with another number of rounds."""
+        spec = self.spec.with_rounds(num_rounds)
+        return Design.for_fleet(spec, self.domain, self.clients[0], self.seed)
+
+    def with_cohorts(self, most: int) -> Design:
+        """Return the design with cohorts of at most that number of clients."""
+        spec = self.spec.with_cohorts(most)
+        return Design.for_fleet(spec, self.domain, self.clients[0], self.seed)
+
+    def with_length(self, max_length: int) -> Design:
+        """Return this design of an open domain with another limit of the bytes of a string."""
+        domain = OpenStrings.of(self.domain)
+        shorter = OpenStrings(max_length, domain.bits, None, domain.normalise)
+        return replace(self, domain=shorter)
+
+    # ---- the plan ----
 
     @property
     def sizing(self) -> Size:
@@ -541,7 +659,7 @@ class Design(Setting):
             participations=self.participations,
             num_clients=self.sizes,
             most_clients=self.clients[1] if agreed is None else agreed.most_clients,
-            honest_survivors=sharers(spec.noise_by, spec.summation, self.sizes, agreed),
+            honest_survivors=spec.summation.sharers(spec.noise_by, self.sizes, agreed),
             encoding=encoding,
             probability=spec.failure_probability * RISK,
             silos=spec.silos,
@@ -568,94 +686,3 @@ def _public_sizes(sizes: Sequence[int], natural: bool) -> tuple[int, int]:
     if not natural and len(sizes) > 1:
         largest = min(total, max(largest, round_size_bounds(total / len(sizes))[1]))
     return total, largest
-
-
-def fit_existing(
-    plan: Plan,
-    spec: CampaignSpec,
-    domain: Domain,
-    sizes: Sequence[int],
-    *,
-    random: Callable[[int], bytes],
-    report: Callable[..., None],
-) -> tuple[Plan, Keys | None]:
-    """Return a plan that exists, under the keys of a simulation, for the clients that came.
-
-    Args:
-        plan: the given plan.
-        spec: what is asked besides.
-        domain: the candidates.
-        sizes: clients of each round.
-        random: returns as many bytes as it is asked for, for the keys.
-        report: called for what takes long.
-
-    Raises:
-        InvalidInputError: the plan is not for such clients.
-    """
-    summation = spec.summation
-    releases = summation.sums(sizes, plan.releases)
-    keys = None if summation.is_ideal else make_keys(summation, releases, random)
-    _check_fits(plan, domain, sizes, has_keys=keys is not None)
-    privacy = plan.privacy
-    if privacy is not None and spec.accounting.is_not_private and not privacy.not_private:
-        plan = replace(plan, privacy=replace(privacy, not_private=True))
-    if keys is not None:
-        agreed = _terms_of(plan, summation, sizes, releases)
-        plan = replace(plan, secure_sum=replace_keys(agreed, keys))
-    plan = plan if plan.domain["public"] else replace(plan, domain=domain.describe())
-    check_certificate(plan, domain, report)
-    return plan, keys
-
-
-def _terms_of(
-    plan: Plan, summation: Summation, sizes: Sequence[int], releases: Sequence[int]
-) -> Terms:
-    """Return the terms of a plan's secure sum; where it has none, those that are asked for.
-
-    Args:
-        plan: the plan.
-        summation: how rounds are summed.
-        sizes: the clients of each round.
-        releases: the clients of each secure sum.
-    """
-    if plan.secure_sum is not None:
-        check_cohorts(plan.secure_sum, summation, releases)
-        return plan.secure_sum
-    if plan.privacy is not None:
-        raise InvalidInputError(
-            f"the noise of the plan is for an ideal secure sum, got {summation.method}: leave"
-            f" {opt.secure_sum} out, or make a plan with it"
-        )
-    largest, signed = plan.largest_entry, plan.encoding.is_signed
-    agreed = terms(summation, sizes, largest, plan.vector_length, signed=signed)
-    assert agreed is not None  # a protocol sums
-    return with_validity(agreed, summation, plan.most_items, signed=signed)
-
-
-def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: bool) -> None:
-    """Refuse a plan that is not for rounds of these sizes, or not for these candidates."""
-    if plan.num_rounds != len(sizes):
-        raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {len(sizes)}")
-    privacy, (_, noun) = plan.privacy, plan.clients.senders
-    hidden = plan.clients.are_hidden(None if privacy is None else privacy.event.relation)
-    if max(sizes) > plan.max_round_clients and not hidden:
-        raise InvalidInputError(
-            f"the plan allows {plan.max_round_clients:,} {noun} in a round, the input has"
-            f" {max(sizes):,}; its sums could overflow"
-        )
-    if plan.domain["public"] and not plan.has_domain(domain.describe()):
-        raise InvalidInputError(
-            f"the plan is for the domain {_shown(plan.domain)}, the input is read as"
-            f" {_shown(domain.describe())}; declare the same domain ({opt.domain})"
-        )
-    if privacy is not None and privacy.noised_by is NoiseBy.CLIENTS and not has_keys:
-        least, honest = min(size for size in sizes if size), privacy.event.honest_survivors or 0
-        if least < honest:
-            raise InvalidInputError(
-                f"the plan counts on the noise of {honest:,} {noun} in every round, and a round of"
-                f" the input has {least:,}; use fewer rounds, or a plan for smaller ones"
-            )
-
-
-def _shown(description: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in description.items())

@@ -28,14 +28,6 @@ from fedtally.errors import InvalidInputError, opt
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import MAX_CLIENTS
 from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design
-from fedtally.plan.fleet import (
-    with_bytes,
-    with_clients,
-    with_cohorts,
-    with_epsilon,
-    with_length,
-    with_tau,
-)
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.open_guesses import Guess, Guesses, Wanted
 from fedtally.plan.predictor import Predictor, predict_linf
@@ -103,11 +95,11 @@ def best(design: Design, law: Frequencies, wanted: Wanted) -> Bought:
             what would do is named.
     """
     if design.spec.size.max_bytes is None:
-        design = with_bytes(design, DEFAULT_MAX_BYTES)
+        design = design.with_bytes(DEFAULT_MAX_BYTES)
     guesses = Guesses(design, law, wanted)
     risk, tau = _least_tau(guesses)
     most: Bought | None = None
-    for guess in guesses.of(with_tau(design, tau)).affordable(risk)[:_REFINED]:
+    for guess in guesses.of(design.with_tau(tau)).affordable(risk)[:_REFINED]:
         bought = _bought(guesses, guess, risk)
         if bought is not None and (most is None or bought.tau < most.tau):
             most = bought
@@ -125,14 +117,14 @@ def least_epsilon(design: Design, law: Frequencies, wanted: Wanted) -> Design:
         InvalidInputError: none does.
     """
     guesses = Guesses(design, law, wanted)
-    epsilon = _least(guesses, partial(with_epsilon, design), MIN_EPSILON, MAX_EPSILON)
+    epsilon = _least(guesses, design.with_epsilon, MIN_EPSILON, MAX_EPSILON)
     if epsilon is None:
         raise InvalidInputError(
             f"tau {guesses.tau:g}, and the names above {2 * guesses.tau:g}, cannot be had within"
             f" {guesses.spec.size.max_bytes:,} bytes at any epsilon up to {MAX_EPSILON:g}: give"
             " more bytes, a larger tau or more clients"
         )
-    return with_epsilon(design, epsilon)
+    return design.with_epsilon(epsilon)
 
 
 def predicted(design: Design, law: Frequencies, wanted: Wanted) -> Names:
@@ -252,7 +244,7 @@ def _least_tau(guesses: Guesses) -> tuple[int, float]:
 
 def _affords(guesses: Guesses, risk: int, tau: float) -> bool:
     """Return whether a guess for another tau fits into the bytes."""
-    return bool(guesses.of(with_tau(guesses.design, tau)).affordable(risk))
+    return bool(guesses.of(guesses.design.with_tau(tau)).affordable(risk))
 
 
 def _bought(guesses: Guesses, guess: Guess, risk: int) -> Bought | None:
@@ -284,7 +276,7 @@ def _bought(guesses: Guesses, guess: Guess, risk: int) -> Bought | None:
 
 def _buys_nothing(guesses: Guesses) -> InvalidInputError:
     """Return the error for bytes that buy no name, not even one that all clients hold."""
-    free = guesses.of(with_tau(guesses.design, LARGEST_TAU))
+    free = guesses.of(guesses.design.with_tau(LARGEST_TAU))
     design = free.designs[0]
     design.bytes_of(1, 1, design.example)  # that no sum is safe says its own error
     sizes = [guess.size for guess in free.ranked if guess.risk <= guesses.most_risk]
@@ -333,15 +325,15 @@ def _ways(guesses: Guesses) -> Iterator[str]:
     """Yield the smallest changes, one at a time, with which the target is met."""
     spec, design = guesses.spec, guesses.design
     number = design.clients[0]
-    tau = _least(guesses, partial(with_tau, design), guesses.tau, LARGEST_TAU)
+    tau = _least(guesses, design.with_tau, guesses.tau, LARGEST_TAU)
     if tau is not None:
         yield f"tau {tau:g}"
     if spec.privacy is not None:
-        epsilon = _least(guesses, partial(with_epsilon, design), spec.privacy.epsilon, MAX_EPSILON)
+        epsilon = _least(guesses, design.with_epsilon, spec.privacy.epsilon, MAX_EPSILON)
         if epsilon is not None:
             yield f"epsilon {epsilon:g}"
     most = min(MAX_CLIENTS, _MOST_CLIENTS * number)
-    clients = _least(guesses, lambda x: with_clients(design, math.ceil(x)), number, most)
+    clients = _least(guesses, lambda x: design.with_clients(math.ceil(x)), number, most)
     if clients is not None:
         unit = "clients" if spec.silos is None else "silos of as many people each"
         yield f"{int(clients):,} {unit}"
@@ -369,7 +361,7 @@ def _least_cohort(guesses: Guesses) -> float | None:
         return None
     return _least(
         guesses,
-        lambda x: with_cohorts(guesses.design, math.ceil(x)),
+        lambda x: guesses.design.with_cohorts(math.ceil(x)),
         spec.summation.most_clients,
         number,
     )
@@ -380,7 +372,7 @@ def _longest(guesses: Guesses) -> int | None:
     longest, length = guesses.domain.max_length, guesses.length
 
     def suffices(bound: int) -> bool:
-        shorter = guesses.of(with_length(guesses.design, bound))
+        shorter = guesses.of(guesses.design.with_length(bound))
         return bound < longest and _smallest(shorter) is not None
 
     if not suffices(length):

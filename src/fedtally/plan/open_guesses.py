@@ -17,7 +17,6 @@ from fedtally.domain import OpenStrings
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan.design import Design
-from fedtally.plan.fleet import check_even_rounds, with_rounds
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.rare_names import WARNED
 from fedtally.plan.readable_names import NAME_LENGTH, SPARE, Speller
@@ -295,6 +294,6 @@ def of_rounds(design: Design, num_rounds: int) -> Design:
     Raises:
         InvalidInputError: cohorts that were asked for do not fit the rounds.
     """
-    made = with_rounds(design, num_rounds)
-    check_even_rounds(made)
+    made = design.with_rounds(num_rounds)
+    made.check_even_rounds()
     return made

@@ -294,7 +294,7 @@ class Predictor:
     ) -> Prediction:
         """Return the prediction of the error model for a size, without safeguards.
 
-        Its largest error is exceeded with probability p.
+        The predicted largest error is exceeded with probability p.
         """
         known, numbers = distribution.rising
         model, sums = self._model_of(distribution, rows), self._sums(distribution, rows, width)

@@ -22,7 +22,6 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.plan.parts.protection import releases_by
-from fedtally.plan.parts.summation import Summation
 from fedtally.plan.rules import check, given, unmet
 from fedtally.plan.silos import Silos
 from fedtally.privacy.accounting import noise_multiplier
@@ -37,8 +36,7 @@ from fedtally.privacy.events import (
     certify,
 )
 from fedtally.recovery.noise_law import NoiseLaw
-from fedtally.secagg.config import SecureSum, Terms
-from fedtally.secagg.params import corrupt_clients
+from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Schedule, SketchSpec
 
 MAX_CERTIFIED = 1 << 22  # candidates
@@ -281,42 +279,6 @@ def _check_hidden(privacy: Privacy, method: SecureSum) -> None:
 
 def _named(mechanism: Mechanism) -> str:
     return f"{mechanism}{' (or delta 0)' * mechanism.is_pure}"
-
-
-def sharers(
-    noise_by: NoiseBy | None,
-    summation: Summation,
-    num_clients: Sequence[int],
-    agreed: Terms | None = None,
-) -> int | None:
-    """Return the fewest clients that count on each other's noise; None unless clients add it.
-
-    Args:
-        noise_by: the parties that add the noise; None: nobody.
-        summation: how the rounds are summed.
-        num_clients: the clients of each round.
-        agreed: the terms of the secure sum; None: an ideal one.
-    """
-    if noise_by is not NoiseBy.CLIENTS:
-        return None
-    return honest_clients(summation, num_clients) if agreed is None else agreed.honest_survivors
-
-
-def honest_clients(summation: Summation, num_clients: Sequence[int]) -> int:
-    """Return the fewest clients that count on each other's noise under an ideal sum.
-
-    A trusted process stands in for secagg there.
-    """
-    sizes = [count for count in num_clients if count]
-    least, corrupt = min(sizes), corrupt_clients(summation.max_corrupt, max(sizes))
-    honest = least - int(summation.borne * least) - corrupt
-    if honest < 1:
-        raise InvalidInputError(
-            f"a round of {least} clients, of which {corrupt} may be corrupt and"
-            f" {summation.borne:.0%} may drop out, has no honest client whose noise is sure: use"
-            f" fewer or larger rounds, or a smaller {opt.max_corrupt}, or central trust"
-        )
-    return honest
 
 
 @lru_cache(maxsize=256)

@@ -17,7 +17,6 @@ from fedtally.plan import Plan, Target, open_domain
 from fedtally.plan.chosen_decoder import decoder_of
 from fedtally.plan.design import DEFAULT_MAX_BYTES, Design
 from fedtally.plan.encodings import histogram
-from fedtally.plan.fleet import check_even_rounds, for_fleet
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.open_guesses import Wanted, of_rounds
@@ -37,7 +36,7 @@ from fedtally.plan.search import (
     least_epsilon,
     make_target,
 )
-from fedtally.plan.seeds import with_even_seed
+from fedtally.plan.seeds import even_seed
 from fedtally.plan.ways import smallest_or_ways, unreachable
 from fedtally.recovery.decoders import SIMPLEST, USUAL, Recovery
 from fedtally.recovery.decoding import AUTO, kind_of
@@ -51,7 +50,7 @@ _NEIGHBOURS = (0.5, 2.0, 4.0)  # times the width
 _SKETCHES = (0.5, 1.0, 2.0)  # times the counters of a histogram, for comparison
 _USED = 0.9  # of the bytes; where less is used, why is said
 NAMES = Wanted()
-_FEW = 20  # campaigns that say what other small sketches would do
+_FEW = 20  # campaigns that are run to predict the error of another small sketch
 
 
 class Shapes(NamedTuple):
@@ -272,9 +271,12 @@ def propose(
 ) -> Proposal:
     """Return a plan for a fleet.
 
-    Of tau, max_bytes and epsilon the spec says what is given. tau: the fewest bytes are found;
-    max_bytes: the smallest error; both, and `find_epsilon`: the least epsilon. Without tau and
-    max_bytes: the smallest error for the usual bytes.
+    What is looked for depends on what the spec gives:
+
+    - tau: the fewest bytes;
+    - max_bytes: the smallest error;
+    - tau and max_bytes, with `find_epsilon`: the least epsilon;
+    - neither tau nor max_bytes: the smallest error for the usual bytes.
 
     Args:
         spec: the resolved request.
@@ -285,16 +287,16 @@ def propose(
             hardest ones, and its target holds for any; of an open domain it is for assumed ones.
         seed: the 32 bytes that the hashes come from.
         is_drawn: whether nobody chose the seed: a small plan may then take a more even one.
-        like: the few words on what is known that the plan keeps beside its target.
-        find_epsilon: whether the least epsilon is looked for; tau, max_bytes and some epsilon must
-            be given, which is not taken.
+        like: a few words that name the frequencies, which the plan keeps beside its target.
+        find_epsilon: whether the least epsilon is looked for; tau, max_bytes and any epsilon, which
+            is replaced, must be given.
         wanted: the names that are asked for, where the domain is open.
 
     Raises:
         InvalidInputError: what is asked for cannot be had; the smallest changes with which it can
             are named.
     """
-    design = for_fleet(spec, domain, num_clients, seed)
+    design = Design.for_fleet(spec, domain, num_clients, seed)
     if isinstance(domain, OpenStrings):
         law, spare = frequencies, 1.0
         if law is None:
@@ -327,7 +329,7 @@ def attempt(
         OutOfReachError: no plan meets the target. What would is not looked for, which takes long.
         InvalidInputError: what is asked for cannot be had.
     """
-    check_even_rounds(design)
+    design.check_even_rounds()
     spec, made = design.spec, _make(design, frequencies, find_epsilon=find_epsilon)
     like = hardest.ANY if frequencies is None else like
     design, plan, frequencies = made.design, made.plan, made.frequencies
@@ -335,7 +337,7 @@ def attempt(
     if not plan.vector.shares_counters:  # the error is that of the noise, whatever they are
         like = hardest.ANY
     if is_drawn:
-        design = with_even_seed(design)
+        design = design.with_seed(even_seed(design.plan(), design.domain))
     plan = replace(plan, target=replace(plan.target, frequencies=like), seed=design.seed)
     return Proposal(
         plan,
@@ -473,8 +475,8 @@ def neighbours_of(
         ): None
         for factor in factors
     }
-    for width, spelling in sizes:  # a histogram of a few counters has equal ones
-        with suppress(InvalidInputError):  # wider than a sketch may be
+    for width, spelling in sizes:  # each once: beside a small histogram some are equal
+        with suppress(InvalidInputError):  # it is wider than a sketch may be
             other = design.with_size(schedule, rows, width, spelling).plan()
             yield (
                 other,

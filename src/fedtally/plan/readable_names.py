@@ -53,7 +53,6 @@ class Names(NamedTuple):
         theta_find: the frequency from which hashes stand out.
         threshold: twice the error that the plan is for.
         named: the expected share of the strings above the threshold that are named.
-        clients: the number that frequencies are shares of.
         seconds: CPU that the reading takes, once the hashes are found.
     """
 
@@ -63,7 +62,6 @@ class Names(NamedTuple):
     theta_find: float
     threshold: float
     named: float
-    clients: int
     seconds: float
 
     @property
@@ -217,7 +215,6 @@ def predict(
         found,
         threshold,
         _share_above(law, max(theta, found), threshold),
-        clients,
         _SECONDS * min(MOST_NAMES, _above(law, found)),
     )
 

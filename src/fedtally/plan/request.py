@@ -395,7 +395,7 @@ class AskedSize:
     schedule: Schedule | str
 
     def allows(self, encoding: Encoding) -> bool:
-        """Return whether the plan may have an encoding: no other one is asked for."""
+        """Return whether the plan may have this encoding: it is asked for, or none is."""
         return self.encoding in (None, encoding)
 
 

@@ -24,7 +24,6 @@ from fedtally.base.encoding import Encoding
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Target, encodings
 from fedtally.plan.design import DEFAULT_MAX_BYTES, DEFAULT_ROWS, Chosen, Design
-from fedtally.plan.fleet import with_epsilon
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.paper import Size
@@ -138,14 +137,14 @@ def least_epsilon(design: Design, frequencies: Frequencies) -> Design:
             "where epsilon is to be found, ask for privacy with any epsilon: it is replaced"
         )
     epsilon = least(
-        lambda value: reaches(with_epsilon(design, value), frequencies),
+        lambda value: reaches(design.with_epsilon(value), frequencies),
         MIN_EPSILON,
         MAX_EPSILON,
         PRECISION,
     )
     if epsilon is None:
-        raise OutOfReachError(with_epsilon(design, MAX_EPSILON), frequencies)
-    return with_epsilon(design, float(rounded_up(epsilon)))
+        raise OutOfReachError(design.with_epsilon(MAX_EPSILON), frequencies)
+    return design.with_epsilon(float(rounded_up(epsilon)))
 
 
 def for_any(design: Design, *, find_epsilon: bool = False) -> Made:

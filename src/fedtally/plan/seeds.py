@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedtally.domain import Domain
-from fedtally.plan.design import Design
+from fedtally.plan import Plan
 from fedtally.sketch import CountSketch, SketchSpec
 
 DRAWS = 8
@@ -26,31 +26,29 @@ MOST_COUNTERS = 150  # of all batches, up to which a draw is worth others
 MOST_CANDIDATES = 1 << 17  # of more, the sums of rare items hardly differ between draws
 
 
-def with_even_seed(design: Design) -> Design:
-    """Return the design with the most even of `DRAWS` seeds, the first of which is its own.
+def even_seed(plan: Plan, domain: Domain) -> bytes:
+    """Return the most even of `DRAWS` seeds, the first of which is the plan's own.
 
-    It keeps its own where it has more than `MOST_COUNTERS` counters, where not everybody may know
-    the candidates, and where it has no hashes: in a histogram.
+    It is the plan's own where it has more than `MOST_COUNTERS` counters, where not everybody may
+    know the candidates, and where it has no hashes: in a histogram.
 
     Args:
-        design: a plan to be, with its size, whose seed was drawn, and nobody chose it.
+        plan: a plan whose seed was drawn, and nobody chose it.
+        domain: its candidates.
 
     >>> from fedtally.domain import IntegerRange
-    >>> from fedtally.plan.request import Request
-    >>> from fedtally.plan.search import for_bytes
-    >>> spec, domain = Request(rows=5, width=12).resolve(), IntegerRange(1, 500)
-    >>> design = for_bytes(Design.fit(spec, domain, [4000], seed=bytes(32)))
-    >>> draws(bytes(32)).index(with_even_seed(design).seed)
+    >>> domain = IntegerRange(1, 500)
+    >>> plan = Plan(5, 12, "shared", 1, 4000, 4000, domain.describe(), 1, bytes(32))
+    >>> draws(bytes(32)).index(even_seed(plan, domain))
     7
     """
-    domain, plan = design.domain, design.plan()
     batches = plan.schedule.num_batches(plan.num_rounds)
     is_small = plan.rows * plan.width * batches <= MOST_COUNTERS
     is_listed = domain.public and 0 < plan.candidates.num_listed <= MOST_CANDIDATES
     if not is_small or not is_listed:
-        return design
-    specs = [replace(plan.spec, seed=seed) for seed in draws(design.seed)]
-    return replace(design, seed=min(specs, key=lambda spec: unevenness(spec, domain)).seed)
+        return plan.seed
+    specs = [replace(plan.spec, seed=seed) for seed in draws(plan.seed)]
+    return min(specs, key=lambda spec: unevenness(spec, domain)).seed
 
 
 def draws(seed: bytes) -> list[bytes]:

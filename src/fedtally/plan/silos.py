@@ -164,12 +164,13 @@ def size_shown(plan: Plan, sums: int = 1, confidence: float = 0.95) -> float:
 def error_of_number(distribution: Frequencies, noise: float, probability: float) -> float:
     """Return what the noise on the number of people adds to the error of the heaviest item.
 
-    Frequencies are shares of that number. It scales them all, so that the heaviest item has the
-    most of it. It is independent of the noise in the counters: their squares add up.
+    Frequencies are shares of that number. An error of it scales all of them, so it moves that of
+    the heaviest item most. It is independent of the noise in the counters: the squares of the two
+    errors add up.
 
     Args:
         distribution: the known frequencies.
-        noise: its standard deviation, as a share of the people.
+        noise: the standard deviation of the noise on the number, as a share of the people.
         probability: the probability with which the error may be exceeded.
     """
     heaviest = float(distribution.frequencies.max(initial=0.0))

@@ -21,11 +21,10 @@ from functools import cache
 from typing import Any
 
 from fedtally.kernels import MAX_WIDTH
-from fedtally.plan.answering import size_by_answer
 from fedtally.plan.design import Design
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.paper import Size
-from fedtally.plan.sizes import RISK, UnreachableError, size_by_model, within
+from fedtally.plan.sizes import RISK, UnreachableError, size_by_answer, size_by_model, within
 from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import Schedule
 

@@ -30,7 +30,7 @@ def successor(
 
     Raises:
         InvalidInputError: the predecessor has no calendar, or hashes that were certified; the two
-            overlap; they have one seed; or the population is another one.
+            overlap; both have the same seed; or the population is another one.
 
     >>> from datetime import UTC
     >>> from fedtally.plan.calendar import DAY, Calendar

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fedtally.errors import InvalidInputError
 from fedtally.plan.encodings import histogram
-from fedtally.plan.fleet import with_clients, with_cohorts, with_epsilon
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.privacy import resolve_privacy
 from fedtally.plan.proposal import attempt, propose
@@ -51,7 +50,7 @@ class Curve(NamedTuple):
 class Halved(NamedTuple):
     """A plan with half the error: the change that it takes, and the plan."""
 
-    way: Way | None  # None: only more bytes
+    way: Way | None  # None: it only takes more bytes
     plan: Plan
 
 
@@ -186,10 +185,10 @@ def halvings(proposal: Proposal) -> Iterator[Halved]:
 def _with(design: Design, way: Way) -> Design | None:
     """Return the design with one thing changed; None where another error or bytes are named."""
     if way.what == "epsilon":
-        return with_epsilon(design, way.value)
+        return design.with_epsilon(way.value)
     if way.what == "clients":
-        return with_clients(design, int(way.value))
-    return with_cohorts(design, int(way.value)) if way.what == "cohort" else None
+        return design.with_clients(int(way.value))
+    return design.with_cohorts(int(way.value)) if way.what == "cohort" else None
 
 
 def _plan_of(design: Design, known: Frequencies | None) -> Plan | None:

@@ -12,7 +12,6 @@ from fedtally.base.encoding import Encoding
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import MAX_CLIENTS
 from fedtally.plan.design import Design
-from fedtally.plan.fleet import with_bytes, with_clients, with_cohorts, with_epsilon, with_tau
 from fedtally.plan.frequencies import hardest
 from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.search import (
@@ -148,7 +147,7 @@ class _Looked:
                 return self.frequencies
             return hardest.usual_plateau(tau, size, max_items=spec.max_items)
 
-        value = self._least(lambda tau: with_tau(self.design, tau), spec.tau, 0.5, known)
+        value = self._least(self.design.with_tau, spec.tau, 0.5, known)
         return None if value is None else Way.of("tau", value, "tau {}")
 
     def epsilon(self) -> Way | None:
@@ -156,9 +155,7 @@ class _Looked:
         asked = self.design.spec.privacy
         if asked is None:
             return None
-        value = self._least(
-            lambda epsilon: with_epsilon(self.design, epsilon), asked.epsilon, MAX_EPSILON
-        )
+        value = self._least(self.design.with_epsilon, asked.epsilon, MAX_EPSILON)
         return None if value is None else Way.of("epsilon", value, "epsilon {}")
 
     def clients(self) -> Way | None:
@@ -167,7 +164,7 @@ class _Looked:
         for times in _MORE_CLIENTS:
             most = min(MAX_CLIENTS, times * few)
             value = self._least(
-                lambda number: with_clients(self.design, math.ceil(number)), few, most
+                lambda number: self.design.with_clients(math.ceil(number)), few, most
             )
             if value is not None:
                 is_of_silos = self.design.spec.silos is not None
@@ -189,9 +186,7 @@ class _Looked:
         most = summation.most_clients
         if not summation.is_split(whole) or not spec.is_private or summation.min_cohort is not None:
             return None
-        value = self._least(
-            lambda number: with_cohorts(self.design, math.ceil(number)), most, whole
-        )
+        value = self._least(lambda number: self.design.with_cohorts(math.ceil(number)), most, whole)
         if value is None:
             return None
         return Way.of("cohort", value, f"cohorts of up to {{:,}} ({opt.max_cohort})")
@@ -205,7 +200,7 @@ class _Looked:
             sketches = Sketches.of(self.design, self.frequencies, spec.size.rows)
             tau = self.design.tau_of_sketch(self.frequencies)
             cost = sketches.cost(sketches.smallest(tau, with_linf=False))
-            value = _enough(lambda x: self.keeps(with_bytes(self.design, math.ceil(x))), cost)
+            value = _enough(lambda x: self.keeps(self.design.with_bytes(math.ceil(x))), cost)
             if value is not None:
                 return Way.of("bytes", value, "{:,} bytes")
         return None

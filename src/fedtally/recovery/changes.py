@@ -101,7 +101,7 @@ class Difference(NamedTuple):
 
 
 def round_values(decoder: FittedDecoder, ids: Ids) -> RoundValues:
-    """Return the values of items in each batch that has clients, from one fit of all.
+    """Return the values of items in each batch that has clients, by one fit of all batches.
 
     Args:
         decoder: decoder of a history, whose fit answers.

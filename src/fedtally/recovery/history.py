@@ -285,9 +285,9 @@ def _joint(old: F64, new: F64, kinds: F64, moves: list[F64]) -> list[F64]:
 
 
 def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
-    """Return the rates and kinds of most likelihood, and the logarithm of it for the window.
+    """Return the most likely rates and kinds, and the log-likelihood of the window.
 
-    That is the likelihood of the window's values given those of the rest.
+    The latter is that of the values in the window, given those in the other rounds.
     """
     moves = _kernels(table.rates)
     size = len(table.rates)

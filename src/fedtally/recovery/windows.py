@@ -228,7 +228,7 @@ def shortest_enough(decoder: FittedDecoder, domain: Domain) -> int:
         frequency[place] = value / window.num_clients
         error[place] = np.sqrt(stddev**2 + np.maximum(value, stddev)) / window.num_clients
     seen = (frequency / error).max(axis=0) > _STANDS_OUT
-    if not seen.any():  # nothing tells one window from another: the longest has the least noise
+    if not seen.any():  # no item is above its noise, and the longest window has the least
         return lengths[-1]
     return lengths[_least_off(lengths, frequency[:, seen], error[:, seen])]
 

@@ -23,20 +23,20 @@ from fedtally.domain import Domain, OpenStrings
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan, Target, encodings, open_domain
 from fedtally.plan import readable_names as open_names
-from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design, fit_existing
-from fedtally.plan.fleet import for_fleet
+from fedtally.plan.design import DEFAULT_MAX_BYTES, Chosen, Design
 from fedtally.plan.open_guesses import Wanted
 from fedtally.plan.paper import Size
 from fedtally.plan.predictor import predict_linf
 from fedtally.plan.readable_names import Names
 from fedtally.plan.search import for_bytes, usual_schedule
 from fedtally.plan.secure_sum import Keys
-from fedtally.plan.seeds import with_even_seed
+from fedtally.plan.seeds import even_seed
 from fedtally.plan.sizes import RISK
 from fedtally.plan.ways import smallest_or_ways, unreachable
 from fedtally.privacy.events import Event
 from fedtally.recovery.decoding import kind_of
 from fedtally.simulation.census import Census
+from fedtally.simulation.given_plan import fit_given
 from fedtally.simulation.pilot_clients import (
     MIN_CLIENTS,
     MOST_PILOT,
@@ -201,7 +201,7 @@ class SizeChoice:
         """
         spec = census.spec
         if spec.plan is not None:
-            return fit_existing(
+            return fit_given(
                 spec.plan, spec, census.domain, census.sizes, random=site.keys, report=site.report
             )
         design = census.design(self._seed)
@@ -212,7 +212,7 @@ class SizeChoice:
         else:
             design = design.with_size(*self.sized.chosen).sized_by(self.sized.size)
         if self._simulation.seed is None:
-            design = with_even_seed(design)
+            design = design.with_seed(even_seed(design.plan(), design.domain))
         return design.finish(site.keys, site.report)
 
     def _for_target(self, design: Design, rounds: Sequence[RoundTally]) -> Sized:
@@ -326,7 +326,7 @@ def _open_design(simulation: Simulation, census: Census, seed: bytes) -> Design:
     if is_natural:
         asked = asked.with_rounds(len(census.rounds))
     asked = replace(asked, silos=silos)
-    return for_fleet(asked, census.domain, number, seed)
+    return Design.for_fleet(asked, census.domain, number, seed)
 
 
 def _frequencies(domain: Domain, rounds: Sequence[RoundTally]) -> F64:

@@ -31,7 +31,7 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
 from fedtally.plan.parts.summation import Summation
-from fedtally.plan.privacy import Privacy, Random, resolve_privacy, sharers
+from fedtally.plan.privacy import Privacy, Random, resolve_privacy
 from fedtally.plan.rules import check, given, unmet
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.decoders import SIMPLEST
@@ -368,7 +368,7 @@ def _planned(
             participations=1,
             num_clients=sizes,
             most_clients=cohort,
-            honest_survivors=sharers(asked.noise_by, Summation(), sizes),
+            honest_survivors=Summation().sharers(asked.noise_by, sizes),
             not_private=True,  # a study compares with the truth
         )
     clients, parameters = population.everybody.num_clients, population.domain.describe()

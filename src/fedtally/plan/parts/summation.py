@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedtally.base import validate
-from fedtally.errors import InvalidInputError, arg
+from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.options import MAX_CORRUPT, MIN_DROPOUT
 from fedtally.plan.parts.summing import shared_out
 from fedtally.plan.rules import Need, check, given, unmet
-from fedtally.secagg.config import SecureSum, needed_keys
-from fedtally.secagg.params import MAX_CLIENTS, Adversary
+from fedtally.privacy.events import NoiseBy
+from fedtally.secagg.config import SecureSum, Terms, needed_keys
+from fedtally.secagg.params import MAX_CLIENTS, Adversary, corrupt_clients
 from fedtally.secagg.two_server import Validity
 
 # what a client costs grows with the cohort if active
@@ -169,9 +170,10 @@ class Summation:
         return [sum(sizes[release.start : release.stop]) for release in releases]
 
     def extremes(self, least: int, most: int) -> list[int]:
-        """Return numbers of clients whose cohorts have the smallest and the largest sizes.
+        """Return the numbers of clients whose cohorts are the smallest and the largest.
 
-        They are from `least` to `most`. All other cohorts lie between.
+        These are among the numbers from `least` to `most`. The others make cohorts of sizes
+        between.
 
         >>> Summation("secagg", max_cohort=1000).extremes(1990, 2010)
         [1990, 2000, 2001, 2010]
@@ -182,6 +184,39 @@ class Summation:
             full = range(-(-least // bound) * bound, most + 1, bound)
             found.update(size for number in full for size in (number, number + 1) if size <= most)
         return sorted(found)
+
+    def sharers(
+        self, noise_by: NoiseBy | None, num_clients: Sequence[int], agreed: Terms | None = None
+    ) -> int | None:
+        """Return the fewest clients that count on each other's noise; None unless clients add it.
+
+        Args:
+            noise_by: the parties that add the noise; None: nobody.
+            num_clients: the clients of each round.
+            agreed: the terms of the secure sum; None: an ideal one.
+        """
+        if noise_by is not NoiseBy.CLIENTS:
+            return None
+        return self.honest_clients(num_clients) if agreed is None else agreed.honest_survivors
+
+    def honest_clients(self, num_clients: Sequence[int]) -> int:
+        """Return the fewest clients that count on each other's noise under an ideal sum.
+
+        A trusted process stands in for secagg there.
+
+        Args:
+            num_clients: the clients of each round.
+        """
+        sizes = [count for count in num_clients if count]
+        least, corrupt = min(sizes), corrupt_clients(self.max_corrupt, max(sizes))
+        honest = least - int(self.borne * least) - corrupt
+        if honest < 1:
+            raise InvalidInputError(
+                f"a round of {least} clients, of which {corrupt} may be corrupt and"
+                f" {self.borne:.0%} may drop out, has no honest client whose noise is sure: use"
+                f" fewer or larger rounds, or a smaller {opt.max_corrupt}, or central trust"
+            )
+        return honest
 
     @property
     def most_clients(self) -> int:

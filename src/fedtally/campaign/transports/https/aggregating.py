@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 
 from fedtally.campaign.aggregate_folder import AggregateFolder, Claimed
 from fedtally.campaign.closings import Closings
+from fedtally.campaign.places import held_by
 from fedtally.campaign.transports.https.channel import Asking, Channel
 from fedtally.campaign.transports.https.closing import Tending
 from fedtally.campaign.transports.https.collecting import Collecting, Intake, one_thread, over
@@ -82,7 +83,7 @@ class Process:
             listening = [held.enter_context(one.bound()) for one in public if one is not None]
             leader = self.places.leader
             peer = None if leader is None else held.enter_context(leader.bound())
-            held.enter_context(self.folder.running(os.getpid()))
+            held.enter_context(held_by(self.folder.path, os.getpid()))
             if self.folder.is_retired:
                 run_loop(self._serve_over(listening))
                 return

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedtally.campaign.dap_folder import DapFolder
+from fedtally.campaign.places import held_by
 from fedtally.campaign.transports.https.aggregating import ROOM
 from fedtally.campaign.transports.https.carry import client, tls
 from fedtally.campaign.transports.https.collecting import one_thread
@@ -57,7 +58,7 @@ class DapProcess:
             places = self.listen, self.operate
             listening = [held.enter_context(one.bound()) for one in places if one is not None]
             trusted = tls(self.folder.settings.ca)
-            held.enter_context(self.folder.running(os.getpid()))
+            held.enter_context(held_by(self.folder.path, os.getpid()))
             run_loop(self._serve(listening, trusted))
 
     async def _serve(self, listening: list[Listening], trusted: ssl.SSLContext) -> None:

@@ -164,7 +164,7 @@ def predict(
 
 
 def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
-    """Return the probability that the largest error exceeds tau; errors beyond it are Poisson."""
+    """Return the probability that the largest error exceeds tau: the number that do is Poisson."""
     scale = joint_error.predict(frequencies, plan, number).scale
     found = _settled(frequencies, plan, number, scale)
     if found is None:

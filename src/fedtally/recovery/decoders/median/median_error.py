@@ -65,9 +65,10 @@ def _expected(frequencies: F64, plan: Sums, number: F64) -> tuple[F64, F64]:
 
 
 def _alike(plan: Sums) -> list[tuple[float, int]]:
-    """Return groups of batches of about equal size.
+    """Return groups of batches of about equal size, as pairs.
 
-    Each is the clients of all batches over those of one, and how many batches there are.
+    The first is the clients of all batches over those of one in the group, the second how many
+    batches the group has.
     """
     cancelling = plan.cancelling
     if plan.heterogeneity > 1.0 and not plan.fresh:
@@ -112,9 +113,9 @@ def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Sums) 
 
 
 def _tails(step: float, expected: F64, numbers: F64, plan: Sums) -> tuple[F64, F64]:
-    """Return sizes on a lattice, and the probability that an error exceeds each.
+    """Return sizes of errors, in counts, and the probability that an error exceeds each.
 
-    Sizes are in counts.
+    The sizes are equally spaced.
     """
     t = _angles(step)
     blur = 0.0 if step == 1.0 else (_BLUR * step) ** 2

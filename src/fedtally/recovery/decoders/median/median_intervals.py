@@ -27,8 +27,8 @@ from fedtally.recovery.limits import (
 from fedtally.recovery.linear_system import F64, U64, Candidates, Ids, Landed, ask
 from fedtally.recovery.phantoms import NUM_PHANTOMS, generator
 
-# The highest confidence at which the quantile of the phantoms is used. Above it too few of them lie
-# beyond the quantile, and the exact distribution takes over.
+# The highest confidence whose limits are a quantile of the phantoms' errors. Above it too few
+# phantoms lie beyond the quantile, and the exact distribution is used instead.
 _BY_PHANTOMS = 0.999
 # The number of sizes at which the distribution of the sum of several medians is tabulated (schedule
 # "fresh", or several results): a power of two, for the fast Fourier transform.
@@ -205,7 +205,7 @@ class _MedianLaw:
         reached[0] = 1.0
         for row in sizes:
             above = 0.5 * (1.0 - np.searchsorted(row, x, side="right") / len(row))
-            # Rows differ in their cells, so this is no binomial: the rows are added one by one.
+            # The probability differs between rows, so the number is not binomial: add row by row.
             up = reached[:-1] * above
             reached[:-1] -= up
             reached[1:] += up

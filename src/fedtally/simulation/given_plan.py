@@ -1,0 +1,115 @@
+"""A plan that is given, checked against the clients that came, under the keys of a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fedtally.domain import Domain
+from fedtally.errors import InvalidInputError, opt
+from fedtally.plan import Plan
+from fedtally.plan.parts.summation import Summation
+from fedtally.plan.privacy import check_certificate
+from fedtally.plan.request import CampaignSpec
+from fedtally.plan.secure_sum import (
+    Keys,
+    check_cohorts,
+    make_keys,
+    replace_keys,
+    terms,
+    with_validity,
+)
+from fedtally.secagg.config import Terms
+
+
+def fit_given(
+    plan: Plan,
+    spec: CampaignSpec,
+    domain: Domain,
+    sizes: Sequence[int],
+    *,
+    random: Callable[[int], bytes],
+    report: Callable[..., None],
+) -> tuple[Plan, Keys | None]:
+    """Return the given plan, under the keys of a simulation, for the clients that came.
+
+    Args:
+        plan: the given plan.
+        spec: what is asked besides.
+        domain: the candidates.
+        sizes: clients of each round.
+        random: returns as many bytes as it is asked for, for the keys.
+        report: called for what takes long.
+
+    Raises:
+        InvalidInputError: the plan is not for such clients.
+    """
+    summation = spec.summation
+    releases = summation.sums(sizes, plan.releases)
+    keys = None if summation.is_ideal else make_keys(summation, releases, random)
+    _check_fits(plan, domain, sizes, has_keys=keys is not None)
+    privacy = plan.privacy
+    if privacy is not None and spec.accounting.is_not_private and not privacy.not_private:
+        plan = replace(plan, privacy=replace(privacy, not_private=True))
+    if keys is not None:
+        agreed = _terms_of(plan, summation, sizes, releases)
+        plan = replace(plan, secure_sum=replace_keys(agreed, keys))
+    plan = plan if plan.domain["public"] else replace(plan, domain=domain.describe())
+    check_certificate(plan, domain, report)
+    return plan, keys
+
+
+def _terms_of(
+    plan: Plan, summation: Summation, sizes: Sequence[int], releases: Sequence[int]
+) -> Terms:
+    """Return the terms of a plan's secure sum; where it has none, those that are asked for.
+
+    Args:
+        plan: the plan.
+        summation: how rounds are summed.
+        sizes: the clients of each round.
+        releases: the clients of each secure sum.
+    """
+    if plan.secure_sum is not None:
+        check_cohorts(plan.secure_sum, summation, releases)
+        return plan.secure_sum
+    if plan.privacy is not None:
+        raise InvalidInputError(
+            f"the noise of the plan is for an ideal secure sum, got {summation.method}: leave"
+            f" {opt.secure_sum} out, or make a plan with it"
+        )
+    largest, signed = plan.largest_entry, plan.encoding.is_signed
+    agreed = terms(summation, sizes, largest, plan.vector_length, signed=signed)
+    assert agreed is not None  # a protocol sums
+    return with_validity(agreed, summation, plan.most_items, signed=signed)
+
+
+def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: bool) -> None:
+    """Refuse a plan that is not for rounds of these sizes, or not for these candidates."""
+    if plan.num_rounds != len(sizes):
+        raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {len(sizes)}")
+    privacy, (_, noun) = plan.privacy, plan.clients.senders
+    hidden = plan.clients.are_hidden(None if privacy is None else privacy.event.relation)
+    if max(sizes) > plan.max_round_clients and not hidden:
+        raise InvalidInputError(
+            f"the plan allows {plan.max_round_clients:,} {noun} in a round, the input has"
+            f" {max(sizes):,}; its sums could overflow"
+        )
+    if plan.domain["public"] and not plan.has_domain(domain.describe()):
+        raise InvalidInputError(
+            f"the plan is for the domain {_shown(plan.domain)}, the input is read as"
+            f" {_shown(domain.describe())}; declare the same domain ({opt.domain})"
+        )
+    honest = None if privacy is None else privacy.event.honest_survivors
+    if honest is not None and not has_keys:  # an ideal sum, in which each adds its share
+        least = min(size for size in sizes if size)
+        if least < honest:
+            raise InvalidInputError(
+                f"the plan counts on the noise of {honest:,} {noun} in every round, and a round of"
+                f" the input has {least:,}; use fewer rounds, or a plan for smaller ones"
+            )
+
+
+def _shown(description: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in description.items())
