@@ -19,7 +19,16 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from fedtally.options import OPTIONS, SECTIONS, Door, Option, keywords_of, options_of, spoken
+from fedtally.options import (
+    OPTIONS,
+    REQUIRED,
+    SECTIONS,
+    Door,
+    NamedOption,
+    keywords_of,
+    options_of,
+    spoken,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "fedtally"
@@ -39,10 +48,10 @@ class Written(NamedTuple):
 
     path: str
     name: str
-    options: tuple[Option, ...]
+    options: tuple[NamedOption, ...]
 
 
-def _of(name: str, *doors: Door) -> tuple[Option, ...]:
+def _of(name: str, *doors: Door) -> tuple[NamedOption, ...]:
     """Return the options that Python takes by these doors, as a class has them, if it differs."""
     return tuple(OPTIONS[known].places.get(name, OPTIONS[known]) for known in keywords_of(*doors))
 
@@ -61,7 +70,7 @@ def written() -> tuple[Written, ...]:
     )
 
 
-def _keyword(known: Option) -> str:
+def _keyword(known: NamedOption) -> str:
     default = f'"{known.default}"' if isinstance(known.default, str) else repr(known.default)
     return f"{known.name}: {known.type} = {default}"
 
@@ -70,7 +79,7 @@ def _in_python(text: str) -> str:
     return spoken(text, lambda known: f"`{known.name}`")
 
 
-def _entry(known: Option) -> str:
+def _entry(known: NamedOption) -> str:
     """Return the entry of an option under Args."""
     return textwrap.fill(
         f"{known.name}: {_in_python(known.more)}.",
@@ -82,7 +91,7 @@ def _entry(known: Option) -> str:
     )
 
 
-def _with_keywords(text: str, options: Iterable[Option], comma: str) -> str:
+def _with_keywords(text: str, options: Iterable[NamedOption], comma: str) -> str:
     """Return a part of a file with its keywords between the two comments."""
     found = re.search(rf"^( *){START}\n.*?^ *{END}$", text, re.M | re.S)
     if found is None:
@@ -92,7 +101,7 @@ def _with_keywords(text: str, options: Iterable[Option], comma: str) -> str:
     return text[: found.start()] + block + text[found.end() :]
 
 
-def _with_entries(text: str, options: Iterable[Option]) -> str:
+def _with_entries(text: str, options: Iterable[NamedOption]) -> str:
     """Return a docstring's part of a file with the entries of options under Args."""
     known = {one.name: _entry(one) for one in options}
     start = text.index("    Args:\n") + len("    Args:\n")
@@ -143,7 +152,7 @@ The most used ones come first, in each section and among the sections.
 """
 
 
-def _flag(known: Option) -> str:
+def _flag(known: NamedOption) -> str:
     return known.flag or known.name
 
 
@@ -151,7 +160,7 @@ def _on_page(text: str) -> str:
     return spoken(text, lambda known: f"`{_flag(known)}`")
 
 
-def _value(known: Option) -> str:
+def _value(known: NamedOption) -> str:
     check = known.check
     if check.choices:
         names = [f"`{choice}`" for choice in check.choices]
@@ -164,7 +173,7 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:] + "." * (not text.endswith("."))
 
 
-def _places(known: Option) -> Iterator[str]:
+def _places(known: NamedOption) -> Iterator[str]:
     """Yield the commands that have an option, each with what is different there."""
     for place, here in known.places.items():
         if place in _FUNCTIONS:
@@ -174,7 +183,7 @@ def _places(known: Option) -> Iterator[str]:
             own.append(_on_page(here.help[0].lower() + here.help[1:]))
         if here.shown_default() != known.shown_default() and here.shown_default():
             own.append(f"default {_on_page(here.shown_default())}")
-        if here.is_required:
+        if here.default is REQUIRED:
             own.append("required")
         yield f"`{place}`" + (f" ({'; '.join(own)})" if own else "")
 
@@ -182,7 +191,7 @@ def _places(known: Option) -> Iterator[str]:
 _FUNCTIONS = ("partial_tally", "tally_dask", "tally_spark", "Request")
 
 
-def _item(known: Option) -> str:
+def _item(known: NamedOption) -> str:
     """Return the part of the page on one option."""
     where = "" if known.flag else " in Python"
     lines = [f"### `{_flag(known)}`{where}", "", _sentence(known.help), ""]

@@ -199,6 +199,16 @@ class Door(StrEnum):
     NONE = "none"  # the command line alone
 
 
+class _Required:
+    """The default of an option without which a command fails; it shows nothing."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+REQUIRED = _Required()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Option:
     """An option, as one command has it.
@@ -206,17 +216,15 @@ class Option:
     Attributes:
         help: one clause of at most 12 words, verb first.
         check: what it takes.
-        default: the value where it is not given.
+        default: the value where it is not given; `REQUIRED`: the command fails without one.
         usual: the default in words, where its value does not say it.
         more: what a reference adds, as a noun phrase.
         door: where Python takes it.
         type: its annotation, where the field has another.
         flag: how it is typed, with `{name}` for its name; empty: it is a keyword alone.
         is_often: whether it is one of the few that `-h` shows.
-        is_required: whether a command fails without it.
         needs: another option as it is typed, without which this one does nothing.
         section: the heading of its help, where it is not its own section's.
-        name: the name of the field, which is the keyword.
         places: the commands and functions that take it, as each has it.
     """
 
@@ -229,11 +237,9 @@ class Option:
     type: str = ""
     flag: str = "--{name}"
     is_often: bool = False
-    is_required: bool = False
     needs: str = ""
     section: str = ""
-    name: str = ""
-    places: Mapping[str, Option] = field(default_factory=dict, repr=False)
+    places: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def on(self, *places: str, **own: Any) -> Self:
         """Return the option, which these commands or functions take, too.
@@ -245,22 +251,31 @@ class Option:
         here = replace(self, places={}, **own)
         return replace(self, places={**self.places, **dict.fromkeys(places, here)})
 
-    def named(self, name: str, type: str, section: str) -> Option:
+    def named(self, name: str, type: str, section: str) -> NamedOption:
         """Return the option, and as each place has it, with its name, type, flag and section."""
-        flag = self.flag.replace("{name}", name.replace("_", "-"))
         places = {where: here.named(name, type, section) for where, here in self.places.items()}
-        return replace(
-            self,
-            name=name,
-            type=self.type or type,
-            flag=flag,
-            section=self.section or section,
-            places=places,
-        )
+        settings = {each.name: getattr(self, each.name) for each in fields(Option)} | {
+            "type": self.type or type,
+            "flag": self.flag.replace("{name}", name.replace("_", "-")),
+            "section": self.section or section,
+            "places": places,
+        }
+        return NamedOption(name=name, **settings)
 
     def shown_default(self) -> str:
         """Return the default for people; empty: it has none to show."""
         return self.usual or str(self.default or "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedOption(Option):
+    """An option that knows the field it is of.
+
+    Attributes:
+        name: the name of the field, which is the keyword.
+    """
+
+    name: str
 
 
 def option(help: str, check: Check, **settings: Any) -> Any:
@@ -272,7 +287,7 @@ def option(help: str, check: Check, **settings: Any) -> Any:
 def _section(cls: type[Any]) -> Any:
     """Make a dataclass of a section: a field for each option, with the option as its metadata."""
     for name, type_ in cls.__annotations__.items():
-        known: Option = getattr(cls, name).named(name, type_, cls.__name__)
+        known: NamedOption = getattr(cls, name).named(name, type_, cls.__name__)
         setattr(cls, name, field(default=known.default, metadata={"option": known}))
     return dataclass(frozen=True, kw_only=True)(cls)
 
@@ -837,7 +852,7 @@ class Privacy:
             help="Grant this total; replaces an earlier grant",
             usual="",
             section="Budget",
-            is_required=True,
+            default=REQUIRED,
         )
         .on(
             "dap leader init",
@@ -869,7 +884,7 @@ class Privacy:
             help="Grant this total for good, below 1/clients; 0 for geometric noise",
             usual="",
             section="Budget",
-            is_required=True,
+            default=REQUIRED,
         )
         .on(
             "dap leader init",
@@ -896,7 +911,7 @@ class Privacy:
             help="Grant to this population; those that overlap are one",
             usual="",
             section="Ledger",
-            is_required=True,
+            default=REQUIRED,
         )
         .on(
             "ledger show",
@@ -936,7 +951,7 @@ class Privacy:
             help="Use this SQLite file, or postgresql://...",
             usual="",
             section="Ledger",
-            is_required=True,
+            default=REQUIRED,
         )
     )
     trust: str | None = (
@@ -1177,14 +1192,14 @@ class Run:
             "campaign init",
             help="Copy this published plan, which secagg sums",
             section="Files",
-            is_required=True,
+            default=REQUIRED,
         )
         .on(
             "aggregate leader init",
             "aggregate helper init",
             help="Copy this published plan, which two servers sum",
             section="Files",
-            is_required=True,
+            default=REQUIRED,
             is_often=True,
         )
         .on(
@@ -1275,12 +1290,12 @@ SECTIONS: tuple[type, ...] = (
     Run,
 )
 # every option, in the order of its use, by its name
-OPTIONS: Mapping[str, Option] = MappingProxyType(
+OPTIONS: Mapping[str, NamedOption] = MappingProxyType(
     {each.name: each.metadata["option"] for section in SECTIONS for each in fields(section)}
 )
 
 
-def options_of(place: str) -> Iterator[Option]:
+def options_of(place: str) -> Iterator[NamedOption]:
     """Yield the options of a command or a function, as it has them, in the order of their use.
 
     >>> [each.flag for each in options_of("report")]
@@ -1298,7 +1313,7 @@ def keywords_of(*doors: Door) -> tuple[str, ...]:
     return tuple(each.name for each in OPTIONS.values() if each.door in doors)
 
 
-def spoken(text: str, name: Callable[[Option], str]) -> str:
+def spoken(text: str, name: Callable[[NamedOption], str]) -> str:
     """Return a text with the options in it as its reader knows them.
 
     >>> spoken("7; with {tau} chosen", lambda option: option.flag)

@@ -14,7 +14,16 @@ from fedtally.base import validate
 from fedtally.cli.console import check_standard_input, note
 from fedtally.cli.help import Decorator, SectionOption, option, options
 from fedtally.errors import InvalidInputError
-from fedtally.options import OPTIONS, Check, Door, Option, help_of, options_of, read_positive
+from fedtally.options import (
+    OPTIONS,
+    REQUIRED,
+    Check,
+    Door,
+    NamedOption,
+    help_of,
+    options_of,
+    read_positive,
+)
 
 if TYPE_CHECKING:
     from fedtally.domain import Domain, OpenStrings
@@ -70,10 +79,10 @@ _SETTINGS: dict[str, Callable[[Check], dict[str, Any]]] = {
 }
 
 
-def _click(known: Option) -> Decorator:
+def _click(known: NamedOption) -> Decorator:
     """Return the decorator of an option."""
     settings = _SETTINGS[known.check.kind](known.check)
-    if known.default is not None:
+    if known.default not in (None, REQUIRED):
         settings["default"] = known.default
     return click.option(
         known.flag,
@@ -81,7 +90,7 @@ def _click(known: Option) -> Decorator:
         cls=SectionOption,
         section=known.section,
         is_often=known.is_often,
-        required=known.is_required,
+        required=known.default is REQUIRED,
         needs=known.needs,
         metavar=known.check.metavar,
         help=help_of(known),
