@@ -23,10 +23,12 @@ import pydoc
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
+from functools import cache
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 from fedtally import kernels
 
@@ -70,6 +72,29 @@ def listed() -> dict[str, float]:
     return json.loads(LIST.read_text(encoding="utf-8")) if LIST.exists() else {}
 
 
+@cache
+def _listed_files() -> set[str]:
+    """Return the files that the list names, as paths below tests/ or beside the package."""
+    files: set[str] = set()
+    for name in listed():
+        path, found, _ = name.partition("::")
+        parts = path.split(".")  # of an example: a module, and perhaps a class and a method
+        files |= {path} if found else {"/".join(parts[:end]) for end in range(2, len(parts))}
+    return files
+
+
+def may_be_slow(file: Path) -> bool:
+    """Return whether a file may hold a slow test: one that is listed, or of middle kernels."""
+    if file.is_relative_to(TESTS):
+        is_listed = file.relative_to(TESTS).as_posix() in _listed_files()
+        return is_listed or "backend" in file.read_text(encoding="utf-8")
+    package = Path(kernels.__file__).parents[1]
+    if not file.is_relative_to(package):
+        return True
+    module = file.parent if file.name == "__init__.py" else file.with_suffix("")
+    return module.relative_to(package.parent).as_posix() in _listed_files()
+
+
 def name_of(nodeid: str) -> str:
     """Return the name of a test function: its file below tests/, and its name without its case.
 
@@ -101,6 +126,29 @@ def is_of_other_machines(item: pytest.Item) -> bool:
     return callspec is not None and (
         callspec.params.get("backend") in kernels.available_backends()[1:-1]
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path,
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for examples only in files that have some: each worker of pytest-xdist looks."""
+    found = yield
+    if not any(isinstance(each, DoctestModule) for each in found):
+        return found
+    has_examples = ">>> " in file_path.read_text(encoding="utf-8")
+    return [each for each in found if has_examples or not isinstance(each, DoctestModule)]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import what can hold no slow test, where only these are asked for.
+
+    That is most of the files, and each worker of pytest-xdist imports them all.
+    """
+    asked = config.option.markexpr.partition(" and ")[0]
+    if asked not in ("slow", "long") or collection_path.suffix != ".py":
+        return None
+    return None if may_be_slow(collection_path) else True
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest chooses by marks after this
