@@ -36,6 +36,7 @@ TESTS = Path(__file__).parent
 LIST = TESTS / "durations.json"
 BOUND = 0.5  # seconds, from which on a test function is on the list
 LONG = 2 * BOUND  # seconds, from which on a test is `long`, unless it is of a promise
+PUBLIC = "system/test_cli.py"  # which, as the examples of the package do, names all that is public
 PROMISES = ("attacks", "protocol")  # whose tests all are; elsewhere a test or its file is marked
 SAID = 10 * BOUND  # seconds, from which on a run says that a test is not on the list
 # Seconds that fail a run. On a busy machine, with another processor or under coverage a test was
@@ -81,6 +82,11 @@ def _listed_files() -> set[str]:
         parts = path.split(".")  # of an example: a module, and perhaps a class and a method
         files |= {path} if found else {"/".join(parts[:end]) for end in range(2, len(parts))}
     return files
+
+
+def is_public(file: Path) -> bool:
+    """Return whether a file names what is public: a module of the package, or the command line's."""
+    return not file.is_relative_to(TESTS) or file == TESTS / PUBLIC
 
 
 def may_be_slow(file: Path) -> bool:
@@ -141,14 +147,15 @@ def pytest_collect_file(
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import what can hold no slow test, where only these are asked for.
+    """Do not import what can hold none of the tests that are asked for, where these are slow ones.
 
     That is most of the files, and each worker of pytest-xdist imports them all.
     """
     asked = config.option.markexpr.partition(" and ")[0]
-    if asked not in ("slow", "long") or collection_path.suffix != ".py":
+    if asked not in ("slow", "long", "(slow or public)") or collection_path.suffix != ".py":
         return None
-    return None if may_be_slow(collection_path) else True
+    is_asked_for = may_be_slow(collection_path) or ("public" in asked and is_public(collection_path))
+    return None if is_asked_for else True
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest chooses by marks after this
@@ -156,6 +163,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark slow tests, and leave them out where they are not asked for."""
     slow = listed()
     for item in items:
+        if is_public(item.path):
+            item.add_marker(pytest.mark.public)
         seconds = slow.get(name_of(item.nodeid), 0)
         if seconds or is_of_other_machines(item):
             item.add_marker(pytest.mark.slow)
