@@ -119,6 +119,16 @@ SMALLER: dict[str, list[tuple[str, str]]] = {
     "docs/planning.md": [
         ("plan.toml zipf:a=1.1,d=100000,n=1000000", "plan.toml zipf:d=100000,n=1e6 --repeats 1"),
         ("d=100000,n=1000000 --rounds 10 --tau 0.001", "d=10000,n=100000 --rounds 10 --tau 0.01"),
+        (  # a page plans dozens of sizes
+            (
+                "--clients 1000000 --domain-size 100000 --rounds 10 --tau 0.001 --epsilon 1"
+                " --secure-sum secagg --report"
+            ),
+            (
+                "--clients 20000 --domain-size 200 --rounds 2 --tau 0.02 --epsilon 1"
+                " --secure-sum secagg --report"
+            ),
+        ),
     ],
     "docs/plan.md": [
         ("--repeats 100", "--repeats 1"),
