@@ -6,9 +6,8 @@ takes half a second or more. Its tests are marked `slow`, and a run leaves them 
 
 A run says at its end which tests are not on the list and have taken five seconds of processor
 time. It fails if one has taken thirty, or if the list names a test that is no more.
-A slow test of one second or more is also `long`, and `.ci/run` leaves it out, unless it shows that
-a promise is kept: of privacy, of an exact sum, of what a crash may lose, or of what a page lets
-its readers type.
+A slow test is also `long`, and `.ci/run` leaves it out, unless it shows that a promise is kept: of
+privacy, of an exact sum, of what a crash may lose, or of what a page lets its readers type.
 Some tests have more cases than every run of CI needs. Cases marked `matrix` are left out, and a
 test with the fixture `matrix` takes a sample; `--matrix` runs these tests alone, whole.
 
@@ -23,17 +22,19 @@ import pydoc
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
+from functools import cache
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 from fedtally import kernels
 
 TESTS = Path(__file__).parent
 LIST = TESTS / "durations.json"
 BOUND = 0.5  # seconds, from which on a test function is on the list
-LONG = 2 * BOUND  # seconds, from which on a test is `long`, unless it is of a promise
+PUBLIC = "system/test_cli.py"  # which, as the examples of the package do, names all that is public
 PROMISES = ("attacks", "protocol")  # whose tests all are; elsewhere a test or its file is marked
 SAID = 10 * BOUND  # seconds, from which on a run says that a test is not on the list
 # Seconds that fail a run. On a busy machine, with another processor or under coverage a test was
@@ -70,6 +71,34 @@ def listed() -> dict[str, float]:
     return json.loads(LIST.read_text(encoding="utf-8")) if LIST.exists() else {}
 
 
+@cache
+def _listed_files() -> set[str]:
+    """Return the files that the list names, as paths below tests/ or beside the package."""
+    files: set[str] = set()
+    for name in listed():
+        path, found, _ = name.partition("::")
+        parts = path.split(".")  # of an example: a module, and perhaps a class and a method
+        files |= {path} if found else {"/".join(parts[:end]) for end in range(2, len(parts))}
+    return files
+
+
+def is_public(file: Path) -> bool:
+    """Return whether a file names what is public: a module, or tests of commands."""
+    return not file.is_relative_to(TESTS) or file == TESTS / PUBLIC
+
+
+def may_be_slow(file: Path) -> bool:
+    """Return whether a file may hold a slow test: one that is listed, or of middle kernels."""
+    if file.is_relative_to(TESTS):
+        is_listed = file.relative_to(TESTS).as_posix() in _listed_files()
+        return is_listed or "backend" in file.read_text(encoding="utf-8")
+    package = Path(kernels.__file__).parents[1]
+    if not file.is_relative_to(package):
+        return True
+    module = file.parent if file.name == "__init__.py" else file.with_suffix("")
+    return module.relative_to(package.parent).as_posix() in _listed_files()
+
+
 def name_of(nodeid: str) -> str:
     """Return the name of a test function: its file below tests/, and its name without its case.
 
@@ -103,15 +132,42 @@ def is_of_other_machines(item: pytest.Item) -> bool:
     )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path,
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for examples only in files that have some: each worker of pytest-xdist looks."""
+    found = yield
+    if not any(isinstance(each, DoctestModule) for each in found):
+        return found
+    has_examples = ">>> " in file_path.read_text(encoding="utf-8")
+    return [each for each in found if has_examples or not isinstance(each, DoctestModule)]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import what can hold none of the tests that are asked for, where these are slow ones.
+
+    That is most of the files, and each worker of pytest-xdist imports them all.
+    """
+    asked = config.option.markexpr.partition(" and ")[0]
+    if asked not in ("slow", "long", "(slow or public)") or collection_path.suffix != ".py":
+        return None
+    if "public" in asked and is_public(collection_path):
+        return None
+    return None if may_be_slow(collection_path) else True
+
+
 @pytest.hookimpl(tryfirst=True)  # pytest chooses by marks after this
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark slow tests, and leave them out where they are not asked for."""
     slow = listed()
     for item in items:
+        if is_public(item.path):
+            item.add_marker(pytest.mark.public)
         seconds = slow.get(name_of(item.nodeid), 0)
         if seconds or is_of_other_machines(item):
             item.add_marker(pytest.mark.slow)
-        if seconds >= LONG and not is_of_a_promise(item):
+        if seconds and not is_of_a_promise(item):
             item.add_marker(pytest.mark.long)
     named = any("::" in argument for argument in config.args)
     if config.option.matrix:

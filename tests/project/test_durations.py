@@ -9,14 +9,16 @@ import sys
 import tomllib
 from pathlib import Path
 
+import durations
 import pytest
+
+import fedtally
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = """import pytest
 
 def test_quick(): pass
 def test_slow(): pass
-def test_long(): pass
 
 @pytest.mark.promise
 def test_kept(): pass
@@ -24,7 +26,7 @@ def test_kept(): pass
 @pytest.mark.matrix
 def test_case(): pass
 """
-SECONDS = {"test_slow": 0.9, "test_long": 1.0, "test_kept": 100.0}
+SECONDS = {"test_slow": 0.5, "test_kept": 100.0}
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +52,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ([], "quick", "quick"),
         # of CI: what attacks is never long
-        (["-m", "slow and not long"], "slow kept", "slow long kept"),
-        (["--all", "-m", "not long"], "quick slow kept", "quick slow long kept"),
-        (["-m", "long"], "long", ""),
+        (["-m", "slow and not long"], "kept", "slow kept"),
+        (["--all", "-m", "not long"], "quick kept", "quick slow kept"),
+        (["-m", "long"], "slow", ""),
     ],
 )
 def test_a_test_runs_where_its_time_and_its_marks_say(
@@ -67,3 +69,15 @@ def test_a_test_runs_where_its_time_and_its_marks_say(
     assert found == {f"tests/unit/test_here.py::test_{name}" for name in here.split()} | {
         f"tests/attacks/test_there.py::test_{name}" for name in there.split()
     }, done.stdout + done.stderr
+
+
+def test_files_without_a_slow_test_are_passed_over() -> None:
+    """Those that hold one are listed, or are of kernels between the reference and the best ones."""
+    tests, package = ROOT / "tests", Path(fedtally.__file__).parent
+    files = {tests / name.partition("::")[0] for name in durations.listed() if "::" in name}
+    assert all(map(durations.may_be_slow, [*files, tests / "unit" / "test_kernels.py"]))
+    assert durations.may_be_slow(package / "plan" / "trials.py")
+    assert not durations.may_be_slow(tests / "unit" / "test_tokens.py")
+    assert not durations.may_be_slow(package / "plan" / "plan.py")
+    assert durations.is_public(package / "plan" / "plan.py")
+    assert {file for file in files if durations.is_public(file)} == {tests / durations.PUBLIC}

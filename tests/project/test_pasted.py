@@ -112,14 +112,27 @@ SMALLER: dict[str, list[tuple[str, str]]] = {
         ("--methods hybrid,batched:3,shared", "--methods hybrid --repeats 1"),
     ],
     "docs/library.md": [("--quick", "--quick -a 2 --width 100 --repeats 2 --no-plot")],
+    "docs/deploying.md": [("secagg --dropout 0.02", "secagg --dropout 0.02 --max-cohort 100")],
     "docs/evidence.md": [("--repeats 10", "--repeats 1")],
     # bounds of 2^26 hashes take longer than the hashes and their names
     "docs/open-domain.md": [("dictionary.txt --ep", "dictionary.txt --confidence 0 --ep")],
     "docs/planning.md": [
         ("plan.toml zipf:a=1.1,d=100000,n=1000000", "plan.toml zipf:d=100000,n=1e6 --repeats 1"),
+        ("d=100000,n=1000000 --rounds 10 --tau 0.001", "d=10000,n=100000 --rounds 10 --tau 0.01"),
+        (  # a page plans dozens of sizes
+            (
+                "--clients 1000000 --domain-size 100000 --rounds 10 --tau 0.001 --epsilon 1"
+                " --secure-sum secagg --report"
+            ),
+            (
+                "--clients 20000 --domain-size 200 --rounds 2 --tau 0.02 --epsilon 1"
+                " --secure-sum secagg --report"
+            ),
+        ),
     ],
     "docs/plan.md": [
         ("--repeats 100", "--repeats 1"),
+        ("short.toml zipf:a=1.1,d=10000", "short.toml zipf:a=1.1,d=10000 --repeats 2"),
         ("range:1..175000 --seed 1", "range:1..175000 --seed 1 --repeats 1"),
         ("d=1000000,n=5000000 --seed 1", "d=1000000,n=5000000 --seed 1 --repeats 1"),
     ],
