@@ -6,8 +6,9 @@ takes half a second or more. Its tests are marked `slow`, and a run leaves them 
 
 A run says at its end which tests are not on the list and have taken five seconds of processor
 time. It fails if one has taken thirty, or if the list names a test that is no more.
-A slow test is also `long`, and `.ci/run` leaves it out, unless it shows that a promise is kept: of
-privacy, of an exact sum, of what a crash may lose, or of what a page lets its readers type.
+A slow test of one second or more is also `long`, and `.ci/run` leaves it out, unless it shows that
+a promise is kept: of privacy, of an exact sum, of what a crash may lose, or of what a page lets
+its readers type.
 Some tests have more cases than every run of CI needs. Cases marked `matrix` are left out, and a
 test with the fixture `matrix` takes a sample; `--matrix` runs these tests alone, whole.
 
@@ -34,6 +35,7 @@ from fedtally import kernels
 TESTS = Path(__file__).parent
 LIST = TESTS / "durations.json"
 BOUND = 0.5  # seconds, from which on a test function is on the list
+LONG = 2 * BOUND  # seconds, from which on a test is `long`, unless it is of a promise
 PUBLIC = "system/test_cli.py"  # which, as the examples of the package do, names all that is public
 PROMISES = ("attacks", "protocol")  # whose tests all are; elsewhere a test or its file is marked
 SAID = 10 * BOUND  # seconds, from which on a run says that a test is not on the list
@@ -83,7 +85,7 @@ def _listed_files() -> set[str]:
 
 
 def is_public(file: Path) -> bool:
-    """Return whether a file names what is public: a module, or tests of commands."""
+    """Return whether a file names what is public: a module of the package, or the command line's."""
     return not file.is_relative_to(TESTS) or file == TESTS / PUBLIC
 
 
@@ -152,9 +154,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     asked = config.option.markexpr.partition(" and ")[0]
     if asked not in ("slow", "long", "(slow or public)") or collection_path.suffix != ".py":
         return None
-    if "public" in asked and is_public(collection_path):
-        return None
-    return None if may_be_slow(collection_path) else True
+    is_asked_for = may_be_slow(collection_path) or ("public" in asked and is_public(collection_path))
+    return None if is_asked_for else True
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest chooses by marks after this
@@ -167,7 +168,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         seconds = slow.get(name_of(item.nodeid), 0)
         if seconds or is_of_other_machines(item):
             item.add_marker(pytest.mark.slow)
-        if seconds and not is_of_a_promise(item):
+        if seconds >= LONG and not is_of_a_promise(item):
             item.add_marker(pytest.mark.long)
     named = any("::" in argument for argument in config.args)
     if config.option.matrix:

@@ -234,7 +234,6 @@ def plus_one(server: Any) -> Any:
     return server
 
 
-@pytest.mark.promise
 def test_helped_clients_change_neither_the_sum_nor_the_bytes() -> None:
     parameters = secagg.planned(10, 20, 0.3, Adversary.ACTIVE)
     vectors = [np.full(20, i) for i in range(10)]

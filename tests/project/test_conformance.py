@@ -60,7 +60,6 @@ def test_right_answers_pass_and_what_is_unknown_is_said(tmp_path: Path) -> None:
     assert "6 of 6 right" in said and "plan: number                   unknown" in said
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize(
     ("change", "operation", "complaint"),
     [

@@ -19,6 +19,7 @@ TESTS = """import pytest
 
 def test_quick(): pass
 def test_slow(): pass
+def test_long(): pass
 
 @pytest.mark.promise
 def test_kept(): pass
@@ -26,7 +27,7 @@ def test_kept(): pass
 @pytest.mark.matrix
 def test_case(): pass
 """
-SECONDS = {"test_slow": 0.5, "test_kept": 100.0}
+SECONDS = {"test_slow": 0.9, "test_long": 1.0, "test_kept": 100.0}
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +53,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ([], "quick", "quick"),
         # of CI: what attacks is never long
-        (["-m", "slow and not long"], "kept", "slow kept"),
-        (["--all", "-m", "not long"], "quick kept", "quick slow kept"),
-        (["-m", "long"], "slow", ""),
+        (["-m", "slow and not long"], "slow kept", "slow long kept"),
+        (["--all", "-m", "not long"], "quick slow kept", "quick slow long kept"),
+        (["-m", "long"], "long", ""),
     ],
 )
 def test_a_test_runs_where_its_time_and_its_marks_say(

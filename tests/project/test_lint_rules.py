@@ -156,7 +156,6 @@ def test_numpy_random_stays_where_it_may_be() -> None:
     assert not [name for name in MAY_USE_NUMPY_RANDOM if name.startswith(inner)]
 
 
-@pytest.mark.promise
 def test_nobody_draws_noise_from_it() -> None:
     assert found(draws_from_a_law) == MAY_DRAW_FROM_A_LAW
 

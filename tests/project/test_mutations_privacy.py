@@ -29,7 +29,6 @@ def tool() -> ModuleType:
     return module
 
 
-@pytest.mark.promise
 def test_every_error_still_fits_the_source(tool: ModuleType) -> None:
     assert tool.problems(tool.MUTATIONS) == []
     names = [mutation.name for mutation in tool.MUTATIONS]

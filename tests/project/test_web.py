@@ -192,7 +192,6 @@ CHEATS = {
 }
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("field", FIELDS)
 def test_cheats_are_refused(make, field):
     world = World(people=3, bits=int(field), **FIELDS[field])
@@ -317,7 +316,6 @@ def site(tmp_path: Path) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.promise
 @pytest.mark.browser
 def test_people_enrol_and_report_in_a_browser(tmp_path, site):
     """Keys of the browser are registered, then the plan is made, and then reports of them count."""

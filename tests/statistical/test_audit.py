@@ -271,7 +271,6 @@ def test_too_little_noise_is_found(mechanism: str, relation: str) -> None:
     assert found.delta > bound(mechanism, relation) + 24 * found.error
 
 
-@pytest.mark.promise
 @every_case
 def test_too_much_noise_is_found(mechanism: str, relation: str) -> None:
     """10 % more: below 90 % of the bound by 5 standard errors; 9 are expected."""
@@ -279,7 +278,6 @@ def test_too_much_noise_is_found(mechanism: str, relation: str) -> None:
     assert found.delta < 0.9 * bound(mechanism, relation) - 5 * found.error
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_noise_of_another_relation_is_found(mechanism: str) -> None:
     """Noise for zero-out, where a client's item is replaced: twice the sensitivity, hundreds of

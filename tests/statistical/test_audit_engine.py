@@ -331,7 +331,6 @@ def test_counters_that_never_change_are_counted_exactly() -> None:
     assert abs(alarms / 2000 - expected) < 6 * math.sqrt(expected * (1 - expected) / 2000)
 
 
-@pytest.mark.promise
 def test_a_key_that_is_used_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The third release of a campaign takes the key of the first."""
     opened, first = engine._opened, [bytes(32)]
@@ -347,7 +346,6 @@ def test_a_key_that_is_used_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
-@pytest.mark.promise
 def test_a_key_that_is_laid_out_in_two_ways_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """By rows in one release, by columns in the next."""
     draw, drawn = Noise.draw, []
@@ -403,7 +401,6 @@ def fixed_pairs(noise: Any, _: Any) -> Any:
     return noise
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -492,7 +489,6 @@ def test_more_campaigns_see_weaker_dependence(monkeypatch: pytest.MonkeyPatch) -
 BOUNDED = ["central", "central, fresh rounds", "central, several items", "add-remove", "shares"]
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("name", BOUNDED)
 def test_clients_that_hold_too_much_are_held_to_the_plan(name: str) -> None:
     """The bounds that a plan relies on are tested, and a sound engine passes."""
@@ -509,7 +505,6 @@ def test_a_clip_that_is_left_out_is_found(name: str, monkeypatch: pytest.MonkeyP
     assert any("(clip) move a release" in failure for failure in found.failures), found.failures
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("more", [1, 1000])
 @pytest.mark.parametrize("name", ["central", "central, fresh rounds", "add-remove"])
 def test_a_draw_of_too_many_items_is_found(
@@ -549,7 +544,6 @@ def test_tails_of_weighted_sums_are_bounds() -> None:
     assert noise_checks.weighted_tail(-1.0, weights, [distribution]) == 1.0
 
 
-@pytest.mark.promise
 def test_a_missing_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, calls = planned("two servers"), itertools.count()
     monkeypatch.setattr(Noise, "draw", wrong(lambda noise, _: noise * (next(calls) % 2)))
@@ -572,7 +566,6 @@ def test_noise_for_less_than_a_client_does_is_found() -> None:
     assert told.failures == ["epsilon is at least 1.001, and 1 is guaranteed"]
 
 
-@pytest.mark.promise
 def test_clients_without_noise_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound on epsilon alone sees it, and passes what was guaranteed."""
     plan = planned("central")
@@ -723,7 +716,6 @@ def test_bounds_on_epsilon_hold() -> None:
 # ---- the command ----
 
 
-@pytest.mark.promise
 def test_the_command_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planned("central, batches").save(tmp_path / "plan.toml")
     assert command(["audit", str(tmp_path / "plan.toml"), "--campaigns", "7"]) == 0
@@ -741,7 +733,6 @@ def test_the_command_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFi
     assert found["epsilon"]["guaranteed"] == 1.0 and found["false_alarm"] == FALSE_ALARM
 
 
-@pytest.mark.promise
 def test_the_command_fails_where_the_noise_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,7 +135,6 @@ def test_people_of_too_many_items_are_seen(monkeypatch: pytest.MonkeyPatch) -> N
     assert any("hold too much (items)" in failure for failure in failures), failures
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("name", ["shares", "central"])
 def test_people_in_too_many_silos_are_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bound = row_counts.bound_clients

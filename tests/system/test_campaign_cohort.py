@@ -212,7 +212,6 @@ def test_a_cohort_runs_from_its_invite_to_its_landing(
     assert np.array_equal(sketch.counters, exact) is (trust is None)
 
 
-@pytest.mark.promise
 def test_a_session_that_is_aborted_lands_nothing_and_costs_nothing() -> None:
     site = Site(plan_of(), NotedBooks(), gone={ServerState.COLLECT: {0, 1, 2}})
     run = site.finish()
@@ -431,7 +430,6 @@ class Pair:
         self.books[which].refuses = False
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("trust", ["central", "distributed"])
 def test_two_servers_ask_and_answer_after_each_has_reserved(
     trust: str, monkeypatch: pytest.MonkeyPatch

@@ -223,7 +223,6 @@ def test_a_run_says_how_long_the_rest_takes_at_its_own_pace(
     assert "left" not in end(b"sixth", None)  # nothing is to come
 
 
-@pytest.mark.promise
 def test_strings_of_which_nobody_has_the_list(
     world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:

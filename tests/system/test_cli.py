@@ -395,7 +395,6 @@ def test_a_list_is_proposed_where_it_makes_an_upload_smaller(
         assert (hint in said) == is_shown, options
 
 
-@pytest.mark.promise
 def test_the_noise_that_is_proposed_is_not_refused(call: Call, tmp_path: Path, words: str) -> None:
     """Candidates that are the input's own are no public list, so a list is proposed, too."""
     listed = tmp_path / "listed.txt"

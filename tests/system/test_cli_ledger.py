@@ -63,7 +63,6 @@ def test_granting(call: Call) -> None:
     assert "warning: epsilon 11 is above 10" in err
 
 
-@pytest.mark.promise
 def test_a_look_alike_of_a_population_is_warned_of(
     call: Call, books: Ledger, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,7 +55,6 @@ def test_a_runner_gets_the_result(
     assert runner.collect() == found
 
 
-@pytest.mark.promise
 def test_what_a_runner_is_told(runner: Runner) -> None:
     runner.begin({"type": "Prio3Count"}, 3)
     assert runner.report("1", "2") == ["success", "error"]

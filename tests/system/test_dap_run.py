@@ -243,7 +243,6 @@ def interval(web: Web, hours: int = 1) -> list[str]:
     return ["--from", start, "--to", end]
 
 
-@pytest.mark.promise
 def test_reports_become_a_result_that_other_commands_read(
     web: Web, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

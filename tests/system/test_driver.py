@@ -500,7 +500,6 @@ def test_of_two_processes_on_two_copies_of_the_file_one_stops(folder):
     assert all(world.driver.next(person.number, world.now) is None for person in world.persons)
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("moment", ["before", "between", "while", "copied while", "after"])
 def test_of_two_processes_on_two_copies_of_exact_sums_one_releases_them(
     folder, monkeypatch, moment
@@ -827,7 +826,6 @@ def unreleased(folder):
     return world, sketch.to_bytes()[-400:-300]
 
 
-@pytest.mark.promise
 def test_a_release_lands_once_whatever_dies(folder):
     """All releases in one transaction; after it no second noise is drawn."""
     plan = plan_of(trust="central", rounds=2)
@@ -896,7 +894,6 @@ def test_a_release_waits_until_no_session_runs(folder):
     assert sketch.num_clients == N
 
 
-@pytest.mark.promise
 def test_nothing_opens_in_a_round_that_was_released(folder):
     plan = plan_of(trust="distributed", cohorts=2, rounds=1)
     world = World(folder, plan, deadlines=replace(DEADLINES, bench=1))

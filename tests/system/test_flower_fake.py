@@ -187,7 +187,6 @@ def test_strings_of_which_nobody_has_the_list(tmp_path: Path, adversary: str) ->
         assert (sketch.vector == total).all()
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("adversary", ["semi-honest", "active"])
 def test_a_node_that_is_lost_in_any_phase_stops_nobody(tmp_path: Path, adversary: str) -> None:
     asked = [Kind.INVITE, Kind.ROSTER, Kind.INBOX, Kind.SURVIVORS]
@@ -363,7 +362,6 @@ def hostile_answers(honest: Handler) -> dict[str, Handler]:
     }
 
 
-@pytest.mark.promise
 def test_a_hostile_clientapp_harms_its_own_node_alone(tmp_path: Path) -> None:
     names = list(hostile_answers(lambda message: message))
     for place, name in enumerate(names):

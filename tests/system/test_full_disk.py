@@ -98,7 +98,6 @@ def test_what_is_no_full_disk_still_needs_a_person(
     assert "disk is full" not in capsys.readouterr().err
 
 
-@pytest.mark.promise
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
 @pytest.mark.parametrize("side", ["leader", "helper"])
 def test_one_of_two_servers_that_starts_on_a_full_disk_is_started_again(

@@ -168,7 +168,6 @@ class Clients(threading.Thread):
             )
 
 
-@pytest.mark.promise
 def test_a_campaign_in_this_process_runs_on_uvloop_and_says_when_it_is_over(
     survey: tuple[Plan, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,7 +94,6 @@ def test_only_what_reads_a_plan_loads_any_where_they_are_installed(owner: Owner)
     assert found == [(code, there) for (_, code), there in zip(asks.values(), loaded, strict=True)]
 
 
-@pytest.mark.promise
 def test_an_agent_that_was_imported_has_loaded_no_database_and_none_of_the_three() -> None:
     text = (
         "import sys, fedtally.agent.agent, fedtally.agent.serve, fedtally.agent.settings\n"
@@ -116,7 +115,6 @@ def test_owners_processes_and_campaigns_need_none_of_the_three() -> None:
     assert " passed" in done.stdout and "skipped" not in done.stdout
 
 
-@pytest.mark.promise
 @each_case("name", HIDDEN)
 def test_the_plugin_really_hides(name: str) -> None:
     text = f"import light\nimport {name}"
@@ -150,7 +148,6 @@ def test_what_needs_pyarrow_says_so_in_one_line(
     assert said in owner.err and owner.err.count("\n") == 1
 
 
-@pytest.mark.promise
 def test_a_command_that_is_none_of_an_agent_says_what_it_lacks() -> None:
     text = "import sys, light\nfrom fedtally.cli.app import run\nsys.exit(run(sys.argv[1:]))"
     done = subprocess.run(

@@ -27,7 +27,6 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1000), ("dark", 390)])
 def test_the_page_of_a_plan_is_whole_and_silent(
     plan: Path, tmp_path: Path, scheme: str, width: int

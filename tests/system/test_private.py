@@ -132,7 +132,6 @@ def test_rounds_that_share_their_hashes_are_opened_at_once_where_somebody_is_tru
     assert central.num_clients == shares.num_clients == 700
 
 
-@pytest.mark.promise
 def test_two_servers_open_batches_of_rounds() -> None:
     result = estimate(num_rounds=4, schedule="batched:2", secure_sum="two-server")
     assert [sketch.round for sketch in result.sketches] == [0, 2]
@@ -275,7 +274,6 @@ def test_no_result_is_made_of_sums_without_the_noise_of_its_plan(tmp_path: Path)
             Result(result.plan, DOMAIN, [exact])
 
 
-@pytest.mark.promise
 def test_no_result_prints_the_epsilon_of_another_plan() -> None:
     """The noise of one epsilon is no guarantee of a smaller one."""
     loud, quiet = estimate(epsilon=20.0, not_private=True), estimate(epsilon=0.1).plan
@@ -330,7 +328,6 @@ def test_clients_of_several_rows_take_part_with_zeros() -> None:
     assert result.num_clients == 80
 
 
-@pytest.mark.promise
 def test_nothing_printed_tells_what_clients_hold() -> None:
     """All but the estimates is the same, whether a client holds a candidate, something else or
     nothing."""
@@ -538,7 +535,6 @@ def test_promises_that_mean_little_are_called_so(options: dict[str, Any], said: 
     )
 
 
-@pytest.mark.promise
 def test_every_cohort_has_the_noise_of_a_whole() -> None:
     split = estimate(ITEMS[:60], secure_sum="secagg", max_cohort=30, epsilon=8.0, width=200)
     whole = estimate(ITEMS[:60], secure_sum="secagg", epsilon=8.0, width=200)
@@ -656,7 +652,6 @@ def test_a_clip_lets_one_item_through() -> None:
         )
 
 
-@pytest.mark.promise
 def test_two_servers_take_one_report_of_a_client() -> None:
     clients, rounds = [f"c{i}" for i in range(100) for _ in range(2)], ["a", "b"] * 100
     options: dict[str, Any] = {"clients": clients, "rounds": rounds, "secure_sum": "two-server"}
@@ -843,7 +838,6 @@ def test_what_lands_is_what_the_ledger_keeps(books: Path, options: dict[str, Any
         estimate(epsilon=1.9, ledger=books, population="phones")
 
 
-@pytest.mark.promise
 def test_a_plan_is_charged_once_whatever_the_keys(books: Path) -> None:
     plan = estimate(ITEMS[:60], secure_sum="secagg", population="phones").plan
     fedtally.estimate(ITEMS[:60], domain=DOMAIN, plan=plan, ledger=books)

@@ -354,7 +354,6 @@ def test_a_long_item_does_not_take_its_client_away(
             assert rounds(item, size) == nothing, (item, size)
 
 
-@pytest.mark.promise
 def test_what_a_line_holds_depends_on_no_other_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,7 +382,6 @@ def test_a_long_cut_is_no_text_in_any_encoding(
     assert batches[1].itemless is not None and batches[1].itemless.clients.to_pylist() == ["bob"]
 
 
-@pytest.mark.promise
 def test_a_long_line_of_json_is_its_clients_or_nobodys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -466,7 +464,6 @@ def test_a_bare_name_with_a_quote_is_not_joined_to_the_item(user: str, item: str
         assert row is not None and row["user"] == user
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("role", ["client", "round", "count"])
 def test_nothing_stands_between_the_columns_of_an_item(tmp_path: Path, role: str) -> None:
     path = tmp_path / "t.csv"
@@ -643,7 +640,6 @@ OBJECTS += [
 ]
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("odd", OBJECTS, ids=lambda value: str(type(value)))
 @pytest.mark.parametrize("others", [["tea", "maté", "7"] * 3, [7, 7, 8] * 3, [7.0, 2.5, 7.0] * 3])
 def test_objects_in_memory(odd: Any, others: list[Any]) -> None:

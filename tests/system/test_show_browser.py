@@ -84,7 +84,6 @@ def test_the_sum_appears_with_the_last_phone_and_not_before(
     assert first[0] == shown.words[0] and int(first[-1]) == np.bincount(shown.held)[0]
 
 
-@pytest.mark.promise
 def test_an_altered_upload_alters_the_sum_that_the_page_finds(
     shown: Demonstration, file: Path, tmp_path: Path
 ) -> None:

@@ -154,7 +154,6 @@ def test_names_that_look_like_people(name: str, likely: bool) -> None:
     assert looks_like_people([name, "word"]) == [name] * likely
 
 
-@pytest.mark.promise
 def test_a_private_run_without_a_ledger_says_so(tmp_path: Path) -> None:
     Ledger.open(tmp_path / "books.db", create=True).grant("phones", epsilon=2.0, delta=1e-6, time=0)
     own = {**SMALL, "epsilon": 1.0}
@@ -339,7 +338,6 @@ def test_what_is_drawn_away_is_said(tmp_path: Path) -> None:
     assert documents.of_result(fedtally.estimate([1, 2, 3], **SMALL), [])["draw"] is None
 
 
-@pytest.mark.promise
 def test_under_privacy_the_fact_is_said_and_not_the_numbers() -> None:
     said = set()
     for second in (1, 2, None):

@@ -442,7 +442,6 @@ def test_the_lemma_needs_noise_that_is_log_concave():
     assert adaptive_delta(uneven, 2, 2, 0.0) > 2 * together
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("variance", [0.2, 1.0, 7.0])
 def test_concentrated_shifts_are_worst(variance):
     """The lemma of docs/privacy-proofs/sensitivity.md, at every epsilon: what majorises costs
@@ -900,7 +899,6 @@ def calibrated(mechanism, **more):
     return replace(event, variance=calibrate(event, 1.0, DELTA))
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize(
     "event", [*ADAPTIVE, Event("rounded-gaussian", 5, "zero-out", variance=900.0)]
 )

@@ -78,7 +78,6 @@ def test_reasons_without_end_are_one_reason() -> None:
     assert len(kept.lines) == MOST_REASONS + MOST_LINES
 
 
-@pytest.mark.promise
 def test_no_server_fills_the_disk_of_an_agent(tmp_path: Path) -> None:
     """Frames that differ in all that a sender may choose, for an hour."""
     kept, plan = Kept(), plan_of()

@@ -184,7 +184,6 @@ def test_init_refuses_what_is_wrong_in_a_line_and_makes_nothing(
     assert {each.name for each in place.iterdir()} == before
 
 
-@pytest.mark.promise
 def test_a_plan_with_privacy_needs_a_ledger_that_covers_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -380,7 +380,6 @@ def test_a_window_that_is_none_ends_a_command(
     assert not saved.exists()
 
 
-@pytest.mark.promise
 def test_an_answer_that_was_paid_for_is_not_lost_over_a_window(
     table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

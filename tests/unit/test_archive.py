@@ -99,7 +99,6 @@ def test_a_damaged_byte_is_refused_or_harmless(saved: Path, mask: int) -> None:
     assert refused > len(whole) / 2
 
 
-@pytest.mark.promise
 def test_damaged_files_are_closed(saved: Path) -> None:
     saved.write_bytes(saved.read_bytes()[:-30])
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0

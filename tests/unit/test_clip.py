@@ -98,7 +98,6 @@ NORMS = st.one_of(
 # ---- the norm ----
 
 
-@pytest.mark.promise
 @given(SHAPES, st.integers(1, 100), IDS, st.sampled_from(SCHEDULES), st.integers(0, 9))
 def test_the_norm_is_that_of_the_counters(
     backend: str, shape: tuple[int, int], wider: int, ids: list[int], schedule: str, round: int
@@ -178,7 +177,6 @@ def refused(size: int) -> bytes:
     raise AssertionError(f"{size} random bytes were asked for")
 
 
-@pytest.mark.promise
 @given(SHAPES, IDS, NORMS, st.data())
 def test_items_are_dropped_from_the_end_of_the_order(
     backend: str, shape: tuple[int, int], ids: list[int], clip_norm: float, data: st.DataObject
@@ -258,7 +256,6 @@ def test_no_item_is_no_sketch() -> None:
 # ---- many clients ----
 
 
-@pytest.mark.promise
 @given(
     SHAPES,
     st.integers(1, 50),

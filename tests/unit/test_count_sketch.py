@@ -54,7 +54,6 @@ def state(sketch: CountSketch) -> tuple[Any, ...]:
 # ---- encoding ----
 
 
-@pytest.mark.promise
 @given(ITEMS, st.sampled_from(SCHEDULES), st.integers(1, 6), st.integers(1, 20), st.integers(0, 9))
 def test_add_matches_the_oracle(
     backend: str,
@@ -129,7 +128,6 @@ def test_signed_vectors_match_the_oracle(
 # ---- merging ----
 
 
-@pytest.mark.promise
 @given(ITEMS, ITEMS)
 def test_merging_is_adding(
     backend: str, first: list[tuple[int, int]], second: list[tuple[int, int]]

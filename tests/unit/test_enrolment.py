@@ -745,7 +745,6 @@ def test_documents(call: Call) -> None:
     check_revocation(load_revocation("d"), REGISTRAR.public)
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -52,7 +52,6 @@ def dense(spec, round, domain_size):
     return sketches.reshape(domain_size, -1), (cells, signs)
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("schedule", ["shared", "hybrid", "fresh"])
 @pytest.mark.parametrize(
     ("rows", "width", "items"), [(3, 4, 8), (5, 10, 60), (7, 6, 100), (1, 5, 30), (16, 40, 90)]

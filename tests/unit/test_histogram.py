@@ -876,7 +876,6 @@ def test_what_is_said_of_geometric_noise_names_no_delta() -> None:
     )
 
 
-@pytest.mark.promise
 def test_an_audit_of_geometric_noise_sees_half_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sensitivity of one half is noise of twice the rate."""
     plan = plan_of(IntegerRange(1, 40), privacy=pure(width=40))
@@ -886,7 +885,6 @@ def test_an_audit_of_geometric_noise_sees_half_of_it(monkeypatch: pytest.MonkeyP
     assert not audit.run(audit.Audit(plan, campaigns=20)).passed
 
 
-@pytest.mark.promise
 def test_an_audit_passes_and_sees_noise_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(
         IntegerRange(1, 40),

@@ -63,7 +63,6 @@ def test_words_match_the_reference(
     assert np.array_equal(kernels.hash_words(tables, ids), reference.hash_words(tables, ids))
 
 
-@pytest.mark.promise
 @given(
     SEEDS,
     st.integers(1, 40),
@@ -273,7 +272,6 @@ def test_decoding_in_single_precision_and_means(
         assert np.max(np.abs(estimates - expected), initial=0) <= bound
 
 
-@pytest.mark.promise
 @given(
     SEEDS,
     SHAPES,
@@ -332,7 +330,6 @@ def test_a_look_above_a_floor_goes_on_after_its_blocks(
             assert np.array_equal(found[1], every[places])
 
 
-@pytest.mark.promise
 @given(SEEDS, st.integers(1, 30), WIDTHS, LENGTHS, FIRST_IDS)
 def test_values_without_signs(
     backend: str, seed: int, rows: int, width: int, count: int, first: int
@@ -771,7 +768,6 @@ def test_many_ids_are_grouped(backend: str) -> None:
         assert np.array_equal(found, expected)
 
 
-@pytest.mark.promise
 @given(st.lists(st.tuples(FEW_OR_ANY, FEW_OR_ANY, st.integers(0, 3)), max_size=60), st.booleans())
 def test_rows_of_clients_match_the_reference(
     backend: str, held: list[tuple[int, int, int]], rounds: bool
@@ -789,7 +785,6 @@ def test_many_rows_of_a_client_are_sorted(backend: str) -> None:
     assert np.array_equal(rows.distinct_rows(columns), reference.distinct_rows(columns))
 
 
-@pytest.mark.promise
 @settings(max_examples=300)
 @given(
     st.one_of(st.text('a",\n\r', max_size=12), st.text('",', max_size=6)),

@@ -177,7 +177,6 @@ def test_a_plan_for_a_hundred_million_clients_is_taken(alone: Any) -> None:
             ask(lambda: replace(kept, event=less))
 
 
-@pytest.mark.promise
 @each_case("delta", [1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12])
 def test_an_owner_who_allows_just_what_a_plan_costs_takes_it(delta: float, alone: Any) -> None:
     """Plans are made with the libraries, and checked without them."""
@@ -336,7 +335,6 @@ def test_composed_losses_are_those_of_dp_accounting(number: int) -> None:
             assert one.get_epsilon_for_delta(delta) == pytest.approx(exact, rel=1e-9)
 
 
-@pytest.mark.promise
 def test_a_hundred_thousand_losses_are_those_of_one_gaussian() -> None:
     """Their transform is taken to a high power, which multiplies what it rounds off."""
     from dp_accounting.pld import pld_pmf

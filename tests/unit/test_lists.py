@@ -214,7 +214,6 @@ def test_a_digest_tells_the_list_so_its_lines_may_look_like_anything(tmp_path: P
         of_description(words.describe(), f"{table}:n")
 
 
-@pytest.mark.promise
 def test_integers_that_a_caller_lists_are_public(tmp_path: Path) -> None:
     listed = [1, 2, 3]
     private = fedtally.estimate([1, 2, 1], domain=listed, epsilon=1)
@@ -245,7 +244,6 @@ BAD_LISTS = {
 }
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("name", BAD_LISTS)
 def test_a_list_that_is_none_costs_no_budget(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]

@@ -115,7 +115,6 @@ def test_under_privacy_a_person_counts_in_so_many_silos() -> None:
         assert len(seen) > 5
 
 
-@pytest.mark.promise
 def test_a_silo_has_at_most_its_people() -> None:
     rows = table()
     with pytest.raises(InvalidInputError, match="people must be at least 40, those of the largest"):
@@ -159,7 +158,6 @@ def test_a_private_campaign_says_no_number_of_people(secure_sum: str) -> None:
     assert "a person counts in at most 1 silo, and a silo at most 40 people" in str(seen)
 
 
-@pytest.mark.promise
 def test_natural_rounds_have_every_silo_under_privacy() -> None:
     rows = table()
     # in each of three months other people, and none of some silos

@@ -127,7 +127,6 @@ def test_total_variation_is_below_the_bound(make: Any, exact: Any, variance: flo
             assert -(Decimal(2) ** -32) < (masses[0] + tail) / unit - floor < 1 + Decimal(2) ** -32
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("variance", [2.0**-6, *VARIANCES, 1e6, 2.0**20 + 0.3])
 @pytest.mark.parametrize("make", MAKERS)
 def test_tables_are_whole_and_symmetric(make: Any, variance: float) -> None:

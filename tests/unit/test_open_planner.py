@@ -182,7 +182,6 @@ def test_a_size_that_shows_less_is_looked_for_beyond_the_first_ones():
     assert not found.rare.is_warned
 
 
-@pytest.mark.promise
 def test_rounds_save_bytes_and_never_show_single_clients():
     chosen = propose(search(tau=0.01))
     assert chosen.plan.num_rounds > 1 and str(chosen.plan.schedule) == "hybrid"
@@ -192,7 +191,6 @@ def test_rounds_save_bytes_and_never_show_single_clients():
     assert not chosen.rare.is_warned  # such a size exists, and is preferred
 
 
-@pytest.mark.promise
 def test_a_sum_of_too_few_clients_is_planned_only_where_that_is_allowed():
     with pytest.raises(InvalidInputError, match="any of these would do: tau 0.0[0-9]+; [0-9,]+ cl"):
         smallest(*search(3000, tau=0.01, num_rounds=8))
@@ -331,7 +329,6 @@ def test_more_bytes_read_rarer_names():
     assert large.names.least < 0.8 * small.names.least and large.linf < 0.8 * small.linf
 
 
-@pytest.mark.promise
 def test_bytes_are_left_where_they_would_show_single_clients():
     """Of 2,000 clients in one sum at most 2,000 counters are taken, whatever the bytes."""
     asked = {"max_bytes": 32_000, "num_rounds": 1}

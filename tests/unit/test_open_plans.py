@@ -106,7 +106,6 @@ def test_the_screen_of_a_plan(tmp_path, capsys):
     assert "of 1,000,000 bytes are used: of more counters" in told(capsys)
 
 
-@pytest.mark.promise
 def test_a_plan_with_epsilon_counts_the_rows_of_all_parts(tmp_path, capsys):
     options = ["--clients", "100000", "--max-bytes", "32kB", "--epsilon", "4"]
     plan = Plan.load(made_plan(tmp_path, *options))
@@ -198,7 +197,6 @@ def test_people_count_in_what_sums_of_silos_show():
     assert fedtally.estimate(WORDS, **options, max_bytes=6000).plan.vector_length <= len(people)
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("method", ["ideal", "secagg"])
 def test_silos_with_privacy(method):
     rng = np.random.default_rng(1)

@@ -175,7 +175,6 @@ def live(record: ClientRecord, servers: Servers, made: list[int]) -> None:
                 break
 
 
-@pytest.mark.promise
 def test_a_death_at_any_statement_makes_no_item_twice_and_loses_no_report(tmp_path: Path) -> None:
     template, template_mark = tmp_path / "record.db", tmp_path / "mark"
     ClientRecord.open(template, create=True, mark=template_mark)

@@ -429,7 +429,6 @@ def test_a_changed_count_of_one_partition():
         fedtally.merge_tallies([with_column(tally, "count", [1, None])])
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("form", ["ipc", "parquet", "chunks"])
 def test_a_tally_travels_as_it_is(form, tmp_path):
     """Whatever carries Arrow tables with their schemas carries a tally."""
@@ -626,7 +625,6 @@ def test_buffers_that_lie_about_themselves(damage):
         fedtally.merge_tallies([merged.set_column(3, "item", item)])
 
 
-@pytest.mark.promise
 @settings(max_examples=40)
 @given(
     st.lists(

@@ -230,7 +230,6 @@ def test_costs_and_the_alternative_text_state_results(
     assert "rho" not in before and "rho" in details and "one-hot" in details
 
 
-@pytest.mark.promise
 @pytest.mark.usefixtures("few")
 def test_what_others_wrote_is_text_and_nothing_is_loaded(page: Call) -> None:
     text, _ = page(*SKETCH, "-o", "<b>&.toml")
@@ -326,7 +325,6 @@ def test_the_plan_ends_its_curve_where_a_histogram_is_next() -> None:
     assert "would bring" not in finding and finding.startswith("At 1.20 kB the predicted error is ")
 
 
-@pytest.mark.promise
 def test_no_privacy_is_never_drawn_above_an_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where recovery is exact but for the noise, predictions with noise are as careful."""
     monkeypatch.setattr(tradeoff, "EPSILONS", (None, 4.0))

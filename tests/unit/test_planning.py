@@ -287,7 +287,6 @@ def items(number: int = 30_000, exponent: float = 1.2) -> np.ndarray:
     return np.random.default_rng(5).choice(5000, number, p=distribution / distribution.sum()) + 1
 
 
-@pytest.mark.promise
 def test_no_pure_epsilon_is_promised_beside_a_pilot():
     """A pilot is a sketch, whose clients have no epsilon without a delta."""
     asked = {"domain": "range:1..20000", "tau": 3e-5, "epsilon": 1.0, "not_private": True}
@@ -409,7 +408,6 @@ def test_targets_that_make_no_sense_are_refused(options, message):
         fedtally.estimate(items(5000), domain=DOMAIN, **options)
 
 
-@pytest.mark.promise
 def test_pilot_and_campaign_have_one_delta():
     """That of all clients together: a pilot has fewer, and its own default would be larger."""
     many = np.tile(items(1000), 3)

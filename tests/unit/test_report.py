@@ -139,7 +139,6 @@ def test_the_words_are_those_of_the_table(tmp_path: Path) -> None:
     assert text_of(Result.load(tmp_path / "r.fed"), 80) == text_of(drawn, 80)
 
 
-@pytest.mark.promise
 def test_a_column_of_an_evil_name_cannot_drive_a_terminal() -> None:
     pa = pytest.importorskip("pyarrow")
     table = pa.table({"w\x1b[31m": ["tea", "tea"], "u\x07": ["a", "b"]})
@@ -184,7 +183,6 @@ def test_hints_make_no_narrow_answer_longer_than_a_screen(columns: int) -> None:
     assert text_of(result, 160, top=20, hints=hints).count("--option") == 4
 
 
-@pytest.mark.promise
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one", "add-remove"])
 def test_guesses_are_those_of_the_best_test(relation: str) -> None:
     """The best guess between neighbours at even odds errs with (1 - delta) / (1 + e^epsilon)."""

@@ -50,7 +50,6 @@ def test_an_item_is_text_and_never_markup() -> None:
     assert "<b>" not in text
 
 
-@pytest.mark.promise
 def test_the_policy_allows_the_one_script_and_style_alone() -> None:
     text = _page()
     for kind in ("script", "style"):

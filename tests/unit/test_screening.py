@@ -533,7 +533,6 @@ def test_an_answer_says_that_a_round_is_poisoned(monkeypatch: pytest.MonkeyPatch
         answer("refuse")
 
 
-@pytest.mark.promise
 def test_a_terminal_shows_an_alarm_whatever_room_it_has(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -611,7 +610,6 @@ def landed_campaign(place: Path, plan: Plan, sums: Sequence[CountSketch], **more
     return folder.path
 
 
-@pytest.mark.promise
 def test_a_campaign_on_disk_is_screened_when_it_ends(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

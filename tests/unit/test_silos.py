@@ -167,7 +167,6 @@ def test_a_result_of_silos_survives_its_file(tmp_path: Any) -> None:
         Result(result.plan, DOMAIN, [sketch])
 
 
-@pytest.mark.promise
 def test_the_number_of_people_has_the_noise_of_a_counter() -> None:
     plan = plan_of(method="ideal")
     assert plan.privacy is not None
@@ -483,7 +482,6 @@ def test_what_no_plan_of_silos_may_say(changed: dict[str, Any], message: str) ->
         replace(plan_of(), **changed)
 
 
-@pytest.mark.promise
 def test_the_relation_of_silos_is_add_remove_and_of_nobody_else() -> None:
     plan = plan_of(method="ideal")
     assert plan.privacy is not None

@@ -92,7 +92,6 @@ def new_ledger(location: str, epsilon: float = THREE) -> Ledger:
 # ---- what it keeps ----
 
 
-@pytest.mark.promise
 def test_from_a_grant_to_a_landing(ledger: Ledger) -> None:
     assert ledger.granted("phones") == Grant("phones", THREE, 1e-6)
     assert ledger.granted("tablets") is ledger.spent("phones") is ledger.spent("tablets") is None

@@ -186,7 +186,6 @@ def bounded(rows, max_items, keys, num_rounds, max_rounds, rounds_each):
 HUGE = st.sampled_from([0, 1, 2, 2**61, 2**61 + 1, 2**64 - 1])
 
 
-@pytest.mark.promise
 @settings(max_examples=150)
 @given(
     st.lists(st.tuples(HUGE, st.integers(0, 5), st.none() | HUGE | st.integers(0, 9)), max_size=60),

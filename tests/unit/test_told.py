@@ -116,7 +116,6 @@ def test_other_tables_are_refused_or_shown():
         told.texts("warnings", [3])
 
 
-@pytest.mark.promise
 def test_a_file_that_says_nonsense_of_its_sums_is_damaged(tmp_path, capsys):
     result = fedtally.estimate(WORDS, seed=1, secure_sum="secagg", num_rounds=1)
     path = tmp_path / "run.fed"
