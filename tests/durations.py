@@ -85,7 +85,7 @@ def _listed_files() -> set[str]:
 
 
 def is_public(file: Path) -> bool:
-    """Return whether a file names what is public: a module of the package, or the command line's."""
+    """Return whether a file names what is public: a module of the package, or a command."""
     return not file.is_relative_to(TESTS) or file == TESTS / PUBLIC
 
 
@@ -154,7 +154,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     asked = config.option.markexpr.partition(" and ")[0]
     if asked not in ("slow", "long", "(slow or public)") or collection_path.suffix != ".py":
         return None
-    is_asked_for = may_be_slow(collection_path) or ("public" in asked and is_public(collection_path))
+    is_asked_for = may_be_slow(collection_path) or (
+        "public" in asked and is_public(collection_path)
+    )
     return None if is_asked_for else True
 
 
