@@ -96,7 +96,7 @@ class _Ladder:
     def _excess(self, threshold: F64, s: F64) -> F64:
         """Return the logarithm of how often the items fill the support, within [-1, 1]."""
         filled: F64 = np.log(np.maximum(self._support(threshold, s) / self.most, 0.1))
-        return np.clip(filled, -1.0, 1.0)
+        return np.minimum(np.maximum(filled, -1.0), 1.0)
 
     def _filled(self, least: F64, above: F64, s: F64) -> F64:
         """Return thresholds that leave as many items as may be fitted: [scales, 1].
@@ -148,26 +148,25 @@ class _Ladder:
         fitted = ndtr(-gap)
         density = np.exp(-(gap**2) / 2) / np.sqrt(2 * np.pi)
         selection = (number * density * threshold / s).sum(axis=1, keepdims=True)
+        many, varies = number * fitted, more.any()
         # A smaller b' means larger shares kept, and these a smaller b': from 1 it falls to the
         # largest solution.
         left = np.ones_like(s)
         for _ in range(100):
-            shown = left**2 * tau
-            seen = v + np.where(more > limit * (v + shown), more, 0.0)
+            shown = left * left * tau
+            seen = v + np.where(more > limit * (v + shown), more, 0.0) if varies else v
             kept = seen / (seen + shown)
-            used = (number * fitted * (1 + (batches - 1) * kept)).sum(axis=1, keepdims=True)
-            before, left = (
-                left,
-                np.maximum(1 - (used + selection) / (self.cells * batches), 0.02),
-            )
+            used = (many * (1 + (batches - 1) * kept)).sum(axis=1, keepdims=True)
+            before, left = left, np.maximum(1 - (used + selection) / (self.cells * batches), 0.02)
             if np.abs(before - left).max() < 1e-6:
                 break
-        mean = s * s * (fitted + gap * density) + f * f * (1 - fitted)
-        stddev = fitted * (kept**2 * tau + (1 - kept) ** 2 * (v + more)) + (1 - fitted) * (v + more)
+        spread, rest = v + more if varies else v, 1 - fitted
+        mean = s * s * (fitted + gap * density) + f * f * rest
+        stddev = fitted * (kept * kept * tau + (1 - kept) ** 2 * spread) + rest * spread
         errors = (number * (mean + (1 - 1 / batches) * stddev)).sum(axis=1)
         noise = plan.noise * batches / plan.clients**2
         implied = np.sqrt((noise + errors / plan.width) / (plan.rows * batches))
-        return _State(implied, threshold[:, 0], left[:, 0], (number * fitted).sum(axis=1))
+        return _State(implied, threshold[:, 0], left[:, 0], many.sum(axis=1))
 
     def largest_scale(self) -> float:
         """Return the largest scale that (1) returns at least as large; 0 if there is none."""
