@@ -57,6 +57,12 @@ class _State(NamedTuple):
     support: F64
 
 
+def _row_sums(values: F64) -> F64:
+    """Return the sums over the items: [scales, 1]."""
+    sums: F64 = np.add.reduce(values, axis=1, keepdims=True)  # `sum` takes longer to come to it
+    return sums
+
+
 class _Ladder:
     """Equation (1), for a bound on the support as a share of the cells."""
 
@@ -67,8 +73,7 @@ class _Ladder:
         self.selected = max(SELECTED, -float(ndtri(min(0.5, FALSE_ITEMS / plan.candidates))))
 
     def _support(self, threshold: F64, s: F64) -> F64:
-        support: F64 = (self.number * ndtr((self.f - threshold) / s)).sum(axis=1, keepdims=True)
-        return support
+        return _row_sums(self.number * ndtr((self.f - threshold) / s))
 
     def _threshold(self, s: F64) -> F64:
         """Return the least thresholds that leave no more items than may be fitted: [scales, 1]."""
@@ -114,7 +119,7 @@ class _Ladder:
         for _ in range(_HALVINGS):
             middle = (least * below - most * above) / (below - above)
             found = self._excess(middle, s)
-            if np.abs(found).max() < _FULL:
+            if np.maximum.reduce(np.abs(found), axis=None) < _FULL:
                 break
             over = found > 0.0
             least, most = np.where(over, middle, least), np.where(over, most, middle)
@@ -147,7 +152,7 @@ class _Ladder:
         gap = (threshold - f) / s
         fitted = ndtr(-gap)
         density = np.exp(-(gap**2) / 2) / np.sqrt(2 * np.pi)
-        selection = (number * density * threshold / s).sum(axis=1, keepdims=True)
+        selection = _row_sums(number * density * threshold / s)
         many, varies = number * fitted, more.any()
         # A smaller b' means larger shares kept, and these a smaller b': from 1 it falls to the
         # largest solution.
@@ -156,9 +161,9 @@ class _Ladder:
             shown = left * left * tau
             seen = v + np.where(more > limit * (v + shown), more, 0.0) if varies else v
             kept = seen / (seen + shown)
-            used = (many * (1 + (batches - 1) * kept)).sum(axis=1, keepdims=True)
+            used = _row_sums(many * (1 + (batches - 1) * kept))
             before, left = left, np.maximum(1 - (used + selection) / (self.cells * batches), 0.02)
-            if np.abs(before - left).max() < 1e-6:
+            if np.maximum.reduce(np.abs(before - left), axis=None) < 1e-6:
                 break
         spread, rest = v + more if varies else v, 1 - fitted
         mean = s * s * (fitted + gap * density) + f * f * rest
