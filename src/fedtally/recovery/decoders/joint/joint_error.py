@@ -68,7 +68,7 @@ class _Ladder:
 
     def __init__(self, f: F64, number: F64, plan: Sums, largest: float) -> None:
         self.f, self.number, self.plan = f, number, plan
-        self.cells = plan.rows * plan.width
+        self.cells, self.batches = plan.rows * plan.width, plan.batches
         self.most = max(1, int(largest * self.cells))
         self.selected = max(SELECTED, -float(ndtri(min(0.5, FALSE_ITEMS / plan.candidates))))
 
@@ -141,8 +141,7 @@ class _Ladder:
     def at(self, scale: F64) -> _State:
         """Return what the decoder makes of scales, float64 [scales], positive."""
         plan, f, number = self.plan, self.f, self.number
-        s = scale[:, None]
-        batches = plan.batches
+        s, batches = scale[:, None], self.batches
         # Between batches an item varies as Poisson counts do, and as its distribution does. The
         # decoder sees the latter where it is clear.
         tau, v = batches * s * s, f * batches / plan.clients
@@ -259,13 +258,15 @@ def _fitted(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
     normal = normal_equivalent(size, number * ndtr(gap), plan)
     tail: Callable[[F64], F64] = lambda z: ndtr(-normal(z))  # noqa: E731
 
+    at_gap = tail(gap)
+
     def beyond(x: float) -> float:
         """Return the expected number of items whose error exceeds x s in size."""
         # errors of an item not fitted
         high, low = ((side * x + (1 - left) * size) / left for side in (1, -1))
         fitted_high = tail(np.maximum(gap, x))
-        fitted_low = np.maximum(tail(gap) - tail(np.maximum(gap, -x)), 0.0)
-        other_high = np.maximum(tail(high) - tail(gap), 0.0)
+        fitted_low = np.maximum(at_gap - tail(np.maximum(gap, -x)), 0.0)
+        other_high = np.maximum(tail(high) - at_gap, 0.0)
         other_low = tail(-np.minimum(gap, low))
         return float((number * (fitted_high + fitted_low + other_high + other_low)).sum())
 
