@@ -557,13 +557,14 @@ def _around(falling: Callable[[float], float], high: float, lacking: float) -> t
     True
     """
 
-    def level(x: float) -> float:
-        return math.log(max(falling(x) + lacking, _LEAST_LEVEL) / lacking)
+    end = float(high)
 
-    start, end = 0.0, high
+    def level(share: float) -> float:
+        return math.log(max(float(falling(share * end)) + lacking, _LEAST_LEVEL) / lacking)
+
     try:
-        near = root(level, start, end, within=_CLOSE * high)
+        near = root(level, 0.0, 1.0, within=_CLOSE) * end
     except ValueError:
-        return start, end
+        return 0.0, end
     left, right = near * (1.0 - _APART), near * (1.0 + _APART)
-    return (left, right) if falling(left) > 0 > falling(right) else (start, end)
+    return (left, right) if falling(left) > 0 > falling(right) else (0.0, end)
