@@ -225,20 +225,6 @@ def numbers_of(array: Any) -> npt.NDArray[Any]:
     return np.from_dlpack(array)
 
 
-def taken(array: Any, places: npt.NDArray[np.int64]) -> Any:
-    """Return the values of an Arrow array at some places: its `take`, without pandas, too.
-
-    >>> taken(as_text(["tea", "rice"]), np.array([1, 1])).to_pylist()
-    ['rice', 'rice']
-    """
-    if isinstance(array, Texts):
-        return array.take(places)
-    import pyarrow as pa
-
-    buffer = pa.py_buffer(np.ascontiguousarray(places, np.int64))
-    return array.take(pa.Int64Array.from_buffers(pa.int64(), len(places), [None, buffer]))
-
-
 def utf8_buffers(text: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Return the bytes of an Arrow large_string array, uint8, and its n + 1 offsets, int64.
 

@@ -556,7 +556,6 @@ def _around(falling: Callable[[float], float], high: float, lacking: float) -> t
     >>> low < np.log(2) < high < low + 1e-11
     True
     """
-
     end = float(high)
 
     def level(share: float) -> float:
