@@ -532,7 +532,7 @@ def _solve(falling: Callable[[float], float], high: float, lacking: float = 0.0)
     Args:
         falling: the function.
         high: the end.
-        lacking: by how much the function lies below a positive one, whose logarithm is smooth; 0:
+        lacking: the distance of the function below a positive one, whose logarithm is smooth; 0:
             unknown.
     """
     above, below = _around(falling, high, lacking) if lacking > 0 else (0.0, high)
