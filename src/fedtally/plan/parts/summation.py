@@ -16,8 +16,7 @@ from fedtally.options import MAX_CORRUPT, MIN_DROPOUT
 from fedtally.plan.parts.summing import shared_out
 from fedtally.plan.rules import Need, check, given, unmet
 from fedtally.secagg.config import SecureSum, needed_keys
-from fedtally.secagg.params import MAX_CLIENTS, Adversary
-from fedtally.secagg.two_server import Validity
+from fedtally.secagg.params import MAX_CLIENTS, Adversary, Validity
 
 # what a client costs grows with the cohort if active
 MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}
