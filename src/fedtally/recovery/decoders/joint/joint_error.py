@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, ndtr, ndtri, xlogy
@@ -30,6 +31,7 @@ _EXACT = 1e-3  # clients: a smaller scale is taken as none
 _SAME = 1e-6  # relative: scales this close are one
 _HALVINGS = 40  # of a range of thresholds: what is left of it is next to nothing
 _FULL = 1e-12  # relative: a support this close to the largest is full
+_REMEMBERED = 1024  # different frequencies of which a fit is remembered
 
 
 def drawn(frequencies: F64, plan: Sums, number: F64 | float = 1.0) -> tuple[F64, F64]:
@@ -242,6 +244,28 @@ def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
 
 
 def _fitted(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
+    """Return what joint recovery is expected to come to.
+
+    A planner asks for several errors of one size in turn: the last small ones are remembered.
+    """
+    if len(frequencies) > _REMEMBERED:
+        return _fit(frequencies, plan, number)
+    arrays = frequencies, np.broadcast_to(number, frequencies.shape), plan.sizes
+    rows, width, _, *rest = plan
+    return _fitted_again(
+        *(np.asarray(one, np.float64).tobytes() for one in arrays), rows, width, *rest
+    )
+
+
+@lru_cache(maxsize=4)
+def _fitted_again(
+    frequencies: bytes, number: bytes, sizes: bytes, rows: int, width: int, *rest: Any
+) -> _Fitted:
+    f, numbers, of_batches = (np.frombuffer(one) for one in (frequencies, number, sizes))
+    return _fit(f, Sums(rows, width, of_batches, *rest), numbers)
+
+
+def _fit(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
     f, number = drawn(frequencies, plan, number)
     s = np.inf
     for largest in (LARGEST_SUPPORT[plan.batches > 1.5], *SMALLER_SUPPORTS):
