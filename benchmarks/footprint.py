@@ -29,10 +29,22 @@ PLAN = (
 COMMAND = "import sys; from fedtally.cli import main; sys.exit(main({!r}))"
 
 
-def python(code: str) -> tuple[float, float]:
-    """Run code in a fresh interpreter; return its wall and CPU seconds."""
+def python(code: str, source: Path | None = None) -> tuple[float, float]:
+    """Run code in a fresh interpreter; return its wall and CPU seconds.
+
+    Args:
+        code: the code.
+        source: a folder whose fedtally it imports; None: the one that is imported here.
+    """
+    path = {} if source is None else {"PYTHONPATH": str(source)}
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | path,
+    )
     seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         raise click.ClickException(f"{code!r} failed:\n{done.stderr}")
@@ -75,6 +87,23 @@ def start_goals(turns: int) -> list[Goal | str]:
         Goal("fedtally --version / import click, numpy", start / imports, 1.5, "x", at_most=True),
         Goal("a missing file / import click, numpy", refused / imports, 1.5, "x", at_most=True),
         f"fedtally plan of README: {planned:.2f} s of CPU",
+    ]
+
+
+def beside_goals(turns: int, checkout: Path) -> list[Goal | str]:
+    """Compare README's plan with that of a checkout, in turns, in CPU time."""
+    sources = Path(__file__).parents[1] / "src", checkout / "src"
+    line = COMMAND.format(PLAN.split())
+    pairs = [[python(line, source)[1] for source in sources] for _ in range(turns)]
+    here, there = (min(times) for times in zip(*pairs, strict=True))
+    accountant = min(python("import click, numpy, dp_accounting")[1] for _ in range(turns))
+    note = (
+        f"fedtally plan of README: {here:.2f} s of CPU here and {there:.2f} s beside; to import"
+        f" click, NumPy and dp-accounting takes {accountant:.2f} s"
+    )
+    return [
+        Goal("fedtally plan of README, by that beside", here / there, 0.6, "x", at_most=True),
+        note,
     ]
 
 
@@ -167,9 +196,20 @@ def _call(arguments: Sequence[str], **variables: str) -> None:
     is_flag=True,
     help="One turn each; nothing is built or installed unless named by --part.",
 )
-def command(parts: tuple[str, ...], as_json: bool, quick: bool) -> None:
+@click.option(
+    "--beside",
+    metavar="CHECKOUT",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Only compare README's plan with that of a checkout with compiled kernels.",
+)
+def command(parts: tuple[str, ...], as_json: bool, quick: bool, beside: Path | None) -> None:
     """Measure import, --help, start, demo, wheel and installation."""
+    turns = 1 if quick else 10
     chosen = parts or [part for part in PARTS if not (quick and part in ("wheel", "install"))]
-    found = [each for part in chosen for each in PARTS[part](1 if quick else 10)]
+    found = (
+        [each for part in chosen for each in PARTS[part](turns)]
+        if beside is None
+        else beside_goals(turns, beside.resolve())
+    )
     goals = [each for each in found if isinstance(each, Goal)]
     Report(machine(), goals=goals, notes=[x for x in found if isinstance(x, str)]).emit(as_json)

@@ -6,9 +6,10 @@ decoded in a process of its own, which holds nothing else. Seconds are of CPU: o
 what the clock says on a machine with nothing else to do. Peak memory includes the interpreter and
 the libraries.
 
-`--beside CHECKOUT` runs two tables instead, from the start of a process to its answer: 3,000 words,
-and 100,000 URLs. The code here and the code of the checkout take turns, on the same table with the
-same seed, and must give the same plan, names, frequencies and limits.
+`--beside CHECKOUT` runs three tables instead, from the start of a process to its answer: 3,000
+words, 100,000 URLs, and 100,000 integers of a range of 10^8, in a sketch of 7 x 507. The code here
+and the code of the checkout take turns, on the same table with the same seed, and must give the
+same plan, names, frequencies and limits.
 """
 
 from __future__ import annotations
@@ -46,14 +47,19 @@ print(json.dumps({"hashes": middle - start, "names": end - middle, "peak": peak,
                   "found": found, "named": named}))
 """
 
-TABLES = {"3,000 words": 1 / 4, "100,000 URLs": 1 / 2}  # most CPU, in that of the code beside
+# most CPU, in that of the code beside
+TABLES = {"3,000 words": 1 / 4, "100,000 URLs": 1 / 2, "integers up to 10^8": 1.0}
 TURNS = 2
 ESTIMATE = """
 import hashlib, json, sys, time
 import fedtally
-from fedtally.domain import OpenStrings
-domain = OpenStrings(bits=int(sys.argv[2]))
-answer = fedtally.estimate(sys.argv[1], domain=domain, seed=0)
+from fedtally.domain import IntegerRange, OpenStrings
+size = int(sys.argv[2])
+if size < 64:
+    asked = {"domain": OpenStrings(bits=size)}
+else:
+    asked = {"domain": IntegerRange(1, size), "rows": 7, "width": 507, "num_rounds": 1}
+answer = fedtally.estimate(sys.argv[1], seed=0, **asked)
 rows = [[str(row.item), row.frequency, row.low, row.high] for row in answer.top(4096)]
 plan = answer.plan
 told = f"{plan.rows} x {plan.width} x {plan.num_rounds}: {rows}, {answer.intervals.predicted_linf}"
@@ -78,9 +84,23 @@ def urls_of(number: int, size: int) -> list[str]:
     return [str(url) for url in urls.items.take(drawn).to_pylist()]
 
 
-def estimated(table: Path, source: Path, bits: int) -> dict[str, Any]:
-    """Estimate a table of strings in a process of its own, by the code of a source folder."""
-    child = [sys.executable, "-c", ESTIMATE, str(table), str(bits)]
+def integers_of(number: int, largest: int) -> list[str]:
+    """Return integers that are spread over a range, drawn by a power law from 10,000 of them."""
+    rng = np.random.default_rng(0)
+    law = np.arange(1, 10_001) ** -1.1
+    known = rng.integers(1, largest, len(law), endpoint=True)
+    return [str(one) for one in known[rng.choice(len(law), number, p=law / law.sum())]]
+
+
+def estimated(table: Path, source: Path, size: int) -> dict[str, Any]:
+    """Estimate a table in a process of its own, by the code of a source folder.
+
+    Args:
+        table: a file of one item a line.
+        source: the folder.
+        size: the bits of hashes of strings; or the largest integer, from 64 on.
+    """
+    child = [sys.executable, "-c", ESTIMATE, str(table), str(size)]
     path = os.environ | {"PYTHONPATH": str(source)}
     done = subprocess.run(child, capture_output=True, text=True, check=False, env=path)
     if done.returncode:
@@ -95,16 +115,17 @@ def estimated(table: Path, source: Path, bits: int) -> dict[str, Any]:
 def compare(report: Report, quick: bool, table: Path, other: Path) -> None:
     """Estimate each table by the code here and by that of another folder, in turn."""
     sources = {"here": Path(__file__).parents[1] / "src", "beside": other}
-    bits, turns = (12, 1) if quick else (26, TURNS)
+    bits, largest, turns = (12, 10**4, 1) if quick else (26, 10**8, TURNS)
     drawn = (
-        (words_of(300), urls_of(300, 200))
+        (words_of(300), urls_of(300, 200), integers_of(300, largest))
         if quick
-        else (words_of(3000), urls_of(100_000, 1_000_000))
+        else (words_of(3000), urls_of(100_000, 1_000_000), integers_of(100_000, largest))
     )
-    for (name, most), lines in zip(TABLES.items(), drawn, strict=True):
+    sizes = (bits, bits, largest)
+    for (name, most), lines, size in zip(TABLES.items(), drawn, sizes, strict=True):
         table.write_text("".join(f"{line}\n" for line in lines))
         found = [
-            [estimated(table, source, bits) for source in sources.values()] for _ in range(turns)
+            [estimated(table, source, size) for source in sources.values()] for _ in range(turns)
         ]
         seconds = [[run["seconds"] for run in runs] for runs in zip(*found, strict=True)]
         for side, own in zip(sources, seconds, strict=True):
@@ -147,7 +168,7 @@ def measure(report: Report, case: open_domain.Case, folder: Path) -> None:
     "--beside",
     metavar="CHECKOUT",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Estimate two tables beside the code of a checkout with compiled kernels.",
+    help="Estimate three tables beside the code of a checkout with compiled kernels.",
 )
 def command(as_json: bool, quick: bool, beside: Path | None) -> None:
     """Time the reading of strings of which nobody has the list."""

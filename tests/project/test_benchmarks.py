@@ -64,8 +64,8 @@ def test_names_of_an_open_domain_state_time_and_memory() -> None:
 def test_an_open_domain_is_estimated_beside_a_checkout(tmp_path: Path) -> None:
     """Here beside itself: the answers are the same, and the words those of an earlier sample."""
     goals = document("open-domain", "--quick", "--beside", ".")["goals"]
-    assert [goal["bound"] for goal in goals] == [1 / 4, 1, 1 / 2, 1]
-    assert [goal["value"] for goal in goals[1::2]] == [1, 1]
+    assert [goal["bound"] for goal in goals] == [1 / 4, 1, 1 / 2, 1, 1, 1]
+    assert [goal["value"] for goal in goals[1::2]] == [1, 1, 1]
     words = open_domain.words_of(3000)
     assert len(words) == 3000
     assert words[:4] == ["babi", "bahi", "baba", "bade"]
@@ -83,6 +83,12 @@ def test_footprint_measures_the_chosen_parts() -> None:
     assert "fedtally plan of README:" in printed
     assert "fedtally --help, CPU:" in printed
     assert "wheel" not in printed
+
+
+def test_a_plan_is_compared_with_that_of_a_checkout() -> None:
+    printed = run("footprint", "--quick", "--beside", ".")
+    assert "fedtally plan of README, by that beside: " in printed
+    assert "to import click, NumPy and dp-accounting takes" in printed
 
 
 def test_the_import_of_a_light_agent_is_compared() -> None:

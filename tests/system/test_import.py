@@ -87,6 +87,15 @@ def test_a_command_loads_what_it_needs_alone(
         assert done.stderr.startswith("error: there is no file nowhere.")
 
 
+def test_lines_are_counted_without_pandas(tmp_path: Path) -> None:
+    """PyArrow imports it, where it is installed, to turn Python's own values into arrays."""
+    words = tmp_path / "words.txt"
+    words.write_text("tea\nrice\n\ntea\n" * 100, encoding="utf-8")
+    done = loading(("pandas",), ["estimate", str(words), "--json", "--quiet"])
+    assert done.stdout.splitlines()[-1] == "0 []"
+    assert '"num_clients": 300' in done.stdout
+
+
 def loading(names: Iterable[str], arguments: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a command, whose last line says how it ended and which of some modules it loaded."""
     check = (

@@ -1115,6 +1115,28 @@ def test_ln_2_errors_exceed_the_largest_that_joint_intervals_predict(fit, kappa)
     assert min(*light, heavy) > 1e-4
 
 
+@pytest.mark.parametrize("many", [1e8, 300.0, 0.8])
+@pytest.mark.parametrize("wanted", [0.1, 0.7, 5.0])
+def test_secants_leave_the_root_of_a_bisection_as_it_is(many: float, wanted: float) -> None:
+    asked = []
+
+    def falling(x: float) -> float:
+        asked.append(x)
+        return many * float(stats.norm.sf(x)) + np.exp(-3 * x) - wanted
+
+    alone, most = joint_intervals._solve(falling, 100.0), len(asked)
+    asked.clear()
+    assert joint_intervals._solve(falling, 100.0, wanted) == alone
+    assert len(asked) < 0.75 * most or alone < 1e-12  # no root above 0
+
+
+def test_secants_pass_over_a_jump() -> None:
+    def falling(x: float) -> float:
+        return 1.0 if x < 0.3 else -0.5
+
+    assert joint_intervals._solve(falling, 2.0, 0.5) == joint_intervals._solve(falling, 2.0)
+
+
 @pytest.mark.parametrize("root", [0.0, 1e-9, 0.3, 0.7, 1.0 - 1e-12])
 def test_a_bisection_ends_where_a_hundred_steps_would_and_sooner(root: float) -> None:
     def falling(x: float) -> float:

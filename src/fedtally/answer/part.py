@@ -274,7 +274,8 @@ class Part:
             return {hash: name for hash, name in known if hash in self._found}
         report = self.progress
         words: dict[int, list[str]] = {}
-        for word, found in zip(self.words, self.domain.encode(self.words).tolist(), strict=True):
+        hashes = self.domain.encode(self.words).tolist() if self.words else []
+        for word, found in zip(self.words, hashes, strict=True):
             words.setdefault(found, []).append(word)
         return read_names(
             self.sketches,

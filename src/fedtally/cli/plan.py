@@ -402,12 +402,13 @@ def _domain(options: dict[str, Any], size: int | None) -> Domain:
     """Return the candidates: the declared ones, or as many as `--like` has."""
     from fedtally.domain import IntegerRange
     from fedtally.plan.rules import check, given, unmet
-    from fedtally.sources import domain_of
 
     read = read_open_domain(options, "allow_rare_names", "name_length")
     both = given(domain=options["domain"], domain_size=options["domain_size"])
     check(both, unmet(input=True, no_domain=read is not None))
     if read is not None:
+        from fedtally.sources import domain_of
+
         declared = domain_of(read)
         assert not isinstance(declared, str)  # "input" is refused above
         return declared

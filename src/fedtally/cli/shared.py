@@ -234,6 +234,8 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
         InvalidInputError: the text is no file, and has none of these forms; or it is "open", which
             not all commands know.
     """
+    if text is None:
+        return None
     from fedtally.domain import WRITTEN, parse
     from fedtally.sources import list_path, read_candidates
 
@@ -243,8 +245,6 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
             " open domain with fedtally estimate or simulate; give a file, range:A..B or"
             " grid:S..N,W..E,STEP here"
         )
-    if text is None:
-        return None
     if text == "input":
         return "input"
     if text.startswith(WRITTEN):

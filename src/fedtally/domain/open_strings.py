@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fedtally import kernels
 from fedtally.base import arrow, validate
 from fedtally.domain import symbols
-from fedtally.domain.columns import as_text, text_chunks, text_of_buffers, utf8_buffers
+from fedtally.domain.columns import as_text, taken, text_chunks, text_of_buffers, utf8_buffers
 from fedtally.domain.contract import Domain
 from fedtally.domain.plain import Texts
 from fedtally.domain.strings import fingerprint_key, fingerprints
@@ -273,7 +273,7 @@ class Names:
         self.ids = ids
         self._domain = domain
         self._bytes, self._offsets = (
-            part.copy() for part in utf8_buffers(as_text(domain.text(text.take(first))))
+            part.copy() for part in utf8_buffers(as_text(domain.text(taken(text, first))))
         )
 
     def __repr__(self) -> str:

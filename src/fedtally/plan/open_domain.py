@@ -244,7 +244,7 @@ def _least_tau(guesses: Guesses) -> tuple[int, float]:
 
 def _affords(guesses: Guesses, risk: int, tau: float) -> bool:
     """Return whether a guess for another tau fits into the bytes."""
-    return bool(guesses.of(guesses.design.with_tau(tau)).affordable(risk))
+    return guesses.of(guesses.design.with_tau(tau)).affords(risk)
 
 
 def _bought(guesses: Guesses, guess: Guess, risk: int) -> Bought | None:

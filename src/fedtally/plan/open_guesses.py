@@ -7,10 +7,10 @@ They are of many numbers of rounds, rows of the finder and rows of the spelling.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from fedtally.domain import OpenStrings
@@ -150,8 +150,7 @@ class Guesses:
     @cached_property
     def ranked(self) -> list[Guess]:
         """Sizes that may meet the target, the best first: with little risk, and few bytes."""
-        found = [guess for design in self.designs for guess in self._guesses_of(design)]
-        return sorted(found, key=lambda guess: guess[:2])
+        return sorted(self._guesses(), key=lambda guess: guess[:2])
 
     def affordable(self, risk: int) -> list[Guess]:
         """Return the guesses that fit into the bytes, of at most that risk."""
@@ -161,9 +160,17 @@ class Guesses:
             ]
         return []
 
+    def affords(self, risk: int) -> bool:
+        """Return whether a guess fits into the bytes, of at most that risk."""
+        with suppress(InvalidInputError):
+            return any(
+                guess.risk <= risk and guess.size <= self.budget for guess in self._guesses()
+            )
+        return False
+
     def reaches(self) -> bool:
         """Whether a guess says that some size meets the target, within the bytes if there are."""
-        return bool(self.affordable(self.most_risk))
+        return self.affords(self.most_risk)
 
     @cached_property
     def designs(self) -> list[Design]:
@@ -192,22 +199,42 @@ class Guesses:
         blocks = {-(-positions // rounds) for rounds in range(1, positions + 1)}
         return sorted({-(-positions // number) for number in blocks if number} | {1})
 
-    def _guesses_of(self, design: Design) -> Iterator[Guess]:
-        """Yield a guess for each number of rows of the finder, if some width may do."""
+    def _guesses(self) -> Iterator[Guess]:
+        """Yield the guesses, in any order; what is refused altogether is refused before the first.
+
+        Whoever needs one that fits need not wait for the others.
+        """
+        asked = [one for design in self.designs for one in self._schedules_of(design)]
+        for design, schedule, tau in asked:
+            yield from self._guesses_of(design, schedule, tau)
+
+    def _schedules_of(self, design: Design) -> Iterator[tuple[Design, Schedule, float]]:
+        """Yield a design with each schedule that may do, and the largest error of its finder."""
         try:
             tau = design.tau_of_sketch(self.law)
         except UnreachableError:
             return
         _ = design.honest_clients  # that no noise is sure says its own error
         for schedule in self._schedules(design):
-            with suppress(InvalidInputError):  # too many positions for the code of long names
-                shape = Spelling(1, 1, self.domain.max_length)
-                shape.check_batches(schedule.num_batches(design.num_rounds))
-                shared = self._shared(design, schedule, shape, tau)
-                for rows in _FINDER_ROWS if self.spec.size.rows is None else (self.spec.size.rows,):
-                    guess = self._guess(design, schedule, rows, shared)
-                    if guess is not None:
-                        yield guess
+            yield design, schedule, tau
+
+    def _guesses_of(self, design: Design, schedule: Schedule, tau: float) -> Iterator[Guess]:
+        """Yield a guess for each number of rows of the finder, if some width may do."""
+        with suppress(InvalidInputError):  # too many positions for the code of long names
+            shape = Spelling(1, 1, self.domain.max_length)
+            shape.check_batches(schedule.num_batches(design.num_rounds))
+            shared = self._shared(design, schedule, shape, tau)
+            theta, length = 2 * self.tau, self.length
+
+            @cache  # without noise it is the same for all rows of the finder
+            def columns_of(spelled: int, noise: float) -> int | None:
+                speller = replace(shared.speller, rows=spelled, noise=noise / shared.batches)
+                return speller.width(theta, length, shared.rarer)
+
+            for rows in _FINDER_ROWS if self.spec.size.rows is None else (self.spec.size.rows,):
+                guess = self._guess(design, schedule, rows, shared, columns_of)
+                if guess is not None:
+                    yield guess
 
     def _shared(self, design: Design, schedule: Schedule, shape: Spelling, tau: float) -> _Shared:
         """Return what the sizes of a schedule share; `tau` is the largest error of the finder."""
@@ -229,7 +256,12 @@ class Guesses:
         )
 
     def _guess(
-        self, design: Design, schedule: Schedule, rows: int, shared: _Shared
+        self,
+        design: Design,
+        schedule: Schedule,
+        rows: int,
+        shared: _Shared,
+        columns_of: Callable[[int, float], int | None],
     ) -> Guess | None:
         """Return about the narrowest size that may do; None: no width does.
 
@@ -240,14 +272,14 @@ class Guesses:
             schedule: the hashes of each round.
             rows: the rows of the finder.
             shared: what the sizes of the schedule share.
+            columns_of: gives the width of the spelling, for its rows and the noise of all rounds.
         """
         found = []
         for spelled in _SPELLING_ROWS:
             touched = rows + shared.blocks * spelled
             noise = shared.noise * touched
             width = self._finder_width(shared, noise, rows)
-            speller = replace(shared.speller, rows=spelled, noise=noise / shared.batches)
-            columns = speller.width(2 * self.tau, self.length, shared.rarer)
+            columns = columns_of(spelled, noise)
             if width is None or columns is None:
                 continue
             counters = rows * width + shared.blocks * spelled * columns

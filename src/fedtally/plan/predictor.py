@@ -167,12 +167,14 @@ class Predictor:
     def failures(
         self, distribution: Frequencies, tau: float, rows: int, width: int
     ) -> Iterator[float]:
-        """Yield the probabilities of which `modelled_failure` is the larger.
+        """Yield the probabilities of which `modelled_failure` is the largest.
 
-        If the first one exceeds a bound, the second is never computed.
+        If the first one exceeds a bound, the others are never computed.
         """
         distribution = self._careful(distribution, tau)
-        yield self._sure(Predictor._failure, distribution, tau, rows, width)
+        found = self._failure(distribution, tau, rows, width)
+        yield found
+        yield self._sure(Predictor._failure, found, distribution, tau, rows, width)
         if self._fits_items and (narrower := int(width / JUMP)) >= 2:
             yield self._failure(distribution, FALL * tau, rows, narrower)
 
@@ -190,7 +192,8 @@ class Predictor:
         # from below to the least error that is exceeded with p if items below it are alike
         for _ in range(_STEPS):
             before = found
-            found = self._sure(Predictor._linf, known, p, rows, width)
+            found = self._linf(known, p, rows, width)
+            found = self._sure(Predictor._linf, found, known, p, rows, width)
             if self._fits_items and narrower >= 2:
                 found = max(found, self._linf(known, p, rows, narrower) / FALL)
             known = self._careful(distribution, found)
@@ -233,15 +236,28 @@ class Predictor:
         return self.predicted(distribution, rows, width, p).linf
 
     def _sure(
-        self, predicted: _Predicted, distribution: Frequencies, bound: float, rows: int, width: int
+        self,
+        predicted: _Predicted,
+        found: float,
+        distribution: Frequencies,
+        bound: float,
+        rows: int,
+        width: int,
     ) -> float:
         """Return what is predicted of a width: of a narrower one, if exact recovery is not sure.
 
         It may begin at a wider sketch than it is predicted for. If the decoder stops before it is
         there, its error is at most that of a narrower sketch which is not predicted to be exact.
         Noise makes nothing surer: whether all items are recovered is asked of sums without it.
+
+        Args:
+            predicted: predicts a width.
+            found: what it predicts of this one; what is returned is at least that.
+            distribution: the known frequencies.
+            bound: what `predicted` takes.
+            rows: the rows of the sketch.
+            width: the counters of a row.
         """
-        found = predicted(self, distribution, bound, rows, width)
         items, cells = self._items(distribution), rows * width
         if not self._fits_items or not cells < CELLS * items <= CELLS * cells:
             return found  # sure, or too many for exact recovery

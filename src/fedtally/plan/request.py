@@ -30,7 +30,6 @@ from fedtally.secagg.params import Adversary
 from fedtally.sketch import Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO, OWN_HASHES
-from fedtally.sources import domain_of
 
 _POSITIVE = partial(validate.integer, 1)
 
@@ -302,7 +301,11 @@ class Request:
         )
         if self.plan is not None and self.plan.is_open and is_open:
             return OpenStrings.rebuild(self.plan.domain, {})
-        return None if self.domain is None else domain_of(self.domain)
+        if self.domain is None or isinstance(self.domain, Domain):
+            return self.domain
+        from fedtally.sources import domain_of  # it loads what reads tables
+
+        return domain_of(self.domain)
 
     def _check_silos(self, silos: Silos) -> None:
         # The rounds of silos are added up before they are decoded. Errors of other schedules are

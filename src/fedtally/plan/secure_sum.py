@@ -28,10 +28,10 @@ from fedtally.secagg.params import (
     MAX_CLIENTS,
     MIN_CLIENTS,
     Adversary,
+    Validity,
     corrupt_clients,
 )
 from fedtally.secagg.proposal import propose
-from fedtally.secagg.two_server import Validity
 
 _LARGEST_COHORT = {Adversary.SEMI_HONEST: MAX_CLIENTS, Adversary.ACTIVE: MAX_ACTIVE_CLIENTS}
 # the share of a full cohort that must come, where only one of the two sizes is given: as integers,

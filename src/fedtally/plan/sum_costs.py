@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedtally.crypto.prg import lane
 from fedtally.plan import Plan
@@ -19,10 +19,10 @@ from fedtally.recovery.decoders.work import Work, extended
 from fedtally.secagg import wire
 from fedtally.secagg.messages import EXCHANGES, STAGES, Exchange, Kind
 from fedtally.secagg.params import Graph, Parameters
-from fedtally.secagg.two_server import Kind as ReportKind
-from fedtally.secagg.two_server import ReportProof
-from fedtally.secagg.two_server.proven import proven_message_bytes
-from fedtally.secagg.two_server.reports import ID_BYTES, TwoServerParameters, message_bytes
+
+if TYPE_CHECKING:  # the sums of one server need neither two nor proofs
+    from fedtally.secagg.two_server import Kind as ReportKind
+    from fedtally.secagg.two_server import ReportProof, TwoServerParameters
 
 # the stages of a sum without messages of secure aggregation, beside that of the encoding
 NOISE, RESULT = "noise", "result"
@@ -314,6 +314,9 @@ class _Batch(_Masked):
 
     def sizes(self) -> Mapping[ReportKind, int]:
         """Return the bytes of each message."""
+        from fedtally.secagg.two_server.proven import proven_message_bytes
+        from fedtally.secagg.two_server.reports import message_bytes
+
         if self.proof is None:
             return message_bytes(self.parameters, self.kept)
         return proven_message_bytes(self.proof, self.kept, round(self.came))
@@ -366,6 +369,9 @@ class _Batch(_Masked):
 
 
 def _two_server(crowd: Crowd) -> list[Line]:
+    from fedtally.secagg.two_server import Kind as ReportKind
+    from fedtally.secagg.two_server.reports import ID_BYTES
+
     plan = crowd.plan
     batch = _Batch(crowd, plan.summing.of_servers().sizing, plan.report_proof)
     sizes, came, kept = batch.sizes(), batch.came, batch.kept

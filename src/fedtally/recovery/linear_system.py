@@ -424,11 +424,17 @@ class Candidates:
 
     def ids(self, positions: I64) -> U64:
         """Return the ids at positions: uint64 [n]."""
-        found = positions.astype(np.uint64) + np.uint64(self._first)
-        further = positions >= self._listed
-        if self._ids is not None:
-            found[~further] = self._ids[positions[~further]]
-        found[further] = self._extra[positions[further] - self._listed]
+        if self._ids is None:
+            found = positions.astype(np.uint64) + np.uint64(self._first)
+        elif not len(self._extra):
+            return self._ids[positions]
+        elif self._listed:
+            found = self._ids[np.minimum(positions, self._listed - 1)]
+        else:
+            found = np.empty(len(positions), np.uint64)
+        if len(self._extra):
+            further = np.flatnonzero(positions >= self._listed)
+            found[further] = self._extra[positions[further] - self._listed]
         return found
 
     def positions(self, ids: Ids) -> I64:
@@ -456,7 +462,8 @@ class Candidates:
 
         Candidates that may not be heavy are left out.
         """
-        positions = np.append(positions, np.arange(self._listed, self.size))
+        if len(self._extra):
+            positions = np.append(positions, np.arange(self._listed, self.size))
         return self.may_be_heavy(positions[decoder.at(self.ids(positions)) > floor])
 
     def blocks(self) -> Iterator[tuple[int, Ids]]:

@@ -214,8 +214,9 @@ class _Reader:
             chosen, clear = self._symbols(self._names[h]), ~self._is_missing
         else:
             chosen = z.argmax(axis=1)
-            two = np.partition(z, -2, axis=1)[:, -2:]
-            clear = (two[:, 1] > _STANDS_OUT) & (two[:, 1] - two[:, 0] > _LEADS)
+            best = z[self._places, chosen]
+            z[self._places, chosen] = -np.inf
+            clear = (best > _STANDS_OUT) & (best - z.max(axis=1) > _LEADS)
         # The clients of a position are a sample: the variance `drawn` is how much the share of the
         # hash varies among them. The variance `_scale`^2 is the noise of the mean. So the value
         # keeps the share drawn / (drawn + _scale^2) of the distance from frequency to mean.

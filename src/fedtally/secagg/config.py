@@ -10,16 +10,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fedtally.base import validate
 from fedtally.base.named import Named
 from fedtally.crypto.keys import KEY_BYTES, RejectedError, check_identity, check_point
 from fedtally.errors import InvalidInputError, arg
-from fedtally.flp.one_hot import field_for_sums
-from fedtally.secagg.params import Adversary, Parameters, modulus_bits
-from fedtally.secagg.two_server import ReportProof, TwoServerParameters, Validity
+from fedtally.secagg.params import Adversary, Parameters, Validity, modulus_bits
 from fedtally.secagg.wire import upload_bytes
+
+if TYPE_CHECKING:  # the sums of one server need neither two nor proofs
+    from fedtally.secagg.two_server import ReportProof, TwoServerParameters
 
 # of either protocol: what a sized plan may lack
 KEYS = ("server_key", "leader_key", "helper_key", "allow_list")
@@ -239,6 +240,8 @@ class TwoServerConfig:
             raise InvalidInputError(
                 f"secure_sum lacks {' and '.join(self.missing_keys)}; add_keys adds them"
             )
+        from fedtally.secagg.two_server import TwoServerParameters
+
         keys = {name: getattr(self, name) for name in self.needed_keys}
         return TwoServerParameters(
             widths=self._rows(widths),
@@ -292,6 +295,8 @@ class TwoServerConfig:
         """
         if not self.has_proofs:
             raise InvalidInputError("the reports of these terms have no proofs (validity none)")
+        from fedtally.secagg.two_server import ReportProof
+
         return ReportProof(dataclasses.replace(parameters, widths=self._rows(widths)), abstain)
 
     @property
@@ -300,6 +305,8 @@ class TwoServerConfig:
 
         Their keys are known to everybody. They are those of a histogram, which asks for fewer bits.
         """
+        from fedtally.secagg.two_server import TwoServerParameters
+
         nobody = bytes(KEY_BYTES)  # no digest of any list
         return TwoServerParameters(
             widths=(self.length,),
@@ -537,6 +544,8 @@ def why_no_proofs(*, items: int, clients: int, noise: int, signed: bool) -> str:
     """
     if items > 1:
         return f"a proof is of one item a client, and here a client contributes up to {items:,}"
+    from fedtally.flp.one_hot import field_for_sums
+
     try:
         field_for_sums(clients, noise, signed=signed)
     except InvalidInputError as error:
@@ -561,6 +570,8 @@ def whole_bits(
         InvalidInputError: no counter has enough bits.
     """
     if proofs:
+        from fedtally.flp.one_hot import field_for_sums
+
         return field_for_sums((1 + folds) * clients, noise, signed=signed).prime.bit_length()
     return modulus_bits(clients, (1 + folds) * largest_entry, noise, signed=signed)
 

@@ -83,6 +83,16 @@ class Adversary(Named, option="adversary"):
         return {Adversary.SEMI_HONEST: False, Adversary.ACTIVE: True}[self]
 
 
+class Validity(Named, option="validity"):
+    """What shows two servers that a client's vector has the form of one item's.
+
+    `PROOFS`: each report has a proof (docs/protocol.md). `NONE`: nothing does.
+    """
+
+    NONE = "none"
+    PROOFS = "proofs"
+
+
 class Graph(NamedTuple):
     """Neighbours of a client (k), and the shares that open a secret (t)."""
 

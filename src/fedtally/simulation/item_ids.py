@@ -17,7 +17,7 @@ from fedtally.domain import (
     fingerprint_key,
     fingerprints,
 )
-from fedtally.domain.columns import as_integers, as_text, distinct, is_grouped
+from fedtally.domain.columns import as_integers, as_text, distinct, is_grouped, numbers_of, taken
 from fedtally.errors import InvalidInputError, OutsideDomainError, arg, opt
 from fedtally.kernels.rows import group
 from fedtally.sketch import CountSketch
@@ -90,8 +90,8 @@ def _counted(items: Any) -> tuple[Any, I64]:
     """
     if not is_grouped(items):
         found = items.value_counts()
-        return found.field("values"), found.field("counts").to_numpy()
-    places, counts = items.indices.to_numpy(), np.zeros(len(items.dictionary), np.int64)
+        return found.field("values"), numbers_of(found.field("counts"))
+    places, counts = numbers_of(items.indices), np.zeros(len(items.dictionary), np.int64)
     for start in range(0, len(places), _FEW):  # NumPy copies what it counts
         counts += np.bincount(places[start : start + _FEW], minlength=len(counts))
     held = counts > 0  # a dictionary may hold values that no row has
@@ -191,7 +191,7 @@ class FromInput(Encoder):
         # Equal items are found by their ids, in a fraction of the time that comparing texts takes.
         ids, inside, texts = self._read(items)
         first, counts = group(ids)
-        met = ids[first], None if texts is None else texts.take(first)
+        met = ids[first], None if texts is None else taken(texts, first)
         return Encoded(met[0], inside, counts, met) if counted else Encoded(ids, inside, None, met)
 
     def remember(self, found: Encoded) -> None:
@@ -245,7 +245,7 @@ class FromInput(Encoder):
         self._merge()
         if self._integers:
             return pa.array(np.sort(self._ids[0]).view(np.int64))
-        return self._texts[0].take(pa.array(np.argsort(self._ids[0])))
+        return taken(self._texts[0], np.argsort(self._ids[0]))
 
     def _merge(self) -> None:
         """Leave each item once, in the order in which they were met."""
@@ -255,8 +255,8 @@ class FromInput(Encoder):
         first, _ = group(ids)
         self._ids, self._known, self._waiting = [ids[first]], len(first), 0
         if not self._integers:
-            texts = pa.concat_arrays([*self._texts, pa.array([], pa.large_string())])
-            self._texts = [texts.take(pa.array(first))]
+            texts = pa.concat_arrays([*self._texts, pa.nulls(0, pa.large_string())])
+            self._texts = [taken(texts, first)]
 
 
 class Spelled(FromInput):

@@ -96,7 +96,9 @@ def _without_empty(text: Any) -> Any:
 
     if not _has_empty(text):  # as most columns: then no text is copied
         return text
-    return pc.if_else(pc.equal(pc.binary_length(text), 0), pa.scalar(None, text.type), text)
+    # to compare with Python's 0, or to take its None, PyArrow would import pandas
+    is_held = pc.binary_length(text).cast(pa.bool_())
+    return pc.if_else(is_held, text, pa.nulls(1, text.type)[0])
 
 
 def _has_empty(text: Any) -> bool:

@@ -17,8 +17,7 @@ from fedtally.plan.parts.summing import shared_out
 from fedtally.plan.rules import Need, check, given, unmet
 from fedtally.privacy.events import NoiseBy
 from fedtally.secagg.config import SecureSum, Terms, needed_keys
-from fedtally.secagg.params import MAX_CLIENTS, Adversary, corrupt_clients
-from fedtally.secagg.two_server import Validity
+from fedtally.secagg.params import MAX_CLIENTS, Adversary, Validity, corrupt_clients
 
 # what a client costs grows with the cohort if active
 MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}

@@ -42,6 +42,7 @@ accepted accepted
 [1, -1]
 """
 
+from fedtally.secagg.params import Validity
 from fedtally.secagg.two_server.journal import (
     Journal,
     MemoryJournal,
@@ -58,7 +59,6 @@ from fedtally.secagg.two_server.reports import (
     Refused,
     Report,
     TwoServerParameters,
-    Validity,
     Verdict,
     make_report,
 )

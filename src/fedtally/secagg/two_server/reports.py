@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.base import validate
-from fedtally.base.named import Named
 from fedtally.crypto import hpke
 from fedtally.crypto.keys import (
     KEY_BYTES,
@@ -34,6 +33,7 @@ from fedtally.secagg.packing import lifted, pack, packed_length
 from fedtally.secagg.params import (
     MAX_CLIENTS,
     UnsafeParametersError,
+    Validity,
     modulus_bits,
     num_checksum_entries,
 )
@@ -54,16 +54,6 @@ BATCH = struct.Struct("<III")
 
 class BatchRefusedError(FedtallyError):
     """Refuse to open a batch, or the sum that came out of it; the message says why."""
-
-
-class Validity(Named, option="validity"):
-    """What shows two servers that a client's vector has the form of one item's.
-
-    `PROOFS`: each report has a proof (docs/protocol.md). `NONE`: nothing does.
-    """
-
-    NONE = "none"
-    PROOFS = "proofs"
 
 
 class Verdict(Enum):

@@ -386,9 +386,11 @@ class Fit:
         The values are not returned: there may be millions above a low floor.
         """
         found: list[list[I64]] = [[] for _ in floors]
-        for number, above, values in self.candidates.decoded_above(decoder, min(floors)):
+        least = min(floors)
+        for number, above, values in self.candidates.decoded_above(decoder, least):
             for floor, positions in zip(floors, found, strict=True):
-                positions.append(self.candidates.may_be_heavy(above[values > floor]))
+                higher = above if floor == least else above[values > floor]
+                positions.append(self.candidates.may_be_heavy(higher))
             self._report(number)
         return [np.concatenate(positions) for positions in found]
 
@@ -855,7 +857,10 @@ def _merged(one: I64, other: I64) -> I64:
     # Both together need not be sorted: a few are put into many.
     other = np.unique(other)
     places = np.searchsorted(one, other)
-    new = np.append(one, -1)[places] != other
+    new = places == len(one)
+    new[~new] = one[places[~new]] != other[~new]
+    if not new.any():
+        return one
     merged: I64 = np.insert(one, places[new], other[new])
     return merged
 

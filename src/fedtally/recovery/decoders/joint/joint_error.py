@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, ndtr, ndtri, xlogy
@@ -30,6 +31,7 @@ _EXACT = 1e-3  # clients: a smaller scale is taken as none
 _SAME = 1e-6  # relative: scales this close are one
 _HALVINGS = 40  # of a range of thresholds: what is left of it is next to nothing
 _FULL = 1e-12  # relative: a support this close to the largest is full
+_REMEMBERED = 1024  # different frequencies of which a fit is remembered
 
 
 def drawn(frequencies: F64, plan: Sums, number: F64 | float = 1.0) -> tuple[F64, F64]:
@@ -57,18 +59,23 @@ class _State(NamedTuple):
     support: F64
 
 
+def _row_sums(values: F64) -> F64:
+    """Return the sums over the items: [scales, 1]."""
+    sums: F64 = np.add.reduce(values, axis=1, keepdims=True)  # `sum` takes longer to come to it
+    return sums
+
+
 class _Ladder:
     """Equation (1), for a bound on the support as a share of the cells."""
 
     def __init__(self, f: F64, number: F64, plan: Sums, largest: float) -> None:
         self.f, self.number, self.plan = f, number, plan
-        self.cells = plan.rows * plan.width
+        self.cells, self.batches = plan.rows * plan.width, plan.batches
         self.most = max(1, int(largest * self.cells))
         self.selected = max(SELECTED, -float(ndtri(min(0.5, FALSE_ITEMS / plan.candidates))))
 
     def _support(self, threshold: F64, s: F64) -> F64:
-        support: F64 = (self.number * ndtr((self.f - threshold) / s)).sum(axis=1, keepdims=True)
-        return support
+        return _row_sums(self.number * ndtr((self.f - threshold) / s))
 
     def _threshold(self, s: F64) -> F64:
         """Return the least thresholds that leave no more items than may be fitted: [scales, 1]."""
@@ -96,7 +103,7 @@ class _Ladder:
     def _excess(self, threshold: F64, s: F64) -> F64:
         """Return the logarithm of how often the items fill the support, within [-1, 1]."""
         filled: F64 = np.log(np.maximum(self._support(threshold, s) / self.most, 0.1))
-        return np.clip(filled, -1.0, 1.0)
+        return np.minimum(np.maximum(filled, -1.0), 1.0)
 
     def _filled(self, least: F64, above: F64, s: F64) -> F64:
         """Return thresholds that leave as many items as may be fitted: [scales, 1].
@@ -114,7 +121,7 @@ class _Ladder:
         for _ in range(_HALVINGS):
             middle = (least * below - most * above) / (below - above)
             found = self._excess(middle, s)
-            if np.abs(found).max() < _FULL:
+            if np.maximum.reduce(np.abs(found), axis=None) < _FULL:
                 break
             over = found > 0.0
             least, most = np.where(over, middle, least), np.where(over, most, middle)
@@ -136,8 +143,7 @@ class _Ladder:
     def at(self, scale: F64) -> _State:
         """Return what the decoder makes of scales, float64 [scales], positive."""
         plan, f, number = self.plan, self.f, self.number
-        s = scale[:, None]
-        batches = plan.batches
+        s, batches = scale[:, None], self.batches
         # Between batches an item varies as Poisson counts do, and as its distribution does. The
         # decoder sees the latter where it is clear.
         tau, v = batches * s * s, f * batches / plan.clients
@@ -147,27 +153,26 @@ class _Ladder:
         gap = (threshold - f) / s
         fitted = ndtr(-gap)
         density = np.exp(-(gap**2) / 2) / np.sqrt(2 * np.pi)
-        selection = (number * density * threshold / s).sum(axis=1, keepdims=True)
+        selection = _row_sums(number * density * threshold / s)
+        many, varies = number * fitted, more.any()
         # A smaller b' means larger shares kept, and these a smaller b': from 1 it falls to the
         # largest solution.
         left = np.ones_like(s)
         for _ in range(100):
-            shown = left**2 * tau
-            seen = v + np.where(more > limit * (v + shown), more, 0.0)
+            shown = left * left * tau
+            seen = v + np.where(more > limit * (v + shown), more, 0.0) if varies else v
             kept = seen / (seen + shown)
-            used = (number * fitted * (1 + (batches - 1) * kept)).sum(axis=1, keepdims=True)
-            before, left = (
-                left,
-                np.maximum(1 - (used + selection) / (self.cells * batches), 0.02),
-            )
-            if np.abs(before - left).max() < 1e-6:
+            used = _row_sums(many * (1 + (batches - 1) * kept))
+            before, left = left, np.maximum(1 - (used + selection) / (self.cells * batches), 0.02)
+            if np.maximum.reduce(np.abs(before - left), axis=None) < 1e-6:
                 break
-        mean = s * s * (fitted + gap * density) + f * f * (1 - fitted)
-        stddev = fitted * (kept**2 * tau + (1 - kept) ** 2 * (v + more)) + (1 - fitted) * (v + more)
+        spread, rest = v + more if varies else v, 1 - fitted
+        mean = s * s * (fitted + gap * density) + f * f * rest
+        stddev = fitted * (kept * kept * tau + (1 - kept) ** 2 * spread) + rest * spread
         errors = (number * (mean + (1 - 1 / batches) * stddev)).sum(axis=1)
         noise = plan.noise * batches / plan.clients**2
         implied = np.sqrt((noise + errors / plan.width) / (plan.rows * batches))
-        return _State(implied, threshold[:, 0], left[:, 0], (number * fitted).sum(axis=1))
+        return _State(implied, threshold[:, 0], left[:, 0], many.sum(axis=1))
 
     def largest_scale(self) -> float:
         """Return the largest scale that (1) returns at least as large; 0 if there is none."""
@@ -239,6 +244,28 @@ def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
 
 
 def _fitted(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
+    """Return what joint recovery is expected to come to.
+
+    A planner asks for several errors of one size in turn: the last small ones are remembered.
+    """
+    if len(frequencies) > _REMEMBERED:
+        return _fit(frequencies, plan, number)
+    arrays = frequencies, np.broadcast_to(number, frequencies.shape), plan.sizes
+    rows, width, _, *rest = plan
+    return _fitted_again(
+        *(np.asarray(one, np.float64).tobytes() for one in arrays), rows, width, *rest
+    )
+
+
+@lru_cache(maxsize=4)
+def _fitted_again(
+    frequencies: bytes, number: bytes, sizes: bytes, rows: int, width: int, *rest: Any
+) -> _Fitted:
+    f, numbers, of_batches = (np.frombuffer(one) for one in (frequencies, number, sizes))
+    return _fit(f, Sums(rows, width, of_batches, *rest), numbers)
+
+
+def _fit(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
     f, number = drawn(frequencies, plan, number)
     s = np.inf
     for largest in (LARGEST_SUPPORT[plan.batches > 1.5], *SMALLER_SUPPORTS):
@@ -255,13 +282,15 @@ def _fitted(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
     normal = normal_equivalent(size, number * ndtr(gap), plan)
     tail: Callable[[F64], F64] = lambda z: ndtr(-normal(z))  # noqa: E731
 
+    at_gap = tail(gap)
+
     def beyond(x: float) -> float:
         """Return the expected number of items whose error exceeds x s in size."""
         # errors of an item not fitted
         high, low = ((side * x + (1 - left) * size) / left for side in (1, -1))
         fitted_high = tail(np.maximum(gap, x))
-        fitted_low = np.maximum(tail(gap) - tail(np.maximum(gap, -x)), 0.0)
-        other_high = np.maximum(tail(high) - tail(gap), 0.0)
+        fitted_low = np.maximum(at_gap - tail(np.maximum(gap, -x)), 0.0)
+        other_high = np.maximum(tail(high) - at_gap, 0.0)
         other_low = tail(-np.minimum(gap, low))
         return float((number * (fitted_high + fitted_low + other_high + other_low)).sum())
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from fedtally import kernels
+from fedtally.base.roots import root
 from fedtally.kernels.backends import in_threads
 from fedtally.recovery.decoders.joint.joint import LARGE, Fit, LeaveOneOut, usual_kappa
 from fedtally.recovery.limits import ROUNDING, Limits, UsualIntervals, list_tails, or_none
@@ -53,6 +54,10 @@ _REACH = 3.5
 _BEYOND = 1.54
 # Standard deviations from the threshold beyond which the selection changes the limits no longer.
 _NORMAL_MAX = 8.0
+# The predicted largest error is bisected only this share of itself around where secants end, and
+# these go on until they move by `_CLOSE` of the whole range. A level is the logarithm of an
+# expected number, of `_LEAST_LEVEL` at least.
+_APART, _CLOSE, _LEAST_LEVEL = 1e-11, 1e-15, 1e-12
 
 
 class Kappa(NamedTuple):
@@ -165,7 +170,9 @@ class JointIntervals(UsualIntervals):
             + 10 / max(own.min(initial=np.inf), 1e-300)
             + 10 * spread.max(initial=0.0)
         )
-        return or_none(_solve(excess, most + lacking.max(initial=0.0)), fit.landed.num_clients)
+        # what is added to the last term is the expected number of errors, which is positive
+        wanted, high = -math.log1p(-probability), most + lacking.max(initial=0.0)
+        return or_none(_solve(excess, high, wanted), fit.landed.num_clients)
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
@@ -516,12 +523,47 @@ class PhantomLaw:
         return max(1.0, float(x / -ndtri(tail)))
 
 
-def _solve(falling: Callable[[float], float], high: float) -> float:
-    """Return where a falling function passes zero, by bisection on [0, high]."""
+def _solve(falling: Callable[[float], float], high: float, lacking: float = 0.0) -> float:
+    """Return where a falling function passes zero, by bisection on [0, high].
+
+    What a few secants show to lie left or right of the root is not asked again: the halves are the
+    same ones, and so is the root.
+
+    Args:
+        falling: the function.
+        high: the end.
+        lacking: the distance of the function below a positive one, whose logarithm is smooth; 0:
+            unknown.
+    """
+    above, below = _around(falling, high, lacking) if lacking > 0 else (0.0, high)
     low = 0.0
     for _ in range(100):
         middle = (low + high) / 2
         if middle in (low, high):  # no number is between: each further step would end here too
             break
-        low, high = (middle, high) if falling(middle) > 0 else (low, middle)
+        is_left = middle <= above or (middle < below and falling(middle) > 0)
+        low, high = (middle, high) if is_left else (low, middle)
     return float((low + high) / 2)
+
+
+def _around(falling: Callable[[float], float], high: float, lacking: float) -> tuple[float, float]:
+    """Return points close to the root, where a falling function is above 0 and below 0.
+
+    They are apart by `_APART` of the root, where the function is further from 0 than its rounding;
+    or 0 and `high`, if the secants do not come that close.
+
+    >>> low, high = _around(lambda x: np.exp(-x) - 0.5, 9.0, 0.5)
+    >>> low < np.log(2) < high < low + 1e-11
+    True
+    """
+    end = float(high)
+
+    def level(share: float) -> float:
+        return math.log(max(float(falling(share * end)) + lacking, _LEAST_LEVEL) / lacking)
+
+    try:
+        near = root(level, 0.0, 1.0, within=_CLOSE) * end
+    except ValueError:
+        return 0.0, end
+    left, right = near * (1.0 - _APART), near * (1.0 + _APART)
+    return (left, right) if falling(left) > 0 > falling(right) else (0.0, end)
