@@ -61,7 +61,6 @@ NOT_PASTED = {
     ("docs/evidence.md", "python tools/conformance.py"): "asks a program of yours",
     ("docs/evidence.md", "cd clients/web"): _NODE,
     ("docs/evidence.md", "python tools/constant_time.py"): "needs valgrind: .ci/run has it",
-    ("docs/tables.md", "python -m experiments"): _MINUTES,
     ("docs/dap.md", "fedtally dap helper run"): _DAP,
     ("docs/dap.md", "fedtally dap leader run"): _DAP,
     ("docs/dap.md", "fedtally dap leader nginx"): _DAP,
