@@ -250,7 +250,7 @@ def test_counters_stay_after_the_end_and_gauges_that_would_ring_do_not(tmp_path:
 
     async def check() -> None:
         before = values((await asked(running, "/metrics")).text)
-        after = values((await asked(lingering(one.instruments.registry), "/metrics")).text)
+        after = values((await asked(lingering(one.instruments), "/metrics")).text)
         assert before["fedtally_over"] == 0 and after["fedtally_over"] == 1
         assert before["fedtally_ready"] == after["fedtally_ready"] == 1
         assert after['fedtally_sessions_total{outcome="landed"}'] == 1

@@ -247,15 +247,6 @@ class CampaignFolder:
         }
         return whys.get(stage, "")
 
-    def check_ledger(self) -> None:
-        """Check that this version reads the ledger, as the next start must; nothing is written.
-
-        Raises:
-            FedtallyError: it cannot be read, or does not answer.
-        """
-        if self.ledger is not None:
-            Ledger.open(self.ledger)
-
     def lost(self) -> str:
         """Return why the campaign cannot go on without its `campaign.db`, and the ways out.
 

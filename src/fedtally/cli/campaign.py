@@ -391,6 +391,7 @@ def status(name: Path, names: bool, as_json: bool) -> int:
     """
     from fedtally.answer import sections
     from fedtally.campaign.folder import CampaignFolder
+    from fedtally.store import Ledger
 
     folder = CampaignFolder.open(name)
     document = _status(folder)
@@ -404,10 +405,10 @@ def status(name: Path, names: bool, as_json: bool) -> int:
         view.show_status(document, sections.counted.who(folder.plan))
         if why := folder.why_refused(document["state"]):
             console.note(why)
-    if document["state"] in _OVER:  # it charges nothing any more
+    if folder.ledger is None or document["state"] in _OVER:  # it charges nothing any more
         return 0
     try:
-        folder.check_ledger()
+        Ledger.open(folder.ledger)  # as the next start must; it writes nothing
     except FedtallyError as error:  # how far the campaign is was shown all the same
         console.note(f"resume would be refused: {error}")
         return error.exit_code

@@ -336,16 +336,16 @@ def operated(loop: HttpsLoop, instruments: Instruments) -> Starlette:
     return probed(lambda: not loop.driver.is_overtaken, lambda: loop.is_ready, instruments.registry)
 
 
-def lingering(counted: CollectorRegistry | None = None) -> Starlette:
+def lingering(counted: Instruments | None = None) -> Starlette:
     """Return the same for a process that only says that its campaign is over.
 
     Args:
-        counted: what Prometheus read before; its counters stay, with their last numbers. Gauges
-            would ring, as of clients that are not there.
+        counted: what counted before; its counters stay, with their last numbers. Gauges would
+            ring, as of clients that are not there.
     """
     registry = CollectorRegistry()
     if counted is not None:
-        registry.register(_Kept([one for one in counted.collect() if one.type != "gauge"]))
+        registry.register(_Kept([one for one in counted.registry.collect() if one.type != "gauge"]))
     return probed(lambda: True, lambda: True, registry, is_over=True)
 
 

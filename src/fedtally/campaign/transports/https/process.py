@@ -18,8 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry
-
 from fedtally.campaign.driver import Driver
 from fedtally.campaign.folder import CANCELLED, CampaignFolder
 from fedtally.campaign.transports.engine import Ran, Watch, hold
@@ -100,28 +98,26 @@ class Https:
             except OvertakenError:
                 if (campaign.path / CANCELLED).exists():
                     watcher.note("the campaign was cancelled")
-                    self.say_over(campaign, watcher.note, instruments.registry)
+                    self.say_over(campaign, watcher.note, instruments)
                 campaign.check_open()
                 raise
         ran = Ran(ending, loop.num_waiting, driver.refusals, driver.unanswered)
         # Who was told to go has only the result to save: the next process says that it is over.
-        if loop.drains:
-            return ran
-        over = partial(self.say_over, campaign, counted=instruments.registry)
-        return ran._replace(say_over=over)
+        over = partial(self.say_over, campaign, counted=instruments)
+        return ran if loop.drains else ran._replace(say_over=over)
 
     def say_over(
         self,
         campaign: CampaignFolder,
         note: Callable[[str], None],
-        counted: CollectorRegistry | None = None,
+        counted: Instruments | None = None,
     ) -> None:
         """Tell clients for `linger` seconds, or until SIGTERM, that a campaign is over.
 
         Args:
             campaign: the campaign.
             note: takes what people should know, in words.
-            counted: what Prometheus read while this process ran the campaign.
+            counted: what counted while this process ran the campaign.
         """
         if not self.linger:
             return
