@@ -106,3 +106,10 @@ def test_the_rules_of_the_example_are_yaml() -> None:
     for rule in rules:
         assert rule["labels"]["severity"] in ("page", "ticket")
         assert rule["annotations"].keys() == {"summary", "description"}
+    # the page that tells Prometheus where to ask has the jobs that rules name
+    serving = (DOCS / "serving.md").read_text("utf-8")
+    texts = re.findall(r"^```yaml\n(.*?)^```", serving, re.M | re.S)
+    blocks = [yaml.safe_load(text) for text in texts]
+    (asks,) = (block["scrape_configs"] for block in blocks if "scrape_configs" in block)
+    named = {job for rule in rules for job in re.findall(r'job="([^"]+)"', rule["expr"])}
+    assert {one["job_name"] for one in asks} == named
