@@ -71,7 +71,7 @@ NOT_PASTED = {
     ("docs/dap.md", "in_python"): "it needs Docker",
     ("docs/accounting.md", "python"): _MINUTES,
     ("docs/accounting.md", "sudo -u fedtally"): "needs the user of a service",
-    ("docs/accounting.md", "pg_dump"): "needs a server of PostgreSQL",
+    ("docs/accounting.md", "sudo -u postgres"): "needs a server of PostgreSQL",
     ("docs/accuracy.md", "python -m"): _MINUTES,
     ("docs/deploying.md", "fedtally campaign"): _FIRST,
     ("docs/deploying.md", "fedtally plan --clients 7"): _FIRST,
