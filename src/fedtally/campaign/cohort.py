@@ -150,7 +150,7 @@ class CohortRun:
 
     @property
     def stage(self) -> str:
-        """The name of the message that clients must send in this phase; "result" after the end."""
+        """The name of the step that clients must do in this phase; "result" after the end."""
         if self.done:
             return RESULT
         return STAGES[phase(self.session.terms.parameters.adversary, self.session.state).reply]

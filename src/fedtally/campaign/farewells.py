@@ -97,7 +97,7 @@ class Farewells:
             self._owed.setdefault(client, {})[session] = -math.inf
 
     def note_heard(self, client: ClientId) -> None:
-        """Note that a client checked in anew, and so has read the farewells that it got."""
+        """Note that a client has handled the farewells that it got, since it goes on."""
         if client not in self._owed:  # the usual case
             return
         for session, at in list(self._owed[client].items()):
