@@ -293,9 +293,8 @@ class FrequencyServer:
     ) -> two_server.Helper:
         """Return the helper's side of a batch; the arguments are as for `leader`.
 
-        `key` is the secret key of the public one that clients seal to.
-
-        The helper is another operator's: its books are its own.
+        `key` is the private key of the helper, to which clients seal. The helper belongs to another
+        operator than the leader, so this server must have that operator's own books.
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
