@@ -95,7 +95,7 @@ class Tending:
             FedtallyError: the step failed; call again.
         """
         if self.is_over:
-            if self.collecting.is_lost:  # an earlier process may not have erased the reports yet
+            if self.collecting.is_lost:  # no sum will be made of the reports
                 await self._of(lambda leader: leader.erase())
             # If the helper was told before, it may have ended, and must not be called again.
             if not self.closings.read().releases[self.number].told:
