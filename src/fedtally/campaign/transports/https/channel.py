@@ -165,8 +165,8 @@ class Channel:
         one = self.releases[number]
 
         def asked(helper: Any) -> _T:
-            # If a later process has taken reports over, this process does not know them, and its
-            # offer would lose them.
+            # A later process may have accepted reports that this process does not know. An offer
+            # of this process would lose them, so it must not answer any more.
             self.store.check_claim()
             return ask(helper)
 

@@ -1,4 +1,4 @@
-"""The process of one server of a DAP task: it serves requests; a leader also sends some."""
+"""The process of one DAP server: it serves requests; a leader also sends some to the helper."""
 
 from __future__ import annotations
 

@@ -253,8 +253,8 @@ class DapLeader(DapServer):
     """The leader of a task over HTTPS.
 
     Attributes:
-        collections: the ids of the collection jobs that have no answer yet. `Driving` removes the
-            ids of those that it has answered.
+        collections: the ids of the collection jobs that have no answer yet. `Driving` removes an
+            id when the job has its answer or has failed.
         wake: set when the leader has a new request for the helper.
     """
 

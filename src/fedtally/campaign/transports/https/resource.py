@@ -26,7 +26,7 @@ PROBLEM_TYPE = "application/problem+json"
 HANDLED = "fedtally-handled"  # the header with the digest of the last frame the client handled
 MOST_UPLOAD = 16 << 20  # bytes of reports of DAP in one request
 MOST_JOB = 64 << 20  # bytes of an aggregation job of DAP
-WAIT_SECONDS = 20.0  # the longest time that a server holds a request; proxies allow 60
+WAIT_SECONDS = 20.0  # the longest time that a server delays a response; proxies allow 60
 
 
 def step_path(fingerprint: str) -> str:
