@@ -130,7 +130,7 @@ class MemoryBooks:
         self._landed: set[tuple[str, bytes]] = set()
         # by plan and round: one sum, or one sum of each cohort if single cohorts may be screened
         self._sums: dict[str, dict[int, list[CountSketch]]] = {}
-        self._released: dict[str, dict[int, CountSketch]] = {}  # by plan and release
+        self._released: dict[str, dict[int, CountSketch]] = {}  # by plan and number of the release
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
         raise InvalidInputError(

@@ -94,7 +94,7 @@ class FrequencyClient:
         self._plan = plan
         leave_out = bounded or plan.protection.is_charged
         self._ids, self._names, problem = _read(plan, domain, items, leave_out=leave_out)
-        del items  # tools that log the variables of every frame of a traceback would show them
+        del items  # some tools log the variables of a traceback's frames, and would show the items
         if problem is not None:
             raise problem
         self._check_number(bounded)
@@ -400,14 +400,14 @@ class FrequencyClient:
                 round, the journal is of another plan or round, or the allow-list is not the plan's.
         """
         terms = _secagg(self._plan)
-        # Checked before memory is allocated whose size the plan sets.
+        # The policy is checked before memory is allocated, since the plan decides how much.
         policy.check_invite(terms.parameters)
         if privacy is not None:
             privacy.check(self._plan.privacy)
         round = self._checked_round(round, journal)
         if allow_list is not None and allow_list.digest != terms.allow_list:
             raise InvalidInputError("this allow-list is not the one that the plan names")
-        assert terms.server_key is not None  # a plan without it was refused
+        assert terms.server_key is not None  # `_secagg` refuses a plan without a server key
         pinned = Pinned(
             server_key=terms.server_key,
             fingerprint=bytes.fromhex(self._plan.fingerprint),
@@ -483,7 +483,7 @@ class FrequencyClient:
             Exception: an error that `journal` or `random` raised, unchanged.
         """
         parameters, proof = _two_server(self._plan), self._plan.report_proof
-        # Checked before memory is allocated whose size the plan sets.
+        # The policy is checked before memory is allocated, since the plan decides how much.
         policy.check(parameters, has_proofs=proof is not None)
         if privacy is not None:
             privacy.check(self._plan.privacy)
@@ -567,7 +567,7 @@ def _is_column(domain: Domain, items: Any) -> bool:
         import pyarrow as pa
 
         return not pa.types.is_nested(items.type)
-    shape = getattr(items, "shape", (0,))  # arrays, series and data frames have one, lists have not
+    shape = getattr(items, "shape", (0,))  # a list has no shape, and counts as one-dimensional
     if not isinstance(items, np.ndarray):
         return len(shape) == 1
     if items.dtype.names is not None:  # a structured array: each entry is a record

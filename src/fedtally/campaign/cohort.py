@@ -227,7 +227,7 @@ def carry(run: CohortRun, ask: Ask, *, batch: int = 1, meter: Meter = nullcontex
     """
     frames = run.outgoing()
     while True:
-        with meter():  # `outgoing` makes its messages one by one: the server works here
+        with meter():  # `outgoing` makes messages lazily, so this is the server's work
             asked = list(islice(frames, batch))
         if not asked:
             return

@@ -192,11 +192,20 @@ class DapFolder:
         return made
 
     def keyring(self) -> Keyring:
-        """Return the keys that reports are sealed to."""
+        """Return the server's private keys, to which clients seal reports.
+
+        Raises:
+            UnreadableFileError, InvalidInputError: as for `keyring_of`.
+        """
         return keyring_of(self.settings.keys)
 
     def secret(self) -> TaskSecret:
-        """Return the secret of the task."""
+        """Return the secret of the task from the path in the settings.
+
+        Raises:
+            UnreadableFileError: the file cannot be read.
+            InvalidInputError: the file is damaged, is open to other users, or is of another task.
+        """
         secret = load_secret(self.settings.secret)
         secret.verify_key(self.task)
         return secret
@@ -215,7 +224,7 @@ class DapFolder:
                 the mark or the task, or the noise cannot be charged.
             UnreadableFileError: a file cannot be read.
         """
-        from fedtally.store import DapFile  # SQLAlchemy, which only a process needs
+        from fedtally.store import DapFile  # it loads SQLAlchemy, which only a running server needs
 
         secret, keys = self.secret(), self.keyring()
         file = DapFile.open(self.path / REPORTS, create=True)

@@ -1,4 +1,4 @@
-"""The release of the sums that landed: reserve, add noise, keep the result, erase the exact sum."""
+"""The release of sums that landed: charge it, add noise, keep the noised sum, erase the exact."""
 
 from __future__ import annotations
 

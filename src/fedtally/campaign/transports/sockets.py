@@ -72,7 +72,7 @@ class Sockets:
             try:
                 ending = asyncio.run(_run_until_told(loop, watcher))
             except OvertakenError:
-                campaign.check_open()  # it may have been cancelled
+                campaign.check_open()  # raises a clearer error if the campaign was cancelled
                 raise
         return Ran(ending, loop.num_reached, driver.refusals, driver.unanswered)
 

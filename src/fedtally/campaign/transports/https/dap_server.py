@@ -113,7 +113,7 @@ class DapServer:
 
     @property
     def task(self) -> Task:
-        """The task."""
+        """The DAP task that the server serves."""
         return self.server.task
 
     @property
