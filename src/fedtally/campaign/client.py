@@ -334,7 +334,7 @@ class FrequencyClient:
     ) -> tuple[U64, I64 | None]:
         """Return at most max_items items of each person, and where each person's items begin.
 
-        A client that is no silo is one person. The starts are as in `starts`.
+        A client that is no silo is one person. Both results have the form of `ids` and `starts`.
 
         Args:
             ids: the ids of the items of the client, or of all people of the silo.
@@ -378,7 +378,7 @@ class FrequencyClient:
     ) -> Client:
         """Return this client's side of one session of secure aggregation.
 
-        It refuses an Invite (the server's first message) for another round or another plan.
+        The client refuses an Invite (the server's first message) for another round or plan.
 
         Args:
             round: 0 .. num_rounds - 1; `secagg.client.read_invite` tells the round of an Invite.
