@@ -1,6 +1,6 @@
 """Files that hold arrays and a JSON header: NumPy's .npz, without pickled objects.
 
-A file is written whole or not at all, and a folder by `drafted`.
+`write` and `replacing` write a file completely or not at all. `drafted` does the same for a folder.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from fedtally.base.sync import sync
 from fedtally.errors import InvalidInputError, UnreadableFileError, reason
 
 _HEADER = "header"  # the name of the entry that holds the JSON
-# A small file must not fill the memory of who reads it. An entry of 1 MiB is believed, and so many
-# bytes for each packed one; what shrinks more is written as it is. JSON takes 20 times its length
-# once it is read. Measured: ids that follow each other take 6 bytes for one, and headers 9.
+# A small compressed file must not fill the memory of its reader. An entry may unpack to 1 MiB, or
+# to 100 bytes for each packed byte if that is more. An entry that shrinks more is stored
+# uncompressed. The header's limits are lower: parsed JSON takes 20 times its length in memory.
+# Measured: arrays of consecutive ids shrink 6 times, and headers 9 times.
 _ALWAYS, _RATIO = 1 << 20, 100
 _HEADER_ALWAYS, _HEADER_RATIO = 1 << 16, 16
-_ENTRY = 1 << 10  # bytes of an entry beside its values, at most
+_ENTRY = 1 << 10  # the most bytes of an entry's own header, before its values
 _FOREIGN = (
     "is not a file that fedtally saved, or it is damaged: name a file of --save or of"
     " `fedtally campaign result --output` (a plan ends in .toml or .json)"
@@ -50,8 +51,8 @@ def write(
 
     Args:
         path: the file.
-        schema: the name and version.
-        meta: the header.
+        schema: the name and version of the format.
+        meta: the header: values that JSON can hold.
         arrays: the arrays of numbers, by name.
         private: whether only the owner may read a new file, whatever the umask says.
 
@@ -69,13 +70,13 @@ def pack(
     *,
     level: int | None = None,
 ) -> bytes:
-    """Return the bytes of a file like that of `write`.
+    """Return the bytes of a file such as `write` makes.
 
     Args:
-        schema: the name and version of the schema.
-        meta: the header: what JSON can hold.
+        schema: the name and version of the format.
+        meta: the header: values that JSON can hold.
         arrays: the arrays of numbers, by name.
-        level: how much they are compressed, 1 to 9; None: as those of `write`.
+        level: the compression level of zlib, 1 (fastest) to 9; None: its default, as in `write`.
     """
     packed = io.BytesIO()
     _put(packed, _entries(schema, meta, arrays), level)
@@ -87,7 +88,7 @@ def _put(
     entries: Mapping[str, npt.NDArray[Any]],
     level: int | None,
 ) -> None:
-    """Write entries; those that shrink by more than a reader believes stay as they are."""
+    """Write a zip file; entries that shrink more than `_most` allows are stored uncompressed."""
     start, plain = stream.tell(), frozenset[str]()
     while True:
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as file:
@@ -105,7 +106,7 @@ def _put(
 
 
 def _sizes(file: zipfile.ZipFile) -> dict[str, tuple[int, int]]:
-    """Return the bytes of each entry: unpacked and packed."""
+    """Return the size of each entry in bytes, unpacked and packed, by the entry's name."""
     return {
         entry.filename.removesuffix(".npy"): (entry.file_size, entry.compress_size)
         for entry in file.infolist()
@@ -113,7 +114,7 @@ def _sizes(file: zipfile.ZipFile) -> dict[str, tuple[int, int]]:
 
 
 def _most(name: str, packed: int) -> int:
-    """Return the most bytes that an entry is believed to unpack to, by its packed ones."""
+    """Return the most bytes to which an entry of `packed` bytes may unpack."""
     ratio, always = (_HEADER_RATIO, _HEADER_ALWAYS) if name == _HEADER else (_RATIO, _ALWAYS)
     return max(always, ratio * packed)
 
@@ -144,7 +145,7 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
     '42'
 
     Args:
-        path: the file. Where it is a link, what it leads to is replaced, and not the link.
+        path: the file. If it is a symbolic link, the target of the link is replaced.
         private: whether only the owner may read a new file, whatever the umask says.
 
     Raises:
@@ -170,7 +171,11 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
         return self._temporary
 
     def _existing_mode(self) -> int:
-        """Return the permissions that the file keeps, or gets if it is new."""
+        """Return the permission bits of the file: the present ones, or the default of a new file.
+
+        Raises:
+            InvalidInputError: the path is a folder or a device, or the file is read-only.
+        """
         if not self._path.exists():
             if self._private:
                 return 0o600
@@ -200,27 +205,30 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
             return
         try:
             os.chmod(self._temporary, self._mode)
-            sync(self._temporary)  # before it has the name: a loss of power leaves one of the two
+            sync(self._temporary)  # first: after a power loss the old or the new file is complete
             os.replace(self._temporary, self._path)
         except OSError as error:
             os.unlink(self._temporary)
             raise InvalidInputError(f"cannot write {self._path}: {error.strerror}") from error
 
 
-# The most bytes that the values of each array may have, from the header and from the bytes that the
-# entries say that they have. None: as many as its packed ones allow. Other arrays are refused.
+# A function of the header and of the unpacked size that each entry declares, in bytes. It returns
+# the most bytes that the values of each array may have; None: only the limits above hold. A file
+# with an array that is not in the result is refused.
 Limits = Callable[[Mapping[str, Any], Mapping[str, int]], Mapping[str, int | None]]
 
 
 @contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Give a new folder beside a path, which the block renames to it; it is whole or not there.
+    """Yield the path of a new, empty folder beside `path`; the block fills and then renames it.
+
+    So `path` is complete or absent. If the block fails, the new folder is deleted.
 
     Args:
-        path: the path of the folder, which must not exist.
+        path: the final path of the folder, which must not exist.
 
     Raises:
-        InvalidInputError: the folder, or what the block makes for it, cannot be made.
+        InvalidInputError: the folder, or a file that the block writes, cannot be made.
     """
     draft = path.with_name(f".{path.name}.new")
     try:
@@ -228,9 +236,9 @@ def drafted(path: Path) -> Iterator[Path]:
         draft.mkdir(mode=0o700, parents=True)
         yield draft
     except BaseException as error:
-        shutil.rmtree(draft, ignore_errors=True)  # a full disk gets its bytes back
+        shutil.rmtree(draft, ignore_errors=True)  # the disk may be full: free the bytes
         if isinstance(error, OSError):
-            place = error.filename or path  # it may be a mark, whose folder is not there
+            place = error.filename or path  # the block may have failed on a file of another folder
             first = "make its folder, or " if isinstance(error, FileNotFoundError) else ""
             raise InvalidInputError(
                 f"cannot make {place} ({error.strerror or error}): {first}name another place"
@@ -247,8 +255,8 @@ def read(
 
     Args:
         path: the file.
-        schema: the schema that it must have; None: any.
-        limits: see `Limits`; None: any arrays.
+        schema: the schema that the file must have; None: any.
+        limits: the most bytes of each array, see `Limits`; None: any arrays.
 
     Raises:
         UnreadableFileError: the file does not exist, is of another format, is damaged, is larger
@@ -279,9 +287,9 @@ def unpack(
 
     Args:
         data: the bytes.
-        name: the name of their file or place in messages.
-        schema: the schema that they must have.
-        limits: the most bytes that the values of each array may have; None: any arrays.
+        name: the name of the file, or another name for the bytes, in error messages.
+        schema: the schema that the bytes must have.
+        limits: the most bytes of each array, see `Limits`; None: any arrays.
 
     Raises:
         UnreadableFileError: as for `read`.
@@ -307,10 +315,10 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[_Archive]:
 
 
 class _Archive:
-    """A file of which the header is read, and the arrays are not yet.
+    """A saved file whose header has been read, but not yet its arrays.
 
     Attributes:
-        schema: its name and version.
+        schema: the name and version of its format.
     """
 
     schema: str
@@ -332,8 +340,8 @@ class _Archive:
                 raise ValueError("other arrays than the header names")
         except UnreadableFileError:
             raise
-        # On damaged bytes zip, zlib, NumPy and JSON raise many kinds of errors: no list would be
-        # whole.
+        # On damaged bytes zip, zlib, NumPy and JSON raise many kinds of errors: no list of them
+        # would be complete.
         except Exception as error:
             raise UnreadableFileError(f"{name} {_FOREIGN}") from error
 
@@ -347,7 +355,7 @@ class _Archive:
         return self._meta
 
     def arrays(self, limits: Limits | None) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays, if all of them are within their bounds."""
+        """Return the arrays by name; raise UnreadableFileError if one is larger than allowed."""
         names = self._sizes.keys() - {_HEADER}
         most: Mapping[str, int | None] = dict.fromkeys(names)
         if limits is not None:

@@ -1,4 +1,4 @@
-"""PyArrow where it is installed: a light agent reads the few items that it holds without it."""
+"""PyArrow, which is optional: an agent on a client's device reads its few items without it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def is_installed() -> bool:
     """Return whether PyArrow is installed, without loading it, which takes a while."""
     try:
         return find_spec("pyarrow") is not None
-    except ModuleNotFoundError:  # of an importer that hides it
+    except ModuleNotFoundError:  # raised by an import hook that hides PyArrow
         return False
 
 
 def found() -> Any:
-    """Return PyArrow; None: it is not installed."""
+    """Return the module `pyarrow`, or None if it is not installed."""
     if not is_installed():
         return None
     import pyarrow
@@ -28,20 +28,20 @@ def found() -> Any:
 
 
 def errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """Return other errors, and beside them those of PyArrow where it is installed."""
+    """Return the given exception types, and PyArrow's base exception if it is installed."""
     pa = found()
     return others if pa is None else (*others, pa.ArrowException)
 
 
 def check(what: str, way_out: str = "") -> None:
-    """Refuse what cannot be done without PyArrow.
+    """Refuse a feature that needs PyArrow, if PyArrow is not installed.
 
     Args:
-        what: needs it.
-        way_out: another way out than to install it, with what comes before it.
+        what: the feature, as the subject of the message.
+        way_out: text to append to the message: another way than to install PyArrow.
 
     Raises:
-        MissingExtraError: it is not installed.
+        MissingExtraError: PyArrow is not installed.
     """
     if not is_installed():
         raise MissingExtraError(f"{what} needs PyArrow: pip install pyarrow{way_out}")

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, Self
 
 
 class Draw(NamedTuple):
-    """The effect of the bound on a client's items, in pairs of a client and an item of it.
+    """The effect of the bound on the items of one client, counted in pairs (client, item).
 
     Attributes:
         clients: the number of clients; one counts in each of its natural rounds.
-        several: the number of them that hold more than one item.
-        pairs: the number of distinct pairs before the draw.
+        several: the number of clients that hold more than one item.
+        pairs: the number of distinct pairs before items are dropped at random.
         kept: the number of pairs that are counted.
-        most: the most items of one client: with that bound all pairs would count.
+        most: the most items of one client; if this were the bound, no pair would be dropped.
     """
 
     clients: int = 0
@@ -28,7 +28,7 @@ class Draw(NamedTuple):
     most: int = 0
 
     def __add__(self, other: Draw) -> Draw:  # type: ignore[override]  # no tuples are joined
-        """Return the effect on the clients of both, which have no client in common."""
+        """Return the effect on two groups of clients, which must have no client in common."""
         return Draw(
             self.clients + other.clients,
             self.several + other.several,
@@ -43,11 +43,11 @@ class Dropped(NamedTuple):
 
     Attributes:
         incomplete: the number of rows that lack an item, a client, a silo or a round. Under privacy
-            a value that cannot be read is lacking; elsewhere it ends the run.
+            a value that cannot be read counts as lacking; without privacy it ends the run.
         outside: the number of clients whose items are outside the domain. Under privacy an item
             that cannot be read is outside.
-        over_max_items: the effect of the bound on a client's items; None: no row names its client,
-            so that nothing is drawn.
+        over_max_items: the effect of the bound on the items of one client; None: rows do not name
+            their clients, so that no bound is applied.
 
     >>> sums = Dropped(incomplete=1) + Dropped(outside=2, over_max_items=Draw(3, 1, 4, 3, 2))
     >>> sums.incomplete, sums.outside, sums.document(max_items=1)["drawn_away"]
@@ -59,7 +59,7 @@ class Dropped(NamedTuple):
     over_max_items: Draw | None = None
 
     def __add__(self, other: Dropped) -> Dropped:  # type: ignore[override]
-        """Return what is left out of two parts of a table, which have no client in common."""
+        """Return the counts of two parts of a table, which must have no client in common."""
         draws = [part.over_max_items for part in (self, other) if part.over_max_items is not None]
         return Dropped(
             self.incomplete + other.incomplete,
@@ -68,11 +68,11 @@ class Dropped(NamedTuple):
         )
 
     def told(self, *, is_private: bool) -> Dropped:
-        """Return what may be told: nothing under privacy, where it depends on what clients hold."""
+        """Return the counts that may be shown: none under privacy, as they depend on the items."""
         return NOTHING if is_private else self
 
     def document(self, max_items: int) -> dict[str, Any] | None:
-        """Return the field `draw` of a result, JSON-able; None: nothing is drawn.
+        """Return the field `draw` of a result, JSON-able; None if no bound was applied.
 
         Args:
             max_items: the most items of one client.
@@ -99,7 +99,7 @@ class Dropped(NamedTuple):
 
     @classmethod
     def of_header(cls, header: Mapping[str, Any]) -> Self:
-        """Return what such a header says."""
+        """Return the counts in a header that `header` wrote."""
         drawn: Sequence[int] | None = header["drawn"]
         draw = None if drawn is None else Draw(*drawn)
         return cls(header["missing"], header["outside"], draw)

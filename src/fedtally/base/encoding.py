@@ -1,9 +1,8 @@
 """The closed list of encodings: how a client's items become the counters that it sends.
 
-This file says how large a contribution may be, and so how much noise hides it and which values a
-sum may have. How items find their
-counters is in `fedtally.sketch` (`RoundHash`, `Identity`), how counts are read from counters in
-`fedtally.recovery.decoders`.
+This file bounds a client's contribution. The size of the noise and the range of a sum follow from
+the bound. `fedtally.sketch` (`RoundHash`, `Identity`) finds the counters of an item, and
+`fedtally.recovery.decoders` reads counts from counters.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ AUTO = "auto"
 
 
 class Exposure(NamedTuple):
-    """The most that clients move: a number of counters, all of them by the same shift.
+    """The largest change that a client can make to the counters of a sum.
 
     Attributes:
-        shift: the most that each of these counters moves.
-        counters: the number of counters that move.
+        shift: the most that one counter changes, in absolute value.
+        counters: the number of counters that change.
     """
 
     shift: int
@@ -28,7 +27,7 @@ class Exposure(NamedTuple):
 
     @property
     def square(self) -> int:
-        """The square of the Euclidean distance."""
+        """The squared Euclidean norm of the largest change."""
         return self.shift**2 * self.counters
 
 
@@ -44,16 +43,16 @@ class Encoding(Named, option="encoding"):
     HISTOGRAM = "histogram"
 
     def exposure(self, rows: int, max_items: int, contributions: int = 1) -> Exposure:
-        """Return what some contributions of distinct items move at worst.
+        """Return the largest change that one or two contributions make to the counters.
 
         In a sketch all items may share one counter of each row, with signs that add up. In a
-        histogram no two items share a counter. Two contributions, of which one replaces the other,
-        then move other counters. Proof: docs/privacy-proofs/sensitivity.md.
+        histogram no two items share a counter: where one contribution replaces another, the worst
+        case is that the two change different counters. Proof: docs/privacy-proofs/sensitivity.md.
 
         Args:
-            rows: counters that one item changes.
-            max_items: the most distinct items of a contribution.
-            contributions: 1, or 2 where one replaces another.
+            rows: the number of counters that one item changes.
+            max_items: the most distinct items of one contribution.
+            contributions: 1, or 2 where one contribution replaces another.
 
         >>> Encoding.SKETCH.exposure(7, 3, 2).square, Encoding.HISTOGRAM.exposure(1, 3, 2).square
         (252, 6)
@@ -74,19 +73,19 @@ class Encoding(Named, option="encoding"):
 
     @property
     def is_signed(self) -> bool:
-        """Whether items may take from a counter, so that exact sums are on both sides of 0."""
+        """Whether an item may subtract from a counter, so that exact sums may be negative."""
         return self is Encoding.SKETCH
 
 
 def values_of_sum(largest: int, noise: int = 0, *, signed: bool) -> int:
-    """Return how many values a counter of a sum may have, which its modulus must tell apart.
+    """Return the number of values that a counter of a sum may have: its modulus is at least this.
 
-    They are -noise .. largest + noise, or if signed -largest - noise .. largest + noise.
+    The values are -noise .. largest + noise, or if signed -largest - noise .. largest + noise.
 
     Args:
         largest: the most that all clients together add to the counter.
-        noise: the most that noise adds to it, on either side.
-        signed: `Encoding.is_signed`.
+        noise: the largest absolute value of the noise in the counter.
+        signed: whether an item may subtract from the counter (`Encoding.is_signed`).
 
     >>> values_of_sum(100, 3, signed=True), values_of_sum(100, 3, signed=False)
     (207, 107)

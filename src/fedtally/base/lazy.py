@@ -1,4 +1,4 @@
-"""Names of a package that are loaded on first use: who needs one of them must not pay for all."""
+"""Lazy imports: a name of a package loads its module on first use, and no other module."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 def loader(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package.
+    """Return a `__getattr__` for a package that imports each of its names on first use.
 
     Args:
         package: the name of the package.
-        homes: the names that each of its modules has, by the module's name.
+        homes: the names that the package exports from each of its modules, by the module's name.
 
     >>> loader("fedtally.base", {"encoding": ["ENCODINGS"]})("other")
     Traceback (most recent call last):

@@ -1,7 +1,7 @@
-"""Where a path leads: links that somebody else could have planted are not followed.
+"""Resolve paths without following a symbolic link that another user could have planted.
 
-Linux protects from such links in folders like /tmp (`fs.protected_symlinks`) where it follows them
-itself. To write a file whole, under a name that is put in place last, a program must follow them.
+Linux refuses such links in folders like /tmp (`fs.protected_symlinks`) when it resolves a path
+itself. To replace a file in one step, a program must resolve its links, and so must check them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 
 from fedtally.errors import InvalidInputError
 
-_MOST_LINKS = 40  # as Linux has it
+_MOST_LINKS = 40  # the limit of Linux
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
-    """Return a path without links; the file need not be there.
+    """Return an absolute path without symbolic links; the file need not exist.
 
     A link is followed if this user or root made it, or if nobody else may write its folder.
 
@@ -38,7 +38,7 @@ def real_path(path: str | os.PathLike[str]) -> Path:
         folder, place = place, os.path.join(place, part)
         try:
             found = os.lstat(place)
-        except OSError:  # nothing is there, or who writes the file says what is wrong
+        except OSError:  # nothing is there, or writing the file will report the error
             continue
         if not stat.S_ISLNK(found.st_mode):
             continue

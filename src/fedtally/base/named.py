@@ -1,4 +1,4 @@
-"""Closed lists of kinds, which people name."""
+"""The base class of closed lists of kinds, which users name in options."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Named(StrEnum):
     _asked: ClassVar[str]
 
     def __init_subclass__(cls, *, option: str) -> None:
-        """Keep the option."""
+        """Store the name of the option for error messages."""
         super().__init_subclass__()
         cls._asked = option
 
     @classmethod
     def parse(cls, name: str) -> Self:
-        """Return the member of that name.
+        """Return the member called `name`.
 
         Raises:
-            InvalidInputError: there is none.
+            InvalidInputError: no member is called so.
         """
         try:
             return cls(name)

@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable
 from math import copysign
 
-_RELATIVE = 4 * math.ulp(1.0)  # no root is known better
-_STEPS = 1000  # halving alone takes less
+_RELATIVE = 4 * math.ulp(1.0)  # the best relative precision of a root
+_STEPS = 1000  # more than bisection alone would take
 
 
 def root(
@@ -23,15 +23,15 @@ def root(
 ) -> float:
     """Return where a continuous function is 0, by Brent's method: `scipy.optimize.brentq`.
 
-    It takes the same steps, so that both return the same bits. Where the function is nearly a line
-    or a parabola it takes few of them, and never many more than halving takes.
+    It takes the same steps as SciPy, so that both return the same bits. If the function is nearly
+    a line or a parabola it takes few steps, and it never takes many more than bisection.
 
     Args:
-        f: has no sign in common at the two ends, or is 0 at one.
-        low: one end.
-        high: the other one.
-        ends: f(low) and f(high), where they are known.
-        within: how far the root may be from where the sign changes, above 0.
+        f: the function. Its values at the two ends have different signs, or one of them is 0.
+        low: one end of the interval.
+        high: the other end.
+        ends: the values f(low) and f(high); None: they are computed.
+        within: the largest distance of the result from the exact root, above 0.
 
     Raises:
         ValueError: the ends have the same sign.
@@ -71,7 +71,10 @@ def root(
 def _step(
     before: tuple[float, float], at: tuple[float, float], other: tuple[float, float]
 ) -> float:
-    """Return the step from a point to where a line through two, or a parabola, is 0."""
+    """Return the step from `at` to an estimated root; each argument is a point (x, f(x)).
+
+    It is the root of the line through two points, or of an inverse parabola through three.
+    """
     (x0, f0), (x1, f1), (x2, f2) = before, at, other
     if x0 == x2:
         return -f1 * (x1 - x0) / (f1 - f0)

@@ -1,4 +1,4 @@
-"""What is on the disk: a module of its own, so that writing a key loads no NumPy."""
+"""Flush files to the disk; a module of its own, so that code that writes a key loads no NumPy."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 
 
 def sync(path: str | os.PathLike[str]) -> None:
-    """Wait until a file, or the names in a folder, are on the disk.
+    """Wait until the bytes of a file, or the entries of a folder, are on the disk (fsync).
 
-    On Windows nothing is waited for: it opens no folders, and no campaign runs there.
+    On Windows it does nothing: Windows cannot open a folder, and no campaign runs there.
     """
     if os.name == "nt":
         return

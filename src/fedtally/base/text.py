@@ -1,4 +1,4 @@
-"""How text of strangers is shown: nothing in it drives a screen, and long text is shortened."""
+"""Show untrusted text: its control characters are escaped, and long text is shortened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # in place of a letter that a font lacks
 
 
 def escaped(text: str) -> str:
-    r"""Return text with its control characters escaped: data of strangers must not drive a screen.
+    r"""Return text with control characters escaped: untrusted data must not control a terminal.
 
     >>> escaped("tab\there\x1b[31m")
     'tab\\there\\x1b[31m'
@@ -36,7 +36,7 @@ def shortened(text: str, columns: int) -> str:
 
 
 def one_of(unit: str) -> str:
-    """Return the singular of what is counted.
+    """Return the singular of a plural noun.
 
     >>> one_of("people"), one_of("contributions")
     ('person', 'contribution')
@@ -45,7 +45,7 @@ def one_of(unit: str) -> str:
 
 
 def in_number(number: int, one: str, many: str) -> str:
-    """Return the words for one, or the words for many, with the number in place of the braces.
+    """Return `one` if the number is 1, or else `many` with the number in place of its braces.
 
     >>> in_number(1, "one item is", "{} items are"), in_number(1200, "one item is", "{} items are")
     ('one item is', '1,200 items are')
@@ -63,13 +63,13 @@ def in_range(least: int, most: int) -> str:
 
 
 def _columns(letter: str) -> int:
-    """Return the columns of a terminal that a letter takes: about its width in print."""
+    """Return the number of terminal columns that a letter takes: 1 or 2."""
     is_wide = letter == UNKNOWN or unicodedata.east_asian_width(letter) in "WF"
     return 2 if is_wide else 1
 
 
 def _start(letters: str, columns: int) -> Sequence[str]:
-    """Return the first letters that fit `columns` columns."""
+    """Return the first letters, as many as fit into `columns` columns of a terminal."""
     return [
         letter
         for letter, end in zip(letters, accumulate(map(_columns, letters)), strict=True)

@@ -1,4 +1,4 @@
-"""Documents in TOML, which the standard library reads, and cannot write."""
+"""Read and write documents in TOML: the standard library can only read them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 
 def loads(text: str) -> dict[str, Any]:
-    """Return the entries of a document.
+    """Return the entries of a TOML document.
 
     Raises:
-        ValueError: the text is no TOML, or holds a number of thousands of digits, or tables within
-            hundreds of others.
+        ValueError: the text is not TOML, has a number of thousands of digits, or nests lists or
+            tables hundreds of levels deep.
 
     >>> loads("a = " + 1000 * "[")
     Traceback (most recent call last):
@@ -59,7 +59,7 @@ def _key(name: str) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, str):
-        # TOML's strings are those of JSON, but for DEL, which TOML must escape
+        # a string of JSON is a string of TOML, except that TOML must escape DEL
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"

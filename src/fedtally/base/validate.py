@@ -1,7 +1,7 @@
 """Checks of arguments.
 
-The keyword is the name that appears in the message: ``integer(1, width=width)``. It is marked as an
-argument: a command that has an option of that name says it.
+The keyword is the name that appears in the error message: ``integer(1, width=width)``. The message
+marks it as an argument, so that a command shows its own option `--width` instead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from fedtally.errors import InvalidInputError, UnreadableFileError, arg
 
-_MOST_FILES = 10_000  # of a folder that are compared with the name of an absent one
+_MOST_FILES = 10_000  # the most names of a folder that are compared with a missing file's name
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
@@ -103,7 +103,7 @@ def share(**named: Any) -> float:
 
 
 def as_share(number: float) -> str:
-    """Return the end of a message about a share that looks like a percentage; "" for others.
+    """Return a hint to append to a message if a share looks like a percentage, or else "".
 
     >>> as_share(95), as_share(0.5)
     ('; 95 % is 0.95', '')
@@ -135,7 +135,7 @@ or a number of bytes
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """Return the end of a message that names what was probably meant; "" where nothing is alike.
+    """Return a hint to append to a message: the known name most like `given`; "" if none is.
 
     >>> did_you_mean("hybird", ["shared", "hybrid"]), did_you_mean("Word", ["user", "word"])
     ("; did you mean 'hybrid'?", "; did you mean 'word'?")
@@ -143,7 +143,7 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     ''
     """
     lowered = {name.lower(): name for name in known}
-    # Only here: most runs have no error.
+    # Imported here, not above: most runs have no error.
     from difflib import get_close_matches
 
     found = get_close_matches(str(given).lower(), lowered, n=1)
@@ -151,7 +151,9 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean_file(path: str) -> str:
-    """Return the end of a message on a file that is absent: a file beside it with a like name.
+    """Return a hint to append to a message about a missing file: a file with a similar name.
+
+    Only files of the same folder are compared. The hint is "" if no name is similar.
 
     >>> did_you_mean_file("no such folder/visits.csv")
     ''
@@ -162,13 +164,13 @@ def did_you_mean_file(path: str) -> str:
             known = [entry.name for entry in islice(entries, _MOST_FILES)]
     except (OSError, ValueError):  # a NUL in a path is a ValueError
         return ""
-    # Endings make names alike that nobody would take for each other.
+    # The names without their endings must be similar, too: equal endings alone mean nothing.
     stems = {Path(each).stem.lower(): each for each in known}
     return did_you_mean(Path(name).stem, stems) and did_you_mean(name, known)
 
 
 def missing_file(path: str) -> UnreadableFileError:
-    """Return the error of a file that is absent, which names one beside it with a like name.
+    """Return the error about a missing file; it suggests a file of the folder with a similar name.
 
     >>> print(missing_file("no such folder/visits.csv"))
     there is no file no such folder/visits.csv
@@ -181,8 +183,8 @@ def table(
 ) -> dict[str, Any]:
     """Return the entries of a table that was read from a file, all of them known and none missing.
 
-    Every table of a plan is read by this. The values of the entries are checked later, by the
-    objects that are made of them.
+    Every table of a plan is read by this function. It checks the names of the entries. The objects
+    that are made of the entries check the values.
 
     Args:
         name: the name of the table in the error.
@@ -215,7 +217,7 @@ def table(
 
 
 def flag(**named: Any) -> None:
-    """Refuse what is neither true nor false: a text would count as true.
+    """Refuse values that are not `bool`: the text "no" would count as true.
 
     >>> flag(certify="no")
     Traceback (most recent call last):
@@ -228,7 +230,9 @@ def flag(**named: Any) -> None:
 
 
 def form_of(value: Any) -> str:
-    """Return what a value is that is no fitting array: type and shape, the number of bytes, a type.
+    """Return a description of a wrong value for an error message.
+
+    It is the dtype and shape of an array, the length of bytes, or else the type of the value.
 
     >>> form_of([1]), form_of(b"ab")
     ('list', '2 bytes')

@@ -1,7 +1,7 @@
 """The bounds on one client's contribution to a round: its number of items, and its sketch's norm.
 
-A client that exceeds a bound drops some items at random. `bound_items` is the rule;
-`bound_items_of_each` is the same rule for many clients at once, which a simulation needs.
+A client that exceeds a bound drops some items at random. `bound_items` applies the bounds to one
+client; `bound_items_of_each` applies them to many clients at once, for simulations.
 
 The hashes are public, so a client knows the sketch of its items before it sends anything. The bound
 on the norm, the clip, holds for every input, even for items that were chosen to collide: privacy
@@ -28,22 +28,23 @@ from fedtally.sketch.count_sketch import Identity, Part, RoundHash, SketchSpec
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-# The most items of one client. With it squared norms stay below 2^50, and the keys that
-# `_increments` sorts below 2^63.
+# The most items of one client. This limit keeps squared norms below 2^50, and the sort keys of
+# `_part_increments` below 2^63.
 MAX_ITEMS = 1 << 20
-_BLOCK = 1 << 17  # items that are handled at once, to bound the memory
-_FEW = 16  # items of a client up to which all pairs are looked at, which is faster than sorting
+_BLOCK = 1 << 17  # the number of items that are processed at once, to bound the memory
+_FEW = 16  # up to this number of items, comparing all pairs of them is faster than sorting
 
 
 class Clip(NamedTuple):
-    """The bound on the norm of the sketch that one client's items have in a round.
+    """The bound on the l2 norm of the sketch of one client's items in a round.
 
     Attributes:
         spec: the spec of the sketch.
-        round: 0 .. num_rounds - 1.
-        norm: the largest l2 norm, at least 0. Below sqrt(rows) no item at all may stay.
-        spell: where the sketch has a spelling, returns of ids, uint64 [n], the rows of ids that
-            `CountSketch.add` takes, uint64 [n, 1 + positions]; None: ids are items as they are.
+        round: the round, 0 .. num_rounds - 1.
+        norm: the largest l2 norm, at least 0. One item has the norm sqrt(spec.touched): if the
+            bound is smaller, all items are dropped.
+        spell: a function that turns ids, uint64 [n], into the rows of ids that `CountSketch.add`
+            takes under a spelling, uint64 [n, 1 + positions]; None: the sketch has no spelling.
     """
 
     spec: SketchSpec
@@ -52,7 +53,14 @@ class Clip(NamedTuple):
     spell: Callable[[U64], U64] | None = None
 
     def increments(self, ids: U64, owners: I64) -> I64:
-        """Return how much each item adds to the squared norm of its owner's items before it."""
+        """Return by how much each item changes the squared norm of its owner's sketch: int64 [n].
+
+        The items of an owner are added one by one, in the order of `ids`.
+
+        Args:
+            ids: uint64 [n], distinct for each owner.
+            owners: int64 [n], the owner of each item, not falling.
+        """
         items = ids if self.spell is None else self.spell(ids)
         return _increments(self.spec, self.round, items, owners)
 
@@ -60,10 +68,10 @@ class Clip(NamedTuple):
     def largest_square(self) -> int:
         """The largest squared norm that the clip allows: the exact floor of the norm's square.
 
-        As squared norms are integers, it loses nothing against the square itself.
+        Squared norms are integers, so that the floor allows the same sketches as the square.
 
         Raises:
-            InvalidInputError: the norm is no number of at least 0.
+            InvalidInputError: the norm is not a number of at least 0.
         """
         exact = math.floor(Fraction(validate.real(0.0, clip_norm=self.norm)) ** 2)
         return min(exact, np.iinfo(np.int64).max)
@@ -72,22 +80,21 @@ class Clip(NamedTuple):
 def bound_items(
     ids: U64, max_items: int, random: Callable[[int], bytes], clip: Clip | None = None
 ) -> U64:
-    """Return those of a client's items that it contributes to a round.
+    """Return the items that a client contributes to a round, within the bounds.
 
-    All items stay if there are at most `max_items` and they keep to the clip. Otherwise they are
-    put in an order that is drawn uniformly, without regard to the hashes. All but the first
-    `max_items` are dropped. Then items are dropped one by one from the end until the rest keeps to
-    the clip.
+    All items stay if there are at most `max_items` and their sketch is within the clip. Otherwise
+    they are put in an order that is drawn uniformly, without regard to the hashes. All but the
+    first `max_items` are dropped. Then items are dropped one by one from the end until the sketch
+    of the remaining items is within the clip.
 
     Args:
-        ids: uint64 [n], distinct.
-        max_items: the most items, at least 0. With a clip it must leave at most 2^20 items.
-        random: returns as many uniform bytes as it is asked for; called only where items are
-            dropped.
-        clip: the bound on the norm of their sketch, or None.
+        ids: uint64 [n], the client's items, distinct.
+        max_items: the most items, at least 0. With a clip, at most 2^20 items may remain.
+        random: a function that returns n uniform random bytes; called only if items are dropped.
+        clip: the bound on the norm of the items' sketch, or None.
 
     Returns:
-        uint64 [kept], in the order of `ids`.
+        The ids of the kept items, uint64 [kept], in the order of `ids`.
 
     >>> spec = SketchSpec(rows=3, width=2, schedule="shared", num_rounds=1, seed=bytes(32))
     >>> clip = Clip(spec, round=0, norm=3.0)
@@ -104,8 +111,8 @@ def bound_items(
     order = np.argsort(draw_words(len(ids), random))[:max_items]
     if clip is not None:
         squares = np.cumsum(clip.increments(ids[order], _nobody_else(order)))
-        # The longest beginning that keeps to the clip. The norm may fall again where items cancel
-        # each other, so it is the last fitting place, not the place before the first misfit.
+        # Keep the longest prefix that is within the clip. Items may cancel each other, so that the
+        # norm may fall again: it is the last prefix that fits, not the one before the first misfit.
         order = order[: np.max(np.flatnonzero(squares <= clip.largest_square), initial=-1) + 1]
     return ids[np.sort(order)]
 
@@ -113,21 +120,21 @@ def bound_items(
 def bound_items_of_each(
     ids: U64, starts: I64, max_items: int, words: Callable[[I64], U64], clip: Clip | None = None
 ) -> npt.NDArray[np.bool_]:
-    """Return which items of many clients stay by the rule of `bound_items`.
+    """Return which items of many clients stay by the rule of `bound_items`, as a mask.
 
-    Given the same words, the same items stay.
+    If both functions draw the same words, the same items stay.
 
     Args:
         ids: uint64 [items]; client i holds the distinct ids[starts[i] : starts[i + 1]].
         starts: int64 [clients + 1], from 0 to `items`, not falling.
-        max_items: the most items of one client. With a clip it must leave at most 2^20 items.
-        words: returns, for some of the clients (int64, rising), one word for each of their items,
-            uint64, client by client. The words of one client differ, and its items are ordered by
-            them. Called only for clients that drop items.
+        max_items: the most items of one client. With a clip, at most 2^20 items may remain.
+        words: a function of the indices of some clients (int64, rising). It returns one random
+            word for each of their items, uint64, client by client. The words of one client are
+            distinct and give the order of its items. Called only for clients that drop items.
         clip: the bound on the norm of each client's sketch, or None.
 
     Returns:
-        bool [items].
+        bool [items]: whether each item stays.
 
     >>> ids, starts = np.array([4, 5, 6, 4], np.uint64), np.array([0, 3, 4])
     >>> bound_items_of_each(ids, starts, 2, lambda clients: np.array([7, 9, 8], np.uint64)).tolist()
@@ -136,11 +143,11 @@ def bound_items_of_each(
     sizes = np.diff(starts)
     drops = sizes > max_items
     if clip is not None:
-        few = np.flatnonzero(~drops)  # clients with too many items drop some anyway
+        few = np.flatnonzero(~drops)  # the others drop items in any case
         drops[_exceeding(clip, ids, starts, few)] = True
     stays = np.ones(len(ids), np.bool_)
     dropping = np.flatnonzero(drops)
-    if max_items == 1 and clip is None and len(dropping):  # the least word needs no sort
+    if max_items == 1 and clip is None and len(dropping):  # the least word stays: no sort is needed
         of_each, held = words(dropping), sizes[dropping]
         least = np.minimum.reduceat(of_each, np.cumsum(held) - held)
         stays[np.repeat(drops, sizes)] = of_each == np.repeat(least, held)
@@ -165,9 +172,9 @@ def bound_items_of_each(
 
 
 def places_of(clients: I64, starts: I64) -> I64:
-    """Return the places of the items of some clients, client by client: int64.
+    """Return the indices of the items of some clients, client by client: int64.
 
-    Client i's items are at starts[i] to starts[i + 1] - 1.
+    The items of client i have the indices starts[i] to starts[i + 1] - 1.
 
     >>> places_of(np.array([0, 2]), np.array([0, 3, 4, 6])).tolist()
     [0, 1, 2, 4, 5]
@@ -178,14 +185,14 @@ def places_of(clients: I64, starts: I64) -> I64:
 
 
 def sort_order(columns: Sequence[npt.NDArray[Any]]) -> I64:
-    """Return an order of the rows by several columns, the first of which weighs most.
+    """Return the indices that sort rows by several columns, the first column first: int64 [n].
 
-    It is `numpy.lexsort` of integers, but rows that are equal in all columns may come in any order.
-    That allows the sorts of single columns that NumPy has in vector instructions, which are several
+    It does the same as `numpy.lexsort`, but rows that are equal in all columns may come in any
+    order. So it can sort one column at a time by NumPy's vector instructions, which are several
     times as fast.
 
     Args:
-        columns: integers of at least 0, [n] each, below 2^64; n <= 2^32.
+        columns: integers from 0 to 2^64 - 1, [n] each; n <= 2^32.
 
     >>> sort_order([np.array([7, 5, 7]), np.array([2**63, 9, 1], np.uint64)]).tolist()
     [1, 2, 0]
@@ -193,16 +200,18 @@ def sort_order(columns: Sequence[npt.NDArray[Any]]) -> I64:
     order = np.arange(len(columns[0]))
     if not len(order):
         return order
-    group = np.zeros(len(order), np.uint64)  # equal in the columns so far, rising along `order`
+    # rows that are equal in the columns so far form one group; groups are numbered along `order`
+    group = np.zeros(len(order), np.uint64)
     for column in columns:
         least, most = column.min(), column.max()
         if least == most:
             continue
         own = column[order].astype(np.uint64, copy=False) - np.uint64(least)
-        # Group and column in one integer. What does not fit is left out, and may be missed.
+        # Group and column in one integer. The column's low bits that do not fit (`surplus`) are
+        # left out: if rows differ in these alone, they are sorted again below.
         room = np.uint64(64 - int(group[-1]).bit_length())
         surplus = np.uint64(max(0, (int(most) - int(least)).bit_length() - int(room)))
-        # shifted twice by a half: a shift by all 64 bits is undefined
+        # two shifts by about half of `room`: a single shift by 64 bits would be undefined
         whole = (
             group << (room >> np.uint64(1)) << (room - (room >> np.uint64(1)))
         ) | own >> surplus
@@ -226,8 +235,8 @@ def by_owner(ids: U64, owners: npt.NDArray[Any]) -> tuple[U64, I64]:
         owners: [n], the owner of each id: labels that can be sorted.
 
     Returns:
-        ids, uint64 [m], those of one owner rising; and int64 [owners + 1], where each owner's
-        begin, and m.
+        ids: uint64 [m], owner by owner, rising for each owner.
+        starts: int64 [owners + 1], the index at which the ids of each owner begin; the last is m.
 
     >>> found = by_owner(np.array([7, 5, 7, 7], np.uint64), np.array(["b", "a", "b", "a"]))
     >>> [part.tolist() for part in found]
@@ -253,9 +262,10 @@ def by_owner(ids: U64, owners: npt.NDArray[Any]) -> tuple[U64, I64]:
 
 
 def _pair_keys(ids: U64, owners: npt.NDArray[Any]) -> tuple[U64, np.uint64, np.uint64] | None:
-    """Return (owner, id) as one integer each, the bits of the id, and the least id.
+    """Return one integer key for each pair (owner, id), the bits of the id in it, and the least id.
 
-    None where the two do not fit 64 bits, or owners are no integers.
+    The keys are uint64 [n]. Return None if a pair does not fit into 64 bits, if owners are not
+    integers, or if there are no ids.
     """
     if owners.dtype.kind not in "iu" or not len(ids):
         return None
@@ -263,13 +273,13 @@ def _pair_keys(ids: U64, owners: npt.NDArray[Any]) -> tuple[U64, np.uint64, np.u
     bits = int(ids.max() - least).bit_length()
     if bits + (int(owners.max()) - int(first)).bit_length() > 64 or bits > 63:
         return None
-    # in wrapping arithmetic, so that the span of signed labels is right, whatever their type
+    # unsigned arithmetic wraps around, so that differences of signed labels are right, too
     own = owners.astype(np.uint64) - first.astype(np.uint64)
     return own << np.uint64(bits) | (ids - least), np.uint64(bits), least
 
 
 def draw_words(count: int, random: Callable[[int], bytes]) -> U64:
-    """Return distinct random words, uint64 [count], of which each order is equally likely."""
+    """Return distinct random words, uint64 [count]; each order of them is equally likely."""
     while True:
         # If two are equal, all are drawn again: replacing one alone would favour some orders.
         words = np.frombuffer(random(8 * count), "<u8", count)
@@ -278,10 +288,11 @@ def draw_words(count: int, random: Callable[[int], bytes]) -> U64:
 
 
 def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
-    """Return which of these clients exceed the clip."""
+    """Return the indices of those `clients` whose sketch exceeds the clip: int64."""
     sizes, most = starts[clients + 1] - starts[clients], clip.largest_square
     validate.integer(0, MAX_ITEMS, items=np.max(sizes, initial=0))
-    # k items have a squared norm of at most k^2 rows. Most clients are cleared without hashing.
+    # The squared norm of k items is at most k^2 times that of one item, which is `touched`. So most
+    # clients need no hashing.
     is_suspect = clip.spec.touched * sizes**2 > most
     suspects = clients[is_suspect]
     found = [
@@ -292,20 +303,23 @@ def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
 
 
 def _nobody_else(items: npt.NDArray[Any]) -> I64:
-    """Return the owners of one client's items for `_increments`: the same for all of them."""
+    """Return the owners that `_increments` takes for the items of one client: int64 [n], all 0."""
     validate.integer(0, MAX_ITEMS, items=len(items))
     return np.zeros(len(items), np.int64)
 
 
 def _blocks(clients: I64, sizes: I64) -> Iterator[I64]:
-    """Yield the clients, in order, in parts that begin within 2^17 items."""
+    """Yield blocks of the clients, in order, of about 2^17 items each; no client is split."""
     if len(clients):
         block = (np.cumsum(sizes) - sizes) // _BLOCK
         yield from np.split(clients, np.flatnonzero(np.diff(block)) + 1)
 
 
 def _squared_norms(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
-    """Return the squared norms of some of the clients, of at least one item each."""
+    """Return the squared norm of the sketch of each of `clients`: int64 [clients].
+
+    Each of these clients must have an item.
+    """
     sizes = starts[clients + 1] - starts[clients]
     own, owners = ids[places_of(clients, starts)], np.repeat(np.arange(len(sizes)), sizes)
     squares: I64 = np.add.reduceat(clip.increments(own, owners), np.cumsum(sizes) - sizes)
@@ -313,9 +327,9 @@ def _squared_norms(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
 
 
 def _running_squares(clip: Clip, ids: U64, owners: I64) -> I64:
-    """Return, for each item, the squared norm of the sketch of it and its owner's items before it.
+    """Return the squared norm of an owner's sketch after each of its items: int64 [n].
 
-    `owners` do not fall.
+    The items of an owner are added one by one, in the order of `ids`. `owners` do not fall.
     """
     increments = clip.increments(ids, owners)
     squares = np.cumsum(increments)
@@ -324,20 +338,21 @@ def _running_squares(clip: Clip, ids: U64, owners: I64) -> I64:
 
 
 def _increments(spec: SketchSpec, round: int, items: U64, owners: I64) -> I64:
-    """Return how much each item adds to the squared norm of its owner's items before it: int64 [n].
+    """Return by how much each item changes the squared norm of its owner's sketch: int64 [n].
 
-    `owners` do not fall. The parts of a sketch share no counter, so that their squares add up.
+    The items of an owner are added one by one, in the order of `items`. `owners` do not fall. The
+    parts of a sketch share no counter, so that their squared norms add up.
     """
     parts = [_part_increments(part, part.ids(items), owners) for part in spec.parts(round)]
     return sum(parts[1:], start=parts[0])
 
 
 def _part_increments(part: Part, ids: U64, owners: I64) -> I64:
-    """Return what `_increments` does, for one part of the sketch.
+    """Return the changes that `_increments` returns, for one part of the sketch: int64 [n].
 
-    A counter c that becomes c + s, where s is +1 or -1, adds 1 + 2 s c to the
-    sum of squares. Here c is the sum of the signs that came before in its cell. Sorted by owner,
-    cell and position, these are running sums.
+    A counter c that becomes c + s, where s is +1 or -1, adds 1 + 2 s c to the sum of squares. Here
+    c is the sum of the signs of the owner's earlier items in the same cell. It is a running sum
+    over items sorted by owner, cell and position.
     """
     if isinstance(part.hashes, Identity):  # distinct items have counters of their own
         return np.ones(len(ids), np.int64)
@@ -347,7 +362,7 @@ def _part_increments(part: Part, ids: U64, owners: I64) -> I64:
     location, sign, bit = part.hashes
     shift = len(ids).bit_length()
     positions = np.arange(len(ids))
-    increments = np.full(len(ids), part.rows)  # the 1 of every row
+    increments = np.full(len(ids), part.rows)  # the 1 of 1 + 2 s c, in every row
     for row in range(part.rows):
         words = kernels.hash_words(location[row : row + 1], ids)[0]
         signs = kernels.signs(
@@ -368,21 +383,21 @@ def _part_increments(part: Part, ids: U64, owners: I64) -> I64:
 
 
 def _increments_of_few(part: Part, hashes: RoundHash, ids: U64, owners: I64, longest: int) -> I64:
-    """Return what `_part_increments` does, by looking at all pairs of an owner's items.
+    """Return the same as `_part_increments`, by comparing all pairs of an owner's items.
 
-    Two items of signs s and t that meet in a cell add 2 s t, at the later one. Few pairs meet, so
-    that signs are looked up for those alone.
+    Two items with the signs s and t in one cell add 2 s t to the squared norm. This is counted for
+    the later item. Few pairs share a cell, so signs are computed for these pairs alone.
 
     Args:
         part: the part of the sketch.
-        hashes: its hashes.
-        ids: uint64 [n], its ids.
-        owners: int64 [n], the owner of each id, in an order that does not fall.
-        longest: the most items of an owner.
+        hashes: the hashes of the part.
+        ids: uint64 [n], the ids of the items in this part.
+        owners: int64 [n], the owner of each id, not falling.
+        longest: the most items of one owner.
     """
     location, sign, bit = hashes
     increments = np.full(len(ids), part.rows)
-    # the two items at a distance in the list are of one owner
+    # for each distance in the list: whether the two items at this distance have the same owner
     alike = [owners[step:] == owners[:-step] for step in range(1, longest)]
     for row in range(part.rows):
         cells = kernels.locations(kernels.hash_words(location[row : row + 1], ids)[0], part.width)
@@ -390,6 +405,6 @@ def _increments_of_few(part: Part, hashes: RoundHash, ids: U64, owners: I64, lon
             later = np.flatnonzero(are_alike & (cells[step:] == cells[:-step])) + step
             met = np.concatenate([later, later - step])
             signs = kernels.signs(kernels.hash_words(sign[row : row + 1], ids[met])[0], bit)
-            # no place occurs twice in `later`
+            # no index occurs twice in `later`, so that += adds each product
             increments[later] += 2 * signs[: len(later)] * signs[len(later) :]
     return increments

@@ -1,7 +1,7 @@
 """Integer count sketches: encode, accumulate, merge, save.
 
-An item of id x adds sign_l(x) * weight to the cell (l, location_l(x)) of every row l. In a
-histogram, which is a sketch of one row without hashes, it adds weight to the counter of its own. A
+An item of id x adds sign_l(x) * weight to the cell (l, location_l(x)) of every row l. A histogram
+is a sketch of one row without hashes: each item has its own counter, and adds weight to it. A
 sketch is linear: the sum of the clients' sketches is the sketch of all their items. Secure
 summation reveals that sum alone. All arithmetic is exact, on int64.
 """
@@ -38,12 +38,12 @@ SCHEMA = "fedtally-sketch/1"
 MAX_ROUNDS = 1 << 20
 # The members of `privacy.events.NoiseBy`, which this package must not import.
 NOISED_BY = ("aggregator", "clients", "servers")
-_MAX_WEIGHT = 2**62  # of a sketch: two sums below it can be added without overflow
+_MAX_WEIGHT = 2**62  # the bound on counters: two sums below it can be added without overflow
 _FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
 class NoiseMark(NamedTuple):
-    """The mark of a sum that holds noise of differential privacy, as a plan says.
+    """The mark of a sum whose counters hold the differential privacy noise of a plan.
 
     Attributes:
         by: the party that adds the noise, one of NOISED_BY.
@@ -61,10 +61,10 @@ class RoundHash(NamedTuple):
     """The hashes of one round.
 
     Attributes:
-        location: uint32 [rows, 8, 256], tables. The XOR of eight entries of a row, one for each
-            byte of an id, is the id's word in this row (`kernels.hash_words`); it gives the cell.
-        sign: uint32 [rows, 8, 256], tables whose words give the signs.
-        sign_bit: the bit of a word of `sign` that is the sign.
+        location: uint32 [rows, 8, 256], hash tables. The word of an id in a row is the XOR of
+            eight entries, one for each byte of the id (`kernels.hash_words`); it gives the cell.
+        sign: uint32 [rows, 8, 256], hash tables whose words give the signs.
+        sign_bit: the index of the bit in a word of `sign` that gives the sign.
     """
 
     location: npt.NDArray[np.uint32]
@@ -95,7 +95,7 @@ class RoundHash(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """The cells of a histogram: each id has the counter that stands at its place, and no sign.
+    """The cells of a histogram: the counter of an id has the index id - first_id, and no sign.
 
     Attributes:
         first_id: the id of the first counter; the ids of the others follow it (mod 2^64).
@@ -125,17 +125,17 @@ class Identity(NamedTuple):
         return self.places(ids, width)[None], np.ones((1, len(ids)), np.int64)
 
     def places(self, ids: npt.NDArray[np.uint64], width: int) -> npt.NDArray[np.intp]:
-        """Return the counter of each id: intp [n].
+        """Return the index of each id's counter: intp [n].
 
         Raises:
-            InvalidInputError: an id is that of no candidate.
+            InvalidInputError: an id belongs to no candidate.
 
         >>> Identity(7).places(np.array([7, 9], np.uint64), width=3).tolist()
         [0, 2]
         """
         if not isinstance(ids, np.ndarray) or ids.dtype != np.uint64:
             raise InvalidInputError("ids must be an array of uint64")
-        places = ids - np.uint64(self.first_id)  # mod 2^64: below first_id becomes huge
+        places = ids - np.uint64(self.first_id)  # mod 2^64: an id below first_id becomes huge
         if len(places) and places.max() >= width:
             raise InvalidInputError(
                 f"a histogram counts {width:,} candidates, and"
@@ -148,10 +148,10 @@ class Part(NamedTuple):
     """A part of a vector that is a sketch of its own, with hashes of its own.
 
     Attributes:
-        start: the place of its first counter in the vector.
-        rows: its rows.
-        width: its counters per row. Counters come row by row.
-        hashes: the hashes of its ids.
+        start: the index of its first counter in the vector.
+        rows: its number of rows.
+        width: its number of counters per row. Counters come row by row.
+        hashes: the map from its ids to its cells.
         column: with a spelling (see `SketchSpec`), an item is a row of ids, and this is the column
             whose ids this part counts. Without a spelling it is 0.
     """
@@ -168,7 +168,7 @@ class Part(NamedTuple):
         return vector[self.start : end].reshape(self.rows, self.width)
 
     def ids(self, items: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-        """Return the ids of items in this part: uint64 [n]."""
+        """Return the ids that this part counts, one for each item: uint64 [n]."""
         return items[:, self.column] if np.ndim(items) == 2 else items
 
 
@@ -228,17 +228,17 @@ class SketchSpec:
 
     @property
     def num_batches(self) -> int:
-        """The number of sets of signs that the rounds use."""
+        """The number of batches: the rounds of one batch share their signs."""
         return self.schedule.num_batches(self.num_rounds)
 
     @property
     def num_positions(self) -> int:
-        """The number of positions that are spelled, T; 0 where nothing is."""
+        """The number of positions that all rounds together spell; 0 without a spelling."""
         return 0 if self.spelling is None else self.spelling.positions(self.num_batches)
 
     @property
     def _spelled(self) -> tuple[int, int]:
-        """The rows, and the counters, of all that one client spells."""
+        """The number of rows, and of counters, that spell names in the vector of one client."""
         if self.spelling is None:
             return 0, 0
         rows = self.spelling.rows * self.spelling.blocks(self.num_batches)
@@ -246,12 +246,12 @@ class SketchSpec:
 
     @property
     def touched(self) -> int:
-        """The counters that one item changes by 1: one in each row of each part."""
+        """The number of counters that one item changes by 1: one in each row of each part."""
         return self.rows + self._spelled[0]
 
     @property
     def row_widths(self) -> tuple[int, ...]:
-        """The counters of each row of all parts, in the order of a vector.
+        """The number of counters in each row of all parts, in the order of a vector.
 
         >>> SketchSpec(2, 200, "shared", 1, bytes(32), Spelling(1, 32, max_length=2)).row_widths
         (200, 200, 32, 32, 32)
@@ -261,9 +261,9 @@ class SketchSpec:
 
     @property
     def mean_width(self) -> int:
-        """The counters per row, in the harmonic mean over the rows of all parts, rounded down.
+        """The mean number of counters per row: the harmonic mean over all parts, rounded down.
 
-        Two items meet in a row of W counters with the probability 1 / W.
+        The mean is harmonic, as two items share a cell of a row of W counters with probability 1/W.
         """
         if self.spelling is None:
             return self.width
@@ -273,16 +273,16 @@ class SketchSpec:
 
     @property
     def vector_length(self) -> int:
-        """The counters of all parts together."""
+        """The number of counters of all parts together."""
         return self.rows * self.width + self._spelled[1]
 
     def positions_of(self, round: int) -> tuple[int, ...]:
-        """Return the positions that a round's vectors spell; each has a sketch of its own."""
+        """Return the positions of names that a round's vectors spell, each by its own sketch."""
         batch = self.schedule.batch_of(round, self.num_rounds)
         return positions_of(self.seed, self.num_positions, batch, self.num_batches)
 
     def parts(self, round: int) -> list[Part]:
-        """Return the sketches that make up a round's vectors: one of ids, then one a position.
+        """Return the parts of a round's vectors: the sketch of ids, then one for each position.
 
         >>> spec = SketchSpec(5, 200, "shared", 1, bytes(32), Spelling(4, 32, max_length=2))
         >>> [(part.start, part.rows, part.width) for part in spec.parts(0)]
@@ -298,7 +298,7 @@ class SketchSpec:
         return parts
 
     def position_hash(self, position: int) -> RoundHash:
-        """Return the hashes of a position, which are the same in every round that spells it."""
+        """Return the hashes of a position's sketch, the same in every round that spells it."""
         assert self.spelling is not None
         rows = self.spelling.rows
         tables = hashing.tabulation_tables(
@@ -307,14 +307,14 @@ class SketchSpec:
         return RoundHash(tables, tables, 0)
 
     def hashes(self, round: int) -> RoundHash | Identity:
-        """Return what finds the cells of ids in a round: its hashes, or the places of counters."""
+        """Return the map from ids to cells in a round: its hashes, or the places of a histogram."""
         return self.round_hash(round) if self.first_id is None else Identity(self.first_id)
 
     def round_hash(self, round: int) -> RoundHash:
         """Return the hashes of a round, counted from 0.
 
         Raises:
-            InvalidInputError: a histogram has none.
+            InvalidInputError: the spec is of a histogram, which has no hashes.
         """
         validate.integer(0, self.num_rounds - 1, round=round)
         if self.first_id is not None:
@@ -340,10 +340,10 @@ class CountSketch:
         vector: int64 [spec.vector_length], all counters: those of each part (`SketchSpec.parts`),
             row by row.
         counters: int64 [rows, width], the first part of the vector: a view.
-        num_clients: the number of clients whose contributions are in it. Under a plan of silos it
-            is the number of people. With noise in the sums of silos, it may be 0 or negative
-            if there are few people.
-        num_silos: the number of silos whose people these are; 0 where clients are no silos.
+        num_clients: the number of clients whose contributions are in the sum. If clients are silos
+            it is the number of their people. This number can carry noise, and then may be 0 or
+            negative if there are few people.
+        num_silos: the number of silos in the sum; 0 if clients are persons.
         noise: the mark of the noise of differential privacy that is in the counters, or None where
             they are exact. Only code that adds noise sets it. It protects from mistakes, not from
             forgers: anybody can write a file of a sketch.
@@ -359,7 +359,7 @@ class CountSketch:
 
     @property
     def num_vectors(self) -> int:
-        """The number of vectors that were summed: of the silos, or of the clients."""
+        """The number of vectors that were summed: one for each silo, or else for each client."""
         return self.num_silos or self.num_clients
 
     @property
@@ -411,7 +411,7 @@ class CountSketch:
     def add_range(
         self, first_id: int, counts: npt.NDArray[np.int64], num_clients: int | None = None
     ) -> None:
-        """Do the same as `add` for the ids from `first_id` on (mod 2^64), with one count each.
+        """Add counts[i] items of the id first_id + i (mod 2^64), for each i, as `add` does.
 
         >>> spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
         >>> sketch = CountSketch(spec, round=0)
@@ -487,8 +487,8 @@ class CountSketch:
         archive.write(path, SCHEMA, self._meta(), self._arrays(), private=True)
 
     def to_bytes(self) -> bytes:
-        """Return bytes as of the file that `save` writes, which a store keeps."""
-        # A server packs each sum that lands. The first level takes half the time of the usual one.
+        """Return the bytes of a file such as `save` writes, for example for a database."""
+        # A server packs each sum. Compression level 1 takes half the time of the default level.
         return archive.pack(SCHEMA, self._meta(), self._arrays(), level=1)
 
     def _arrays(self) -> dict[str, npt.NDArray[np.int64]]:
@@ -505,7 +505,7 @@ class CountSketch:
         """Read a sketch that `save` wrote.
 
         Raises:
-            UnreadableFileError: missing, damaged, or another kind of file.
+            UnreadableFileError: the file is missing, damaged, or of another kind.
         """
         _, meta, arrays = archive.read(path, SCHEMA, _limits)
         return cls._of(meta, arrays, os.fspath(path))
@@ -515,7 +515,7 @@ class CountSketch:
         """Return the sketch that `to_bytes` packed.
 
         Raises:
-            UnreadableFileError: it is damaged, or something else.
+            UnreadableFileError: the bytes are damaged, or not those of a sketch.
 
         >>> spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
         >>> sketch = CountSketch(spec, round=0)
@@ -539,7 +539,7 @@ class CountSketch:
                 raise InvalidInputError(
                     f"counters must be int64 with shape {shapes[0]}, and spelled with {shapes[1]}"
                 )
-            # Not before: it takes as much memory as its spec says.
+            # Only after these checks: the sketch takes as much memory as its spec says.
             sketch = cls(spec, meta["round"])
             sketch.vector = np.concatenate([counters.reshape(-1), spelled])
             if _largest(sketch.vector) >= _MAX_WEIGHT:
@@ -569,7 +569,7 @@ class CountSketch:
     def _check_exact(self) -> None:
         """Refuse to add clients to a sum with noise.
 
-        The difference between the sum before and after would show them without any noise.
+        The difference between the sums before and after would show their items without any noise.
         """
         if self.noise is not None:
             raise InvalidInputError(
@@ -580,7 +580,7 @@ class CountSketch:
     def _check_total(self, added: float) -> None:
         """Refuse weights that could overflow int64, before a counter is touched.
 
-        `added` is the most that one counter gains.
+        `added` is the largest absolute change of any counter, or a bound on it.
         """
         total = _largest(self.vector) + added
         if total >= _MAX_WEIGHT:
@@ -591,7 +591,7 @@ class CountSketch:
 
 
 def _integers(**named: Any) -> npt.NDArray[np.int64]:
-    """Return the named column as int64 [n]; errors name it by the keyword."""
+    """Return the keyword argument as an array, int64 [n]; errors name it by its keyword."""
     [(name, values)] = named.items()
     try:
         array = np.asarray(values)
@@ -632,9 +632,9 @@ def _largest(counters: npt.NDArray[np.int64]) -> float:
 
 
 def checked_number(number: Any, sketch: CountSketch) -> int:
-    """Return the number of clients that a file says of a sketch.
+    """Return the number of clients that a file states for a sketch, once it is checked.
 
-    It is at least 0, unless the sketch is of silos and has noise in it.
+    It must be at least 0, unless the sketch is a sum of silos with noise (see `CountSketch`).
 
     >>> spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
     >>> checked_number(7, CountSketch(spec, round=0))
@@ -645,7 +645,7 @@ def checked_number(number: Any, sketch: CountSketch) -> int:
 
 
 def noise_mark(values: Any) -> NoiseMark | None:
-    """Return the mark that a file holds.
+    """Return the mark of noise from its value in a saved file; None: the sum is exact.
 
     >>> noise_mark(["clients", "ab" * 32])
     NoiseMark(by='clients', plan='abababababababababababababababababababababababababababababababab')
@@ -663,7 +663,7 @@ def noise_mark(values: Any) -> NoiseMark | None:
 
 
 def _check_histogram(rows: int, schedule: Schedule, spelling: Spelling | None) -> None:
-    """Refuse what belongs to sketches alone."""
+    """Refuse what a histogram cannot have: several rows, another schedule, or a spelling."""
     if rows != 1:
         raise InvalidInputError(f"{arg.rows} must be 1 in a histogram, got {rows}")
     if schedule.kind is not ScheduleKind.SHARED:
@@ -679,9 +679,10 @@ def _check_histogram(rows: int, schedule: Schedule, spelling: Spelling | None) -
 
 
 def summed(sketches: Iterable[CountSketch]) -> list[CountSketch]:
-    """Return the sums of sketches by round, in the order in which the rounds come.
+    """Return one sum for each round, in the order in which the rounds first come.
 
-    A round of one sketch is that sketch itself; the others stay as they are.
+    If a round has only one sketch, its sum is this sketch itself, not a copy. No given sketch is
+    changed.
     """
     rounds: dict[int, CountSketch] = {}
     copied: set[int] = set()
@@ -697,7 +698,7 @@ def summed(sketches: Iterable[CountSketch]) -> list[CountSketch]:
 
 
 def copy_of(sketch: CountSketch) -> CountSketch:
-    """Return a sketch of the same sum, which changes by itself."""
+    """Return an independent copy of a sketch."""
     other = CountSketch(sketch.spec, sketch.round)
     other.noise = sketch.noise
     other.merge(sketch)
@@ -707,7 +708,7 @@ def copy_of(sketch: CountSketch) -> CountSketch:
 def check_compatible(
     first: SketchSpec, second: SketchSpec, problem: str = "the sketches do not belong together"
 ) -> None:
-    """Raise IncompatibleError, naming the problem and the differences, unless the two are equal."""
+    """Raise IncompatibleError, with the problem and the differences, if the specs differ."""
     names = ("rows", "width", "schedule", "num_rounds", "seed", "spelling", "first_id")
     differing = [name for name in names if getattr(first, name) != getattr(second, name)]
     if differing:
@@ -743,7 +744,7 @@ def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int 
 
 
 def spec_from_dict(values: Mapping[str, Any]) -> SketchSpec:
-    """Return the spec that `spec_to_dict` described."""
+    """Return the spec from the values that `spec_to_dict` returned."""
     return SketchSpec(
         rows=values["rows"],
         width=values["width"],

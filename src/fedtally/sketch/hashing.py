@@ -19,14 +19,14 @@ from fedtally.errors import InvalidInputError
 SEED_BYTES = 32
 SPELLING = 1  # the purpose of the tables that spell names
 SIGNS_PER_GROUP = 8  # the low 8 bits of a word; its upper 24 give the location
-_TABLE_BYTES = 8 * 256 * 4  # of a row: for each byte of an id and each of its values a uint32
+_TABLE_BYTES = 8 * 256 * 4  # of one row: a uint32 for each of an id's 8 bytes and its 256 values
 
 
 def check_seed(seed: bytes) -> bytes:
     """Return the seed if it is 32 bytes.
 
     Raises:
-        InvalidInputError: it is not.
+        InvalidInputError: the seed is not 32 bytes.
     """
     if not isinstance(seed, bytes) or len(seed) != SEED_BYTES:
         raise InvalidInputError(f"seed must be {SEED_BYTES} bytes, got {validate.form_of(seed)}")
@@ -66,15 +66,16 @@ def tabulation_tables(
 
 
 def tables_of_batches(seed: bytes, rows: int, batches: Sequence[int]) -> npt.NDArray[np.uint32]:
-    """Return tables whose words hold the signs of chosen batches, without the batches between.
+    """Return hash tables whose words hold the signs of the given batches, side by side.
 
-    A word is the XOR of one entry for each byte of an id. So bits of words may be put in other
-    places by putting those of the entries there.
+    A word is the XOR of table entries, one for each byte of an id. So a bit that moves to another
+    place in all entries moves to this place in all words.
 
     Args:
         seed: 32 bytes.
         rows: at least 1.
-        batches: batches of a schedule that shares locations, rising, at least one.
+        batches: the numbers of the batches, rising, at least one. All batches of the schedule must
+            share their locations.
 
     Returns:
         uint32 [groups, rows, 8, 256]. Bit i % 8 of group i // 8 is the sign of the i-th batch, and

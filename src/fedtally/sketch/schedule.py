@@ -32,13 +32,13 @@ class ScheduleKind(Enum):
     BATCHED = "batched"
 
 
-# the schedules under which each round has signs of its own, and is opened by itself
+# the schedules under which each round has its own signs, so that its sum is opened separately
 OWN_HASHES = (ScheduleKind.HYBRID, ScheduleKind.FRESH)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule; `batches` is its number of batches, and only `batched` has one.
+    """A schedule: its kind, and its number of batches, which only the kind `batched` has.
 
     >>> Schedule.parse("batched:4")
     Schedule(kind=<ScheduleKind.BATCHED: 'batched'>, batches=4)
@@ -62,7 +62,7 @@ class Schedule:
         """Return the schedule that `text` names: shared, fresh, hybrid or batched:B.
 
         Raises:
-            InvalidInputError: it names none.
+            InvalidInputError: the text names no schedule.
         """
         if isinstance(text, Schedule):
             return text
@@ -99,20 +99,20 @@ class Schedule:
         return self.batches
 
     def batches_of(self, num_rounds: int) -> list[range]:
-        """Return the rounds of each batch, which share their signs.
+        """Return the rounds of each batch; the rounds of one batch share their signs.
 
         >>> Schedule.parse("batched:3").batches_of(7)
         [range(0, 3), range(3, 5), range(5, 7)]
         """
         size, larger = divmod(num_rounds, self.num_batches(num_rounds))
-        # before a batch there are as many of the larger ones as there are batches, until they end
+        # the larger batches come first: min(batch, larger) of them stand before this batch
         starts = [
             batch * size + min(batch, larger) for batch in range(self.num_batches(num_rounds) + 1)
         ]
         return [range(*bounds) for bounds in pairwise(starts)]
 
     def batch_of(self, round: int, num_rounds: int) -> int:
-        """Return the batch of a round.
+        """Return the number of the batch that contains a round, 0 .. num_batches - 1.
 
         Batches are consecutive rounds. Their sizes differ by at most one, and the larger ones come
         first.

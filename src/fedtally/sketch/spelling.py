@@ -1,8 +1,9 @@
-"""The part of a client's vector that spells its item: small sketches, one for each position.
+"""The spelling: the part of a client's vector from which the names of items are read.
 
-Where nobody has the list of items, a sketch holds hashes of them, and cannot tell their names. The
-spelling can: for each position t of a name it has a sketch of the integer hash * 256 + symbol_t.
-docs/protocol.md gives the layout.
+If nobody has the list of items, the first sketch of a vector counts hashes of items, and a hash
+does not tell the name. So the vector has one more small sketch for each position t of a name: it
+counts the integer hash * 256 + symbol_t, where symbol_t is the name's symbol (its byte, the end
+mark or a parity symbol) at t. docs/protocol.md gives the layout.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from fedtally import kernels
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
-# A byte more, the end mark, makes 193 symbols; beyond it no name is long, it is a document.
+# The most bytes of a name; a longer text is a document. The end mark makes one symbol more, 193.
 MAX_LENGTH = 192
-# Parity symbols are values at 255 points. A name of p symbols with its parity has at most 2 p - 1
-# of them, and at most as many as there are positions.
+# The parity symbols of a name come from a code with 255 points, one for each symbol. A name of p
+# symbols has at most 2 p - 1 symbols with its parity, and never more than there are positions.
 _POINTS = 255
 
 
@@ -53,15 +54,15 @@ class Spelling:
             object.__setattr__(self, name, value)
 
     def blocks(self, batches: int) -> int:
-        """Return the number of positions that one client spells, G."""
+        """Return the number of positions that one client spells (G in docs/protocol.md)."""
         return -(-(self.max_length + 1) // batches)
 
     def positions(self, batches: int) -> int:
-        """Return the number of positions that the batches spell together, T: `batches` times G."""
+        """Return the number of positions that all batches spell: `batches * blocks(batches)`."""
         return batches * self.blocks(batches)
 
     def check_batches(self, batches: int) -> None:
-        """Refuse more batches of rounds than the code of long names has points for."""
+        """Refuse batches that spell more positions than the code of a long name has points."""
         positions = self.positions(batches)
         if positions > _POINTS and 2 * self.max_length + 1 > _POINTS:
             raise InvalidInputError(
@@ -73,11 +74,12 @@ class Spelling:
 
 @lru_cache(maxsize=64)
 def slots(seed: bytes, positions: int) -> npt.NDArray[np.int64]:
-    """Return the slot of each position, a public permutation: int64 [positions], read-only.
+    """Return the slot of each position: int64 [positions], read-only, a public permutation.
 
-    The slot of position t is the number of positions whose word is smaller, or equal and of a
-    smaller position. The words are SHAKE-256("fedtally/1/positions" || 0x00 || seed), 64 bits each,
-    little-endian. The copies of a symbol so come to different rounds.
+    The slot says which batch of rounds spells the position (`positions_of`), so that the copies of
+    a symbol come to different rounds. The slot of position t is the rank, from 0, of its word among
+    the words of all positions; equal words rank by position. The words are 64 bits each,
+    little-endian, of SHAKE-256("fedtally/1/positions" || 0x00 || seed).
 
     >>> sorted(slots(bytes(32), 5).tolist())
     [0, 1, 2, 3, 4]
@@ -91,7 +93,10 @@ def slots(seed: bytes, positions: int) -> npt.NDArray[np.int64]:
 
 @lru_cache(maxsize=4096)
 def positions_of(seed: bytes, positions: int, batch: int, batches: int) -> tuple[int, ...]:
-    """Return the position of each block of a batch's vectors: block b is slot b M + batch of M.
+    """Return the position that each block of a batch's vectors spells, by block.
+
+    A block is the sketch of one position. Block b of a batch spells the position with the slot
+    b * batches + batch.
 
     >>> sorted(positions_of(bytes(32), 6, 0, 2) + positions_of(bytes(32), 6, 1, 2))
     [0, 1, 2, 3, 4, 5]
