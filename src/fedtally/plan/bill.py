@@ -1,9 +1,9 @@
-"""The bytes and the CPU seconds of each stage of a plan, before any client is touched.
+"""The bytes and the CPU seconds of each stage of a campaign, predicted from its plan.
 
-Bytes follow from the plan and the number of clients, exactly. CPU is counted in operations, which a
-`Host` prices (`plan.costs`).
+Bytes follow exactly from the plan and the number of clients. CPU time is a number of operations,
+each with its time on a `Host` (`plan.costs`).
 
-The stages are those of the account that a simulated campaign keeps (`Result.secure_sum`).
+The stages have the same names as in the account of a simulated campaign (`Result.secure_sum`).
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ __all__ = [
 
 
 class Stage(NamedTuple):
-    """What one stage of the protocol takes.
+    """The cost of one stage of the protocol.
 
     Attributes:
-        stage: its name, as in the account of a simulated campaign.
-        upload_bytes: the bytes of the mean message that a client sends in it, rounded.
-        download_bytes: the bytes of the mean message that a client gets in it, rounded.
+        stage: the name of the stage, as in the account of a simulated campaign.
+        upload_bytes: the mean size of a message that a client sends in this stage, rounded.
+        download_bytes: the mean size of a message that a client gets in this stage, rounded.
         received_bytes: the bytes that the servers receive, in all rounds.
         sent_bytes: the bytes that the servers send, in all rounds.
-        client_seconds: CPU of the mean client that is invited.
-        server_seconds: CPU of the servers, in all rounds.
+        client_seconds: the CPU seconds of a client, in the mean over all invited clients.
+        server_seconds: the CPU seconds of the servers, in all rounds.
     """
 
     stage: str
@@ -76,14 +76,14 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Bill:
-    """What a plan costs.
+    """The cost of a campaign by a plan, in bytes and CPU seconds.
 
     Attributes:
-        method: the secure sum: ideal, secagg or two-server.
-        clients: invited, in all rounds.
-        sums: how many are made: cohorts, or batches of two servers.
-        stages: the stages, in the order of the protocol.
-        decoding_seconds: CPU from the sums to an estimate of every candidate.
+        method: the secure sum: "ideal", "secagg" or "two-server".
+        clients: the number of clients that are invited, in all rounds.
+        sums: the number of sums: of rounds, of cohorts, or of batches of two servers.
+        stages: the cost of each stage, in the order of the protocol.
+        decoding_seconds: the CPU seconds from the sums to an estimate of every candidate.
     """
 
     method: str
@@ -94,32 +94,32 @@ class Bill:
 
     @property
     def upload_bytes(self) -> int:
-        """What a client sends in its round."""
+        """The bytes that an average client sends in its round, over all stages."""
         return sum(stage.upload_bytes for stage in self.stages)
 
     @property
     def download_bytes(self) -> int:
-        """What a client gets in its round."""
+        """The bytes that an average client gets in its round, over all stages."""
         return sum(stage.download_bytes for stage in self.stages)
 
     @property
     def received_bytes(self) -> int:
-        """What the servers receive in all rounds; what two servers tell each other counts."""
+        """The bytes that the servers receive in all rounds, including those from each other."""
         return sum(stage.received_bytes for stage in self.stages)
 
     @property
     def sent_bytes(self) -> int:
-        """What the servers send in all rounds; what two servers tell each other counts."""
+        """The bytes that the servers send in all rounds, including those to each other."""
         return sum(stage.sent_bytes for stage in self.stages)
 
     @property
     def client_seconds(self) -> float:
-        """CPU of a client in its round."""
+        """The CPU seconds of an average invited client in its round."""
         return sum(stage.client_seconds for stage in self.stages)
 
     @property
     def server_seconds(self) -> float:
-        """CPU of the servers in all rounds, without decoding."""
+        """The CPU seconds of the servers in all rounds, without decoding."""
         return sum(stage.server_seconds for stage in self.stages)
 
     def to_dict(self) -> dict[str, Any]:
@@ -146,26 +146,26 @@ def bill(
     heavy: int | None = None,
     people: int | None = None,
 ) -> Bill:
-    """Return what a campaign by this plan costs.
+    """Return the predicted cost of a campaign by this plan.
 
-    Without dropouts the bytes are those that the protocol sends, exactly: of a stage the mean over
-    all messages of all cohorts, rounded, as in the account of a simulated campaign. With dropouts,
-    of which as many happen in each stage after the first, they are expected ones. Neither what
-    carries the messages counts, nor that clients get the plan.
+    Without dropouts the bytes are exact. The bytes of a stage are a mean over all messages of all
+    cohorts, rounded, as in the account of a simulated campaign. With dropouts the bytes are
+    expected values: the dropouts are spread evenly over the stages after the first. Bytes of the
+    transport (such as HTTP) and of the plan's download are not counted.
 
     Args:
-        plan: the campaign's.
-        host: whose CPU is asked for; None: `REFERENCE`.
+        plan: the plan of the campaign.
+        host: the machine whose CPU seconds are predicted; None: `REFERENCE`.
         recovery: the name of a decoder.
-        rounds: clients of each round; None: all alike.
-        dropout: the share of every cohort that is expected to drop out.
-        identities: the entries of the allow-list; None: as many as the largest round, or release
-            of two servers, has clients.
-        candidates: the candidates to decode; None: all of the domain, even if they are too many to
-            be enumerated.
-        heavy: items that a decoder fits; None: a tenth of the counters of one sketch.
-        people: the people of all silos, each with max_items rows in its silo's table; None:
-            as many as the silos may have.
+        rounds: the number of clients of each round; None: rounds of equal size.
+        dropout: the share of every cohort that is expected to drop out, 0 to below 1.
+        identities: the number of entries of the allow-list; None: the number of clients in the
+            largest round.
+        candidates: the number of candidates to decode; None: all of the domain, even if they are
+            too many to be enumerated.
+        heavy: the number of items that a decoder fits; None: a tenth of the counters of one sketch.
+        people: the number of people of all silos together, each with max_items rows in its silo's
+            table; None: the most people that the silos may have.
 
     Raises:
         InvalidInputError: a value is out of bounds, or does not fit the plan.
@@ -205,7 +205,7 @@ def bill(
 
 
 def _stage(host: Host, name: str, lines: Sequence[Line], clients: int) -> Stage:
-    """Return the bill of one stage of all sums."""
+    """Return the cost of the stage `name`, over all sums."""
     mine = [line for line in lines if line.stage == name]
     up, down = (
         [(line.times * getattr(line, way)[0], getattr(line, way)[1]) for line in mine]

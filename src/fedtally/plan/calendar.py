@@ -1,6 +1,7 @@
 """The calendar of a plan: each round is open for one period, and the periods follow each other.
 
-Days are those of UTC. What opens in a period belongs to its round, whenever it ends.
+Days are days in UTC. A session that opens in a period belongs to the round of this period, whenever
+the session ends.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from fedtally.base import validate
 from fedtally.errors import InvalidInputError, arg, opt
 from fedtally.privacy.events import most_rounds
 
-MAX_ROUNDS = 2**12  # of a plan with a calendar: eleven years of days
+MAX_ROUNDS = 2**12  # the most rounds of a plan with a calendar: eleven years of days
 DAY = timedelta(days=1)
 _SECOND = timedelta(seconds=1)
 _UNITS = {"d": DAY, "h": timedelta(hours=1), "m": timedelta(minutes=1), "s": _SECOND}
@@ -28,7 +29,7 @@ class Calendar:
     Args:
         start: when round 0 opens, an aware time of whole seconds; it is kept in UTC.
         period: how long each round is open: whole seconds that divide a day, or whole days.
-        num_rounds: the rounds, 1 .. 4096.
+        num_rounds: the number of rounds, 1 .. 4096.
 
     Raises:
         InvalidInputError: a value is out of bounds, or the last round ends after the year 9999.
@@ -65,7 +66,7 @@ class Calendar:
             ) from None
 
     def opens(self, round: int) -> datetime:
-        """Return when a round opens, in UTC; from then on what opens belongs to it.
+        """Return the time when a round opens, in UTC; a session that opens then belongs to it.
 
         Args:
             round: 0 .. num_rounds - 1.
@@ -73,7 +74,7 @@ class Calendar:
         return self.start + self.period * validate.integer(0, self.num_rounds - 1, round=round)
 
     def closes(self, round: int) -> datetime:
-        """Return when a round closes, in UTC; what opens at this time belongs to the next one.
+        """Return the time when a round closes and the next one opens, in UTC.
 
         Args:
             round: 0 .. num_rounds - 1.
@@ -82,7 +83,7 @@ class Calendar:
 
     @property
     def noun(self) -> str:
-        """What a period is called, in the plural.
+        """The noun for a period, in the plural.
 
         >>> start = datetime(2026, 12, 1, tzinfo=UTC)
         >>> Calendar(start, DAY, 3).noun, Calendar(start, timedelta(hours=6), 3).noun
@@ -92,7 +93,7 @@ class Calendar:
 
     @property
     def end(self) -> datetime:
-        """When the last round closes."""
+        """The time when the last round closes, in UTC."""
         return self.start + self.period * self.num_rounds
 
     def round_at(self, when: datetime) -> int | None:
@@ -105,23 +106,23 @@ class Calendar:
         return round if 0 <= round < self.num_rounds else None
 
     def __str__(self) -> str:
-        # a day in words is one of UTC, and so is a time
+        # both the days and the times are in UTC
         return (
             f"{self.num_rounds:,} {self.noun}, from {time_text(self.start)} to"
             f" {time_text(self.end)}, UTC"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the table `[calendar]` of a plan; the number of rounds is the plan's."""
+        """Return the table `[calendar]` of a plan; the number of rounds is in another entry."""
         return {"start": time_text(self.start), "period": period_text(self.period)}
 
     @classmethod
     def from_dict(cls, values: Any, num_rounds: int) -> Self:
-        """Return the calendar that `to_dict` described.
+        """Return the calendar from the table that `to_dict` returned.
 
         Args:
             values: the table.
-            num_rounds: the rounds of the plan.
+            num_rounds: the number of rounds of the plan.
 
         Raises:
             InvalidInputError: an entry is missing, unknown or out of bounds.
@@ -132,12 +133,13 @@ class Calendar:
 
 @dataclass(frozen=True, kw_only=True)
 class Recurring:
-    """What is asked of a campaign by the calendar.
+    """A request for a campaign with a calendar.
 
     Args:
         calendar: when each round is open.
-        participations: the most rounds of one client, of all or, with `per_rounds`, in a row.
-        per_rounds: the rounds in a row that `participations` are of; None: all.
+        participations: the most rounds of one client among any `per_rounds` rounds in a row.
+        per_rounds: the number of rounds in a row to which `participations` applies; None: all
+            rounds.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -180,10 +182,10 @@ class Recurring:
 
 
 def checked_time(**named: Any) -> datetime:
-    """Return a time in UTC.
+    """Return the named time, converted to UTC.
 
     Raises:
-        InvalidInputError: it is no time, or does not say its offset from UTC.
+        InvalidInputError: the value is not a `datetime`, or has no offset from UTC.
     """
     [(name, value)] = named.items()
     if not isinstance(value, datetime) or value.utcoffset() is None:
@@ -199,10 +201,10 @@ def checked_time(**named: Any) -> datetime:
 
 
 def checked_start(value: Any) -> datetime:
-    """Return the start of a calendar in UTC.
+    """Return the start of a calendar, converted to UTC.
 
     Raises:
-        InvalidInputError: it is no aware time of whole seconds.
+        InvalidInputError: the value is not an aware time of whole seconds.
     """
     start = checked_time(start=value)
     if start.microsecond:
@@ -211,14 +213,14 @@ def checked_start(value: Any) -> datetime:
 
 
 def check_ahead(start: datetime, now: float) -> None:
-    """Refuse a start that is past: the first round would have been open without anybody.
+    """Refuse a start in the past: nobody could take part in the first part of round 0.
 
     Args:
-        start: when round 0 opens, an aware time.
-        now: the time, Unix seconds.
+        start: the time when round 0 opens, aware.
+        now: the present time, Unix seconds.
 
     Raises:
-        InvalidInputError: it is.
+        InvalidInputError: the start is before `now`.
     """
     if start.timestamp() < now:
         shown = time_text(datetime.fromtimestamp(int(now), UTC))
@@ -229,10 +231,11 @@ def check_ahead(start: datetime, now: float) -> None:
 
 
 def check_period(period: Any) -> None:
-    """Refuse a period by which days could not be told from their times.
+    """Refuse a period that neither divides a day nor is a whole number of days.
 
     Raises:
-        InvalidInputError: it is no duration that divides a day, or is a multiple of one.
+        InvalidInputError: the value is not such a duration, has fractions of a second, or is at
+            least 10^6 days.
     """
     if not isinstance(period, timedelta):
         raise InvalidInputError(f"{arg.period} must be a duration, got {period!r}")
@@ -247,10 +250,10 @@ def check_period(period: Any) -> None:
 def read_time(**named: Any) -> datetime:
     """Return the time in a text such as "2026-12-01", "2026-12-01T06:00Z" or with an offset.
 
-    A time without an offset is one of UTC.
+    A time without an offset is taken as UTC.
 
     Raises:
-        InvalidInputError: it is not such a text.
+        InvalidInputError: the value is not such a text.
 
     >>> str(read_time(start="2026-12-01")), str(read_time(start="2026-12-01T02:00+02:00"))
     ('2026-12-01 00:00:00+00:00', '2026-12-01 00:00:00+00:00')
@@ -270,7 +273,7 @@ def read_period(text: Any) -> timedelta:
     """Return the duration in a text such as "6h" or "1d"; units are d, h, m and s.
 
     Raises:
-        InvalidInputError: it is not such a text, or no period of a calendar.
+        InvalidInputError: the value is not such a text, or not a valid period (`check_period`).
 
     >>> str(read_period("6h")), read_period("24h") == DAY
     ('6:00:00', True)
@@ -287,7 +290,7 @@ def read_period(text: Any) -> timedelta:
 
 
 def time_text(when: datetime) -> str:
-    """Return the only text of a time in a plan: to the minute, or to the second where it has some.
+    """Return the only text that a time may have in a plan: to the minute, or else to the second.
 
     >>> time_text(datetime(2026, 12, 1, 6, tzinfo=UTC))
     '2026-12-01T06:00Z'
@@ -297,7 +300,7 @@ def time_text(when: datetime) -> str:
 
 
 def period_text(period: timedelta) -> str:
-    """Return the only text of a period in a plan: in the largest unit that divides it.
+    """Return the only text that a period may have in a plan: in the largest unit that divides it.
 
     >>> period_text(timedelta(hours=24)), period_text(timedelta(minutes=90))
     ('1d', '90m')
@@ -307,10 +310,10 @@ def period_text(period: timedelta) -> str:
 
 
 def noun_of(period: str) -> str:
-    """Return what periods are called, in the plural.
+    """Return the noun for periods of this length, in the plural.
 
     Args:
-        period: the text of one, as `period_text` writes it.
+        period: the text of a period, as `period_text` writes it.
     """
     names = {"1h": "hours", "1d": "days", "7d": "weeks"}
     return names.get(period, f"periods of {period}")

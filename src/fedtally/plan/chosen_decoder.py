@@ -1,4 +1,4 @@
-"""The decoder of a plan's sums: the one that was asked for, or the one that does best."""
+"""The decoder of a plan's sums: the requested decoder, or the one with the smallest error."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def decoder_of(plan: Plan, asked: str, batches: int) -> Recovery:
 
     Args:
         plan: the plan.
-        asked: the name of a decoder, or "auto".
-        batches: the batches of rounds that landed, or that can land.
+        asked: the name of the requested decoder, or "auto".
+        batches: the number of batches of rounds whose sums are there, or can be.
 
     Raises:
         InvalidInputError: there is no such decoder, or it does not fit the sums or the candidates.

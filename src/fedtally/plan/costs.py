@@ -1,7 +1,7 @@
-"""The operations of a campaign, counted, and the CPU seconds that each takes on a host.
+"""The operations of a campaign, and the CPU seconds that each takes on a machine (a host).
 
-How many of each operation a stage takes is known before any client is touched. How long one takes
-depends on the machine: a `Host` says so, and `python -m benchmarks host` measures one.
+The number of operations in each stage follows from the plan. The time of one operation depends on
+the machine: a `Host` holds these times, and `python -m benchmarks host` measures them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedtally.recovery.decoders.work import Task, Work
 from fedtally.sketch import ScheduleKind
 
 SCHEMA = "fedtally-host/1"
-_MAX_BYTES = 2**16  # of a file: far more than any host has
+_MAX_BYTES = 2**16  # the most bytes of a host's file: far more than needed
 _AGAIN = "measure again: python -m benchmarks host -o FILE"
 _EXACT = 1 << 24  # counts below it are decoded in single precision
 
@@ -62,15 +62,16 @@ OPERATIONS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Host:
-    """What operations take on a machine: CPU seconds of all threads together.
+    """The time of each operation on a machine, in CPU seconds of all threads together.
 
     Args:
-        kernels: the implementation in use, of `kernels.available_backends`.
+        kernels: the implementation in use, one of `kernels.available_backends`.
         version: the version of fedtally.
-        seconds: the seconds that one of each of `OPERATIONS` takes.
+        seconds: the CPU seconds of one operation, for each of `OPERATIONS`.
 
     Raises:
-        InvalidInputError: an operation is missing, unknown or of no finite, positive time.
+        InvalidInputError: an operation is missing or unknown, or its time is not finite and above
+            0.
 
     >>> REFERENCE.price({"message": 2.0, "exchange": 0.0}) == 2 * REFERENCE.seconds["message"]
     True
@@ -89,7 +90,7 @@ class Host:
         object.__setattr__(self, "seconds", MappingProxyType(checked))
 
     def price(self, work: Work) -> float:
-        """Return the seconds that some operations take."""
+        """Return the CPU seconds of the operations in `work`."""
         return sum(count * self.seconds[name] for name, count in work.items())
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,11 +104,11 @@ class Host:
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
-        """Return the host that `to_dict` described.
+        """Return the host from the values that `to_dict` returned.
 
         Raises:
             InvalidInputError: an entry is missing, unknown or out of bounds, or the schema is
-                another.
+                wrong.
         """
         checked = _entries("the host", values, ("schema", "kernels", "version", "seconds"))
         if checked.pop("schema") != SCHEMA:
@@ -129,8 +130,8 @@ class Host:
             version: the version of fedtally that must have measured it.
 
         Raises:
-            UnreadableFileError: the file is missing, no TOML or no host, or was measured with other
-                kernels or by another version, which may know other operations.
+            UnreadableFileError: the file is missing, is not TOML or does not describe a host, or
+                was measured with other kernels or by another version of fedtally.
         """
         try:
             with open(path, "rb") as file:
@@ -143,7 +144,7 @@ class Host:
                     raise InvalidInputError(
                         f"{name} must be {here!r}, as here, got {getattr(host, name)!r}; {_AGAIN}"
                     )
-        except InvalidInputError as error:  # it does not know the file's name
+        except InvalidInputError as error:  # its message does not name the file
             raise UnreadableFileError(f"{opt.host(os.fspath(path))}{reason(error)}") from error
         except OSError as error:
             hint = validate.did_you_mean_file(os.fspath(path))
@@ -158,7 +159,7 @@ class Host:
 
 
 def _entries(name: str, values: Any, known: Collection[str]) -> dict[str, Any]:
-    """Return the entries of a table, all of them known and none missing."""
+    """Return the entries of a table; raise InvalidInputError if one is unknown or missing."""
     if not isinstance(values, Mapping):
         raise InvalidInputError(f"{name} must be a table, got {type(values).__name__}; {_AGAIN}")
     missing = [entry for entry in known if entry not in values]
@@ -172,7 +173,7 @@ def _entries(name: str, values: Any, known: Collection[str]) -> dict[str, Any]:
 
 
 def _positive(name: str, value: Any) -> float:
-    """Return a finite number of seconds above 0."""
+    """Return a checked number of seconds, finite and above 0."""
     try:
         number = validate.real(**{name: value})
     except InvalidInputError as error:
@@ -221,7 +222,13 @@ REFERENCE = Host(
 
 
 def noise_work(noise: Noise | Geometric, draws: int, scans: bool = False) -> Work:
-    """Return what draws of noise take; those that scan a small table do so in constant time."""
+    """Return the operations of `draws` draws of noise.
+
+    Args:
+        noise: the noise.
+        draws: the number of draws.
+        scans: whether a draw of small noise compares all entries of a table, in constant time.
+    """
     if scans and noise.is_small:
         return {"scan": draws * len(noise.masses), "mask": 8 * draws}
     return {"draw": draws * noise.work}
@@ -235,15 +242,16 @@ def decoding_work(
     heavy: int | None = None,
     repetitions: int = 12,
 ) -> Work:
-    """Return what the way from the sums to an estimate of every candidate takes; see `bill`.
+    """Return the operations that decode the sums into an estimate of every candidate; see `bill`.
 
     Args:
-        plan: the campaign's.
-        backend: the kernels.
-        recovery: the name of a decoder.
-        candidates: the candidates to decode.
-        heavy: items that joint recovery fits.
-        repetitions: the repetitions of belief propagation; 0 where it sends no messages.
+        plan: the plan of the campaign.
+        backend: the name of the kernels in use.
+        recovery: the name of a decoder; if it does not fit the plan's encoding, the simplest
+            decoder that fits is taken.
+        candidates: the number of candidates to decode; None: all of the domain.
+        heavy: the number of items that joint recovery fits; None: the usual number.
+        repetitions: the iterations of belief propagation; 0 where it sends no messages.
     """
     size = plan.domain_size if candidates is None else validate.integer(1, candidates=candidates)
     name = Recovery.parse(recovery)

@@ -1,4 +1,7 @@
-"""A plan to be, for the clients that came or are expected: what is known of it, and its size."""
+"""The design of a plan: what is known before there is a plan, and then its size.
+
+`Setting` holds what is known before the size is chosen, and `Design` adds the size.
+"""
 
 from __future__ import annotations
 
@@ -41,21 +44,24 @@ from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 if TYPE_CHECKING:
     from fedtally.plan.parts.protection import By
 
-DEFAULT_ROWS = 7  # of joint recovery: more rows of the same bytes change its error little
+DEFAULT_ROWS = 7  # for joint recovery: with the same bytes, more rows change its error little
 DEFAULT_MAX_BYTES = 32_000
-# for which a clip's norm is taken while the width is still searched: it hardly depends on it
+# the width of a usual sketch: the norm of the clip, which hardly depends on the width, is computed
+# with it while the width is still unknown
 _USUAL_WIDTH = 1000
-_TRIED_SILOS, _MOST_TRIED = 12, 40  # up to these it is said which numbers of silos would fit
+# an error names the fitting numbers of silos up to the first number, or up to the given number if
+# that is larger, but at most up to the second
+_TRIED_SILOS, _MOST_TRIED = 12, 40
 
 
 class Chosen(NamedTuple):
-    """The size of a design: what is chosen for a target, or for bytes.
+    """The size of a design, chosen for a target error or for a budget of bytes.
 
     Attributes:
         schedule: the hashes of each round.
-        rows: rows of the sketch, 1 of a histogram.
-        width: counters of a row.
-        spelling: the size of what names are read from, where the domain is open.
+        rows: the number of rows of the sketch; 1 for a histogram.
+        width: the number of counters of a row.
+        spelling: the size of the sketches that spell names, if the domain is open; otherwise None.
         encoding: the way in which items become counters.
     """
 
@@ -68,19 +74,20 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known of a plan to be before it has a size: who takes part, and how they are summed.
+    """What is known of a plan before its size: the request, the clients and the way to sum.
 
-    Bytes and noise are those of a usual sketch.
+    Predicted bytes and noise are computed for a sketch of usual size (7 x 1000).
 
     Args:
         spec: the resolved request.
         domain: the candidates.
-        sizes: the clients of each round.
-        seed: the 32 bytes that the hashes come from.
-        clients: the clients of all rounds, and the most of one round; both are public.
+        sizes: the number of clients of each round.
+        seed: the 32 bytes from which the hashes are derived.
+        clients: the number of clients of all rounds, and the most clients of one round; both are
+            public.
         participations: the most rounds of one client.
-        has_room: whether rounds may be of other sizes, as many clients being drawn at random, than
-            those in `sizes`.
+        has_room: whether the campaign's rounds may have other sizes than `sizes`, because clients
+            will be drawn for rounds at random.
     """
 
     spec: CampaignSpec
@@ -101,14 +108,18 @@ class Setting:
         seed: bytes,
         by_client: bool = False,
     ) -> Self:
-        """Return what is known of a plan for the clients that came.
+        """Return the setting of a plan for given rounds of clients.
 
         Args:
             spec: the resolved request.
             domain: the candidates.
-            sizes: the clients of each round.
-            seed: the 32 bytes that the hashes come from.
-            by_client: whether a client may be in several natural rounds.
+            sizes: the number of clients of each round.
+            seed: the 32 bytes from which the hashes are derived.
+            by_client: whether a client may be in several natural rounds (rounds that the input
+                names).
+
+        Raises:
+            InvalidInputError: the rounds cannot be summed as requested.
         """
         check_rounds(spec.summation, sizes)
         asked, natural = spec.privacy, spec.size.num_rounds is None
@@ -116,7 +127,7 @@ class Setting:
         if isinstance(domain, OpenStrings):  # its rounds are chosen, and drawn anew for the plan
             clients = _public_sizes(sizes, natural)
         if asked is not None:
-            # where the number of clients is hidden, the plan says a public bound
+            # if the number of clients is private, the plan states a public bound instead
             bound = asked.max_clients
             clients = _public_sizes(sizes, natural) if bound is None else (bound, bound)
             if by_client and natural:
@@ -125,36 +136,36 @@ class Setting:
 
     @property
     def num_rounds(self) -> int:
-        """How many rounds there are."""
+        """The number of rounds."""
         return len(self.sizes)
 
     @cached_property
     def recovery(self) -> str:
-        """The decoder whose error is planned with."""
+        """The name of the decoder whose error is predicted."""
         return self.spec.recovery_of(self.domain.size)
 
     @property
     def expected(self) -> int:
-        """How many frequencies are shares of: the clients, or the people expected in silos."""
+        """The number that frequencies are shares of: clients, or people expected in silos."""
         silos = self.spec.silos
         return self.clients[0] if silos is None else silos.expected_of(self.clients[0])
 
     @property
     def people(self) -> list[int]:
-        """Those whose items the clients of each round hold: more than clients if they are silos."""
+        """The number of people behind the clients of each round: more than clients if silos."""
         return [self.expected * clients // self.clients[0] for clients in self.sizes]
 
     @property
     def _are_told(self) -> bool:
-        """Whether the sizes of rounds are public, those of all clients, and none is empty.
+        """Whether the numbers of people in rounds are public, and no round is empty.
 
-        Those of silos are not: how many people are in a round is private.
+        For silos they are private.
         """
         is_public = self.spec.silos is None and not self.spec.hides_clients
         return is_public and min(self.sizes) > 0
 
     def protection(self, schedule: Schedule) -> Protection:
-        """Return who adds the noise, and what follows from it before there are terms."""
+        """Return the party that adds the noise, as a `Protection` without terms of privacy."""
         by = "nobody" if self.spec.noise_by is None else str(self.spec.noise_by)
         has_protocol = not self.spec.summation.is_ideal
         return Protection(
@@ -167,9 +178,9 @@ class Setting:
         return self.protection(self.example).is_once
 
     def sums(self, schedule: Schedule) -> list[int]:
-        """Return the clients of each secure sum.
+        """Return the number of clients of each secure sum.
 
-        Where there is room, return those of the smallest and the largest sums alone.
+        If `has_room`, return the sizes of the rounds with the smallest and the largest sums.
         """
         summation, together = self.spec.summation, self.protection(schedule).releases
         if not self.has_room:
@@ -180,7 +191,7 @@ class Setting:
         )
 
     def _between(self, share: int) -> tuple[int, int]:
-        """Return the fewest and the most clients that `share` rounds are to have together."""
+        """Return the fewest and the most clients that `share` rounds may have together."""
         total = self.clients[0]
         if share == self.num_rounds:
             return total, total
@@ -192,8 +203,8 @@ class Setting:
     def schedules(self) -> list[Schedule]:
         """The schedules to choose from, the preferred one first.
 
-        Two servers sum a release at once. Where that is too much under all schedules, all are
-        listed.
+        Two servers sum a release at once, and schedules whose releases are too large for that are
+        left out. If all are too large, all are listed.
         """
         listed = possible_schedules(
             self.spec.size.schedule,
@@ -206,13 +217,13 @@ class Setting:
 
     @property
     def example(self) -> Schedule:
-        """A schedule that may be taken."""
+        """One schedule that the plan may have: hybrid, or the schedule that the request names."""
         name = self.spec.size.schedule
         return Schedule.parse("hybrid" if name in (AUTO, BATCHED_AUTO) else name)
 
     @property
     def only_schedule(self) -> Schedule | None:
-        """The schedule, if it is named or there is nothing to choose; None: it is chosen."""
+        """The schedule, if the request names it or only one is possible; else None."""
         name = self.spec.size.schedule
         if name not in (AUTO, BATCHED_AUTO):
             return Schedule.parse(name)
@@ -223,7 +234,7 @@ class Setting:
     # ---- errors ----
 
     def predictor(self, schedule: Schedule) -> Predictor:
-        """Return what predicts errors, under a schedule and whatever the size."""
+        """Return the predictor of errors for this schedule, for sketches of any size."""
         return Predictor(
             self.expected,
             schedule,
@@ -234,10 +245,13 @@ class Setting:
         )
 
     def tau_of_sketch(self, frequencies: Frequencies) -> float:
-        """Return tau, less what the noise on the number of people takes of it.
+        """Return the largest error that the sketch itself may have.
+
+        It is less than tau if clients are silos: the noise on the number of people causes a part of
+        the error.
 
         Raises:
-            UnreachableError: nothing is left.
+            UnreachableError: the noise on the number of people alone exceeds tau.
         """
         tau = self.spec.tau
         assert tau is not None
@@ -256,17 +270,17 @@ class Setting:
     # ---- bytes ----
 
     def bytes_of(self, rows: int, width: int, schedule: Schedule) -> int:
-        """Return the bytes of a client in its round, for a sketch: right to a few bytes."""
+        """Return the bytes that a client uploads for a sketch in its round, to a few bytes."""
         return self.bytes_of_counters(rows, rows * width, schedule)
 
     def bytes_of_counters(self, rows: int, counters: int, schedule: Schedule) -> int:
-        """Return the same for all rows and all counters: the rows need not be of one width."""
+        """Return the same as `bytes_of`, given all counters; rows may differ in width."""
         _, bits = self._terms_and_bits(schedule)
         return self._bytes_besides(rows, schedule) + -(-counters * bits // 8)
 
     @cached_property
     def _terms_and_bits(self) -> Callable[[Schedule], tuple[Terms | None, int]]:
-        """The terms of a usual sketch under a schedule, and the bits of a counter."""
+        """A function from a schedule to the terms of a usual sketch and the bits of a counter."""
 
         @cache
         def terms_and_bits(schedule: Schedule) -> tuple[Terms | None, int]:
@@ -285,7 +299,10 @@ class Setting:
 
     @cached_property
     def _bytes_besides(self) -> Callable[[int, Schedule], int]:
-        """The bytes besides the counters; the size of a proof follows from the rows."""
+        """A function from rows and schedule to the upload's bytes besides the counters.
+
+        The size of a proof of validity depends on the rows.
+        """
 
         @cache
         def bytes_besides(rows: int, schedule: Schedule) -> int:
@@ -300,7 +317,14 @@ class Setting:
     def _with_room(
         self, agreed: Terms, protection: Protection, noise: int, encoding: Encoding
     ) -> Terms:
-        """Return the terms with room for noise in every counter, and with proofs as is asked."""
+        """Return the terms with room for noise in every counter, and with proofs if requested.
+
+        Args:
+            agreed: the terms of the secure sum, without room for noise.
+            protection: the party that adds the noise, and what follows from it.
+            noise: the largest absolute value of the noise in a counter.
+            encoding: the way in which items become counters.
+        """
         clients, signed = self.spec.clients, encoding.is_signed
         folds = protection.sums is Sums.SECRET
         largest = clients.largest_entry(encoding)
@@ -316,9 +340,10 @@ class Setting:
     # ---- noise ----
 
     def noise(self, rows: int, schedule: Schedule) -> float:
-        """Return the standard deviation of the noise in a counter of a round's sum.
+        """Return the standard deviation, in counts, of the noise in a counter of a round's sum.
 
-        It is that of Gaussian accounting.
+        It is found by Gaussian accounting, which is approximate. The noise of a sum of several
+        rounds is divided among these rounds.
         """
         asked = self.spec.privacy
         if asked is None:
@@ -344,15 +369,15 @@ class Setting:
         return of_release * math.sqrt(releases / rounds)
 
     def largest_noise(self, schedule: Schedule) -> float:
-        """Return about the largest standard deviation of the noise in a counter of a sum."""
+        """Return about the largest standard deviation, in counts, of the noise in an opened sum."""
         releases = self.protection(schedule).releases
         return self.noise(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / len(releases))
 
     @cached_property
     def honest_clients(self) -> int | None:
-        """The fewest clients that count on each other's noise, for a usual sketch.
+        """The fewest honest clients whose noise is surely in a sum; None: clients add no noise.
 
-        None unless clients add the noise.
+        It is computed for a usual sketch.
         """
         summation = self.spec.summation
         if self.spec.noise_by is not NoiseBy.CLIENTS:
@@ -364,13 +389,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class Design(Setting):
-    """A plan to be, without its keys: with a size, or before there is one.
+    """The design of a plan, without keys: a setting, and a size once it is chosen.
 
     Args:
         size: the chosen size; None: nothing is chosen yet.
-        origin: how rows and width came about, and what is predicted of them; None: they were named.
-        has_pilot: whether frequencies are read from a pilot of clients who were drawn with those of
-            the campaign.
+        origin: the way in which rows and width were chosen, with their predicted error; None: the
+            request names them, or there are none yet.
+        has_pilot: whether frequencies come from a pilot whose clients were drawn from the same
+            population as the clients of the campaign.
     """
 
     size: Chosen | None = None
@@ -387,15 +413,15 @@ class Design(Setting):
         spelling: Spelling | None = None,
         encoding: Encoding = Encoding.SKETCH,
     ) -> Design:
-        """Return this design with a size: the arguments are those of `Chosen`."""
+        """Return this design with a size; see `Chosen` for the arguments."""
         return replace(self, size=Chosen(schedule, rows, width, spelling, encoding), origin=None)
 
     def sized_by(self, origin: Size) -> Design:
-        """Return this design, which says how its rows and width came about."""
+        """Return this design with `origin`: the way in which its rows and width were chosen."""
         return replace(self, origin=origin)
 
     def with_seed(self, seed: bytes) -> Design:
-        """Return this design with a seed of the hashes; itself, with its plan, if it has that."""
+        """Return this design with another seed; the same object if it has this seed already."""
         return self if seed == self.seed else replace(self, seed=seed)
 
     def like(self, plan: Plan) -> Design:
@@ -404,7 +430,7 @@ class Design(Setting):
 
     @property
     def chosen(self) -> Chosen:
-        """The size, which there must be."""
+        """The size, which must have been chosen."""
         assert self.size is not None
         return self.size
 
@@ -413,8 +439,8 @@ class Design(Setting):
 
         Args:
             schedule: the hashes of each round.
-            rows: the rows of the sketch.
-            max_bytes: the bytes of a client in a round, all messages together.
+            rows: the number of rows of the sketch.
+            max_bytes: the most bytes that a client uploads in a round, in all messages together.
 
         Raises:
             InvalidInputError: not even one counter per row fits.
@@ -427,7 +453,7 @@ class Design(Setting):
                 f" counter of {least.modulus_bits} bits in each of {least.rows} rows, got"
                 f" {max_bytes}; give more bytes, fewer rows or smaller cohorts"
             )
-        counters = least.spec.vector_length  # for each unit of the width
+        counters = least.spec.vector_length  # the number of counters for each unit of the width
         left = 8 * (max_bytes - least.bytes_per_client + 1)
         width = min(MAX_WIDTH, 2 + left // (counters * least.modulus_bits))
         design = self.with_size(schedule, rows, width)
@@ -441,14 +467,14 @@ class Design(Setting):
 
     @classmethod
     def for_fleet(cls, spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes) -> Design:
-        """Return the design, without a size, for clients over rounds drawn at random.
+        """Return a design without a size, for clients that will be drawn for rounds at random.
 
         Args:
             spec: the resolved request.
             domain: the candidates.
-            num_clients: the clients of all rounds together, each in one of them; or the silos. By a
-                calendar each is in as many rounds as it may, and counts in each of them.
-            seed: the 32 bytes that the hashes come from.
+            num_clients: the number of clients, persons or silos. Each is in one round, or with a
+                calendar in as many rounds as it may, and the plan counts it once for each round.
+            seed: the 32 bytes from which the hashes are derived.
 
         Raises:
             InvalidInputError: there are too few clients, or too many, or no secure sum protects
@@ -471,7 +497,7 @@ class Design(Setting):
         if spec.silos is not None:
             spec.silos.check(num_clients)
         largest = num_clients
-        if not spec.hides_clients:  # else how many there are in a round is hidden
+        if not spec.hides_clients:  # otherwise the number of clients in a round is private
             largest = min(num_clients, max(sizes[-1], round_size_bounds(num_clients / rounds)[1]))
         clients = (num_clients, largest)
         design = cls(spec, domain, sizes, seed, clients, participations, has_room=rounds > 1)
@@ -480,9 +506,9 @@ class Design(Setting):
         return design
 
     def check_even_rounds(self) -> None:
-        """Refuse cohorts that were asked for, where they do not fit the rounds.
+        """Refuse the requested sizes of cohorts, if they do not fit rounds of equal size.
 
-        A driver fills its rounds evenly: rounds of the usual size count, not those drawn at random.
+        The driver of a campaign fills its rounds evenly, unlike rounds that are drawn at random.
         """
         clients, rounds = self.clients[0], self.num_rounds
         check_rounds(self.spec.summation, [clients // rounds, -(-clients // rounds)])
@@ -490,7 +516,7 @@ class Design(Setting):
     def _check_number_of_silos(self) -> None:
         """Refuse a number of silos that no secure sum protects, and say which numbers fit."""
         summation = self.spec.summation
-        try:  # neither length nor bits decide
+        try:  # whether terms exist does not depend on length and bits: 1 stands for both
             terms(summation, self.sums(self.example), 1, 1, signed=True)
         except InvalidInputError as error:
             number, rounds = self.clients[0], self.num_rounds
@@ -515,7 +541,7 @@ class Design(Setting):
     # ---- for a fleet, one thing changed ----
 
     def with_tau(self, tau: float) -> Design:
-        """Return this design with another target."""
+        """Return this design with another target tau, the largest error."""
         return replace(self, spec=replace(self.spec, tau=tau))
 
     def with_epsilon(self, epsilon: float) -> Design:
@@ -523,11 +549,11 @@ class Design(Setting):
         return replace(self, spec=self.spec.with_epsilon(epsilon))
 
     def with_bytes(self, max_bytes: int) -> Design:
-        """Return this design with other bytes."""
+        """Return this design with another budget of upload bytes."""
         return replace(self, spec=self.spec.with_bytes(max_bytes))
 
     def with_clients(self, num_clients: int) -> Design:
-        """Return the design for another number of clients, or of silos of as many people each."""
+        """Return the design for another number of clients; silos keep their people per silo."""
         spec = self.spec.for_clients(num_clients, self.clients[0])
         return Design.for_fleet(spec, self.domain, num_clients, self.seed)
 
@@ -537,12 +563,12 @@ class Design(Setting):
         return Design.for_fleet(spec, self.domain, self.clients[0], self.seed)
 
     def with_cohorts(self, most: int) -> Design:
-        """Return the design with cohorts of at most that number of clients."""
+        """Return the design with cohorts of at most `most` clients."""
         spec = self.spec.with_cohorts(most)
         return Design.for_fleet(spec, self.domain, self.clients[0], self.seed)
 
     def with_length(self, max_length: int) -> Design:
-        """Return this design of an open domain with another limit of the bytes of a string."""
+        """Return this design of an open domain with another longest string, in bytes."""
         domain = OpenStrings.of(self.domain)
         shorter = OpenStrings(max_length, domain.bits, None, domain.normalise)
         return replace(self, domain=shorter)
@@ -551,32 +577,32 @@ class Design(Setting):
 
     @property
     def sizing(self) -> Size:
-        """How rows and width came about, which must be known."""
+        """The way in which rows and width were chosen, which must be known."""
         assert self.origin is not None
         return self.origin
 
     @property
     def linf(self) -> float:
-        """The predicted largest error of the size; 0 where nothing is predicted."""
+        """The predicted largest error of the size; 0 if none was predicted."""
         return self.sizing.linf or 0.0
 
     @property
     def bytes_per_client(self) -> int:
-        """The bytes that a client sends in its round."""
+        """The bytes that a client uploads in its round, over all messages."""
         return self.plan().bytes_per_client
 
     def finish(
         self, random: Callable[[int], bytes], report: Callable[..., None]
     ) -> tuple[Plan, Keys | None]:
-        """Return the plan of a design with a size, and the keys that it names.
+        """Return the finished plan, and the keys of its secure sum (None without a protocol).
 
         Args:
-            random: returns as many bytes as it is asked for, for the keys.
-            report: called for what takes long.
+            random: a function that returns n random bytes, from which the keys are made.
+            report: a function that is called to report the progress of a long search.
 
         Raises:
-            InvalidInputError: nothing protects so, or a certificate is asked for that the plan
-                cannot have.
+            InvalidInputError: no noise or no secure sum protects as requested, or the request wants
+                a certificate that the plan cannot have.
         """
         plan, keys = self.plan(), None
         if plan.secure_sum is not None:
@@ -600,9 +626,9 @@ class Design(Setting):
         )
 
     def plan(self) -> Plan:
-        """Return the plan of a design with a size, made once.
+        """Return the plan of this design, which must have a size; the plan is made only once.
 
-        It has no keys of a secure sum: its sizes do not depend on them.
+        The plan has no keys of a secure sum: its bytes do not depend on keys.
         """
         return self._plan
 
@@ -637,7 +663,7 @@ class Design(Setting):
         )
 
     def _agreed(self, schedule: Schedule, counters: int, encoding: Encoding) -> Terms | None:
-        """Return the terms of the secure sum, without noise; None where a trusted server sums."""
+        """Return the terms of the secure sum, without noise; None if a trusted server sums."""
         clients = self.spec.clients
         largest, entries = clients.largest_entry(encoding), counters + clients.entries
         signed = encoding.is_signed
@@ -646,7 +672,7 @@ class Design(Setting):
     def _guaranteed(
         self, sketch: SketchSpec, agreed: Terms | None, encoding: Encoding
     ) -> PrivacyConfig | None:
-        """Return the guarantee of the plan; None: no privacy is asked for."""
+        """Return the privacy terms of the plan; None if no privacy is requested."""
         spec, asked = self.spec, self.spec.privacy
         if asked is None:
             return None
@@ -669,7 +695,7 @@ class Design(Setting):
         )
 
     def _target(self, rows: int, encoding: Encoding) -> Target | None:
-        """Return the error that the plan is made for; None: none is asked for."""
+        """Return the target error of the plan; None if the request has none."""
         if self.spec.tau is None:
             return None
         named = "" if self.origin is None else self.origin.recovery
@@ -678,9 +704,10 @@ class Design(Setting):
 
 
 def _public_sizes(sizes: Sequence[int], natural: bool) -> tuple[int, int]:
-    """Return the clients of all rounds, and of the largest.
+    """Return the number of clients of all rounds, and the most clients of one round.
 
-    Where rounds are drawn at random, the largest has room, so that the plan can be used again.
+    If rounds are drawn at random, the second number has room for another draw, so that the plan can
+    be used again.
     """
     total, largest = sum(sizes), max(sizes)
     if not natural and len(sizes) > 1:

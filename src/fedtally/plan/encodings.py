@@ -1,10 +1,13 @@
-"""Sketch or histogram: which of the two a plan has.
+"""The choice between a sketch and a histogram for a plan.
 
-A histogram has no collisions. Its counters are as noisy as the mean over a sketch's rows, so that
-its error is that of the noise alone, whatever the frequencies. Where it costs no more than a sketch
-may, it is taken. Where no bytes were asked for it may cost up to twice the usual ones, if it is
-worth them: the error of a sketch falls with the root of its bytes, so that a histogram must gain
-more than the root of what it costs. Under a target the cheaper of those that meet it is taken.
+A histogram has no collisions. Its counters are as noisy as the mean over a sketch's rows. So the
+noise alone decides its error, whatever the frequencies.
+
+- With a budget of bytes, a histogram is taken if it fits the budget.
+- Without a budget, it may cost up to twice the default bytes, if it is worth them. The error of a
+  sketch falls with the square root of its bytes, so the histogram's error must be smaller by more
+  than the square root of the ratio of the bytes.
+- With a target error, the cheaper encoding that meets the target is taken.
 """
 
 from __future__ import annotations
@@ -27,28 +30,28 @@ from fedtally.sketch import Schedule
 if TYPE_CHECKING:
     from fedtally.plan.frequencies.distribution import Frequencies
 
-# Where no bytes were asked for: how many times the usual ones a histogram may cost.
+# A histogram may cost this many times the default bytes, if no budget is given.
 _MORE = 2
-_ROUNDING = 1e-9  # an error of exactly the target keeps it
+_ROUNDING = 1e-9  # relative: an error that equals the target but for rounding meets it
 
 
 def histogram(design: Design, most: float = float("inf")) -> Design | None:
-    """Return the histogram of a design; None where request, candidates or bytes rule it out.
+    """Return the design with a histogram; None if request, candidates or bytes rule it out.
 
-    Its predicted error is exceeded with the share of the failure probability that is planned for.
+    The histogram's predicted error is exceeded with probability `RISK * failure_probability`.
 
     Args:
-        design: the plan to be.
-        most: the bytes of a client that it may cost; where a histogram is asked for by name, it
-            may cost more.
+        design: the design, with or without a size.
+        most: the most bytes of a client in its round. If the request names the encoding histogram,
+            there is no limit.
 
     Raises:
-        InvalidInputError: a histogram is asked for by name, and it cannot be.
+        InvalidInputError: the request names the encoding histogram, and no histogram is possible.
     """
     if not design.spec.size.allows(Encoding.HISTOGRAM):
         return None
     size, is_named = design.domain.size, not design.spec.size.allows(Encoding.SKETCH)
-    # no sum needs less than a bit a counter: most domains are too large at a glance
+    # a counter takes at least one bit, so most domains can be ruled out at once as too large
     if not is_named and size > min(MAX_WIDTH, 8 * most):
         return None
     try:
@@ -61,7 +64,7 @@ def histogram(design: Design, most: float = float("inf")) -> Design | None:
         return None
     if plan.bytes_per_client > most and not is_named:
         return None
-    # what the noise does needs no frequencies
+    # the error by noise alone does not depend on frequencies
     predictor = Predictor.from_plan(plan, SIMPLEST[Encoding.HISTOGRAM])
     probability = design.spec.failure_probability * RISK
     linf = predictor.error_of_noise(size, probability, design.expected)
@@ -71,15 +74,17 @@ def histogram(design: Design, most: float = float("inf")) -> Design | None:
 def for_bytes(
     design: Design, sketch: Callable[[], Design], frequencies: Callable[[], Frequencies]
 ) -> Design:
-    """Return what has the smaller error within the bytes that are asked for, or the usual ones.
+    """Return the design with a histogram or a sketch, within the given budget or the default bytes.
+
+    The head of this file says which of the two is taken.
 
     Args:
-        design: the plan to be.
-        sketch: returns the design with the sketch for the same bytes.
-        frequencies: returns the known frequencies.
+        design: the design, with or without a size.
+        sketch: a function that returns the design with the sketch for the same bytes.
+        frequencies: a function that returns the known frequencies.
 
     Raises:
-        InvalidInputError: a histogram is asked for by name, and takes more bytes than are given.
+        InvalidInputError: the request names the encoding histogram, which exceeds the budget.
     """
     given, is_named = design.spec.size.max_bytes, not design.spec.size.allows(Encoding.SKETCH)
     budget = given or DEFAULT_MAX_BYTES
@@ -101,11 +106,11 @@ def for_bytes(
 
 
 def meets_target(design: Design, most: float = float("inf")) -> Design | None:
-    """Return the histogram, if it keeps the design's tau within its bytes; None: none does.
+    """Return the design with a histogram if this meets tau within the bytes; None if it does not.
 
     Args:
-        design: the plan to be; it has a tau.
-        most: the bytes that it may cost, where no others are asked for.
+        design: the design, whose request has a tau.
+        most: the most bytes of a client in its round, besides the budget of the request.
     """
     asked = design.spec.size.max_bytes
     limit = most if asked is None else min(most, asked)

@@ -1,6 +1,6 @@
-"""The only form of a plan's text: its canonical JSON, and what a file of a plan may not hold.
+"""The canonical JSON of a plan, and checks that a plan's file has only one reading.
 
-Otherwise two readers of one file could see two plans, with two fingerprints.
+Without these checks two readers of one file could see two plans, with two fingerprints.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def check_form(read: Mapping[str, Any], normal: Mapping[str, Any], path: str = "
     """Refuse null, and texts that are not written as in the canonical JSON.
 
     Args:
-        read: a table as a file has it.
+        read: a table as it stands in the file.
         normal: the same table as the plan writes it.
-        path: the names of the tables around it, each with a dot.
+        path: the names of the tables that contain this table, each followed by a dot.
 
     Raises:
-        InvalidInputError: names the entry.
+        InvalidInputError: an entry is null, or its text differs; the message names it.
     """
     for name, value in read.items():
         if isinstance(value, Mapping):
@@ -42,11 +42,11 @@ def check_form(read: Mapping[str, Any], normal: Mapping[str, Any], path: str = "
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Return the entries of a plan in JSON.
+    """Return the entries of a plan that is written in JSON.
 
     Raises:
-        InvalidInputError: the text is no object, or a table of it has an entry twice.
-        ValueError: the text is no JSON.
+        InvalidInputError: the text is not a JSON object, or a table has an entry twice.
+        ValueError: the text is not JSON.
     """
     value = json.loads(text, object_pairs_hook=_entries)  # the hook refuses entries that repeat
     if not isinstance(value, dict):

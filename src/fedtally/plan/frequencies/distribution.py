@@ -1,7 +1,7 @@
-"""The frequencies that a plan is made for: known, assumed, or read of a pilot.
+"""The frequencies that a plan is made for: known, assumed, or estimated from a pilot.
 
-`fedtally.recovery.error_model` takes frequencies in groups of items of one frequency.
-How a pilot is read is in `fedtally.plan.frequencies.pilot`, with its theory in docs/accuracy.md.
+They are kept in groups of items of one frequency, as `fedtally.recovery.error_model` takes them.
+`fedtally.plan.frequencies.pilot` reads a pilot; docs/accuracy.md has the theory.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from fedtally.recovery.error_model import rising
 from fedtally.sketch import CountSketch
 
 F64 = npt.NDArray[np.float64]
-_ALONE = 60  # heaviest items that are kept one by one
-_GROUP = 1.01  # items within this ratio are taken together
+_ALONE = 60  # the number of heaviest items that are kept one by one
+_GROUP = 1.01  # items whose frequencies are within this ratio form one group
 
 
 @dataclass(frozen=True, eq=False)
 class Frequencies:
-    """What is known of the frequencies, as `fedtally.recovery.error_model` takes it.
+    """A distribution of frequencies, each a share of clients, in groups of equal frequency.
 
     Attributes:
-        frequencies: float64 [k], above 0; the heaviest first, then groups of the others.
-        numbers: float64 [k], how many items have each.
-        domain_size: how many candidates there are.
-        fit: how a pilot was read; None where frequencies were known.
-        heterogeneity: the heterogeneity of the rounds, at least 1.
+        frequencies: float64 [k], above 0; the heaviest items first, then groups of the others.
+        numbers: float64 [k], the number of items that have each frequency.
+        domain_size: the number of candidates.
+        fit: the numbers behind the reading of a pilot; None: no pilot was read.
+        heterogeneity: the heterogeneity of the rounds, at least 1; see `pilot.Fit`.
         max_items: the most items of one client: a bound on the sum of frequencies.
-        is_hardest: whether these are the hardest frequencies, in place of any others.
+        is_hardest: whether these are the hardest frequencies for a plan (see `hardest`), taken
+            because nothing is known.
     """
 
     frequencies: F64
@@ -53,12 +54,12 @@ class Frequencies:
 
     @cached_property
     def rising(self) -> tuple[F64, F64]:
-        """The frequencies, rising, and how many items have each: as error models take them."""
+        """The frequencies, rising, and the number of items of each, as error models take them."""
         return rising(self.frequencies, self.numbers, self.max_items)
 
     @property
     def has_known_shape(self) -> bool:
-        """Whether it is known how many items are rare, and how rare: a pilot tells their sum."""
+        """Whether the frequencies of rare items are known; a pilot gives only sums over them."""
         return self.fit is None and not self.is_hardest
 
     @classmethod
@@ -68,8 +69,8 @@ class Frequencies:
         """Return the distribution of known frequencies.
 
         Args:
-            frequencies: [d], in any order, in [0, 1], together at most `max_items`.
-            domain_size: where it is larger than d; the others are held by nobody.
+            frequencies: [d], in any order, each in [0, 1]; their sum is at most `max_items`.
+            domain_size: the number of candidates, at least d; nobody holds the others; None: d.
             max_items: the most items of one client.
 
         Raises:
@@ -104,15 +105,14 @@ class Frequencies:
 
     @classmethod
     def assumed(cls, domain_size: int, exponent: float = 1.1, *, max_items: int = 1) -> Self:
-        """Return the power law that is assumed: f_i proportional to i^-exponent.
+        """Return a power law: the item of rank i has a frequency proportional to i^-exponent.
 
-        Every client is taken to hold `max_items` items, none of them twice; frequencies are cut off
-        at 1.
+        Every client is assumed to hold `max_items` different items. Frequencies are cut off at 1.
 
         Args:
-            domain_size: d, at least 1; ranks are grouped, so that it may be vast.
-            exponent: 0 .. 10.
-            max_items: the most items of one client.
+            domain_size: the number of candidates, at least 1. It may be vast: ranks are grouped.
+            exponent: the exponent, 0 .. 10.
+            max_items: the number of items of one client.
 
         >>> assumed = Frequencies.assumed(2**61)
         >>> mass = float(assumed.numbers @ assumed.frequencies)
@@ -141,20 +141,21 @@ class Frequencies:
     ) -> Self:
         """Return the distribution that a pilot suggests: heavy items, and a tail.
 
-        docs/accuracy.md says how it is read.
+        docs/accuracy.md says how it is estimated.
 
         Args:
-            sketches: landed sums of the pilot's rounds, all of one spec.
+            sketches: the sums of the pilot's rounds, all of one spec.
             domain: the candidate items.
             noise_variance: the variance of the noise in each counter of each round's sum, in
                 squared counts.
-            largest_unseen: bound on the frequencies of the tail, above 0, beside that which items
-                would stand out at. With tau the distribution has the hardness of `hardest`: for the
-                median that covers tails of any shape.
+            largest_unseen: an upper bound on the frequencies of the tail, above 0. They are also
+                below the frequency from which items stand out. If the bound is tau, the
+                distribution has the hardness `hardest(tau)`: for the median decoder this covers
+                tails of any shape.
             max_items: the most items of one client.
 
         Raises:
-            InvalidInputError: nothing landed, or two sums of one round.
+            InvalidInputError: no sum has clients, or there are two sums of one round.
         """
         read = pilot.read(sketches, domain, noise_variance, largest_unseen, max_items)
         return cls(
@@ -167,16 +168,19 @@ class Frequencies:
         )
 
     def hardness(self, tau: float) -> float:
-        """Return `theory.hardness` of the distribution, the paper's width without its constant."""
+        """Return the paper's hardness of the distribution: the width for tau without its constant.
+
+        See `fedtally.plan.paper.hardness`.
+        """
         return float(
             self.numbers @ np.minimum(self.frequencies / validate.inside(tau=tau), 1.0) ** 2
         )
 
     def hardest(self, tau: float) -> float:
-        """Return the largest hardness that any tail of this mass and energy has.
+        """Return the largest hardness of any tail with the pilot's mass and energy (see `pilot`).
 
-        What is above `hardness` is due to items above tau that a pilot does not show one by one:
-        how large they are is taken from a power law.
+        It exceeds `hardness` if the tail has items above tau that the pilot does not show one by
+        one: `hardness` takes the frequencies of these items from a power law.
         """
         if self.fit is None:
             return self.hardness(tau)
@@ -185,12 +189,11 @@ class Frequencies:
         return float(heavy @ heavy) + min(self.fit.energy / tau**2, self.fit.mass / tau, others)
 
     def alike_below(self, frequency: float) -> Frequencies:
-        """Return this distribution with all rarer items alike.
+        """Return this distribution with one common frequency for all items below `frequency`.
 
-        There are as many as have the same mass and energy.
-
-        Of all items of that mass and energy these are the hardest for joint recovery, which fits
-        the larger of others.
+        The number of these items and their frequency keep the mass (the sum of f) and the energy
+        (the sum of f^2). Of all shapes with this mass and energy, equal items are the hardest for
+        joint recovery: it could fit the larger items of another shape.
 
         >>> known = Frequencies(np.array([0.4, 0.03, 0.01]), np.array([1.0, 10.0, 30.0]), 1000)
         >>> distribution = known.alike_below(0.1)
@@ -206,17 +209,17 @@ class Frequencies:
         return replace(self, frequencies=np.append(self.frequencies[~rare], each), numbers=numbers)
 
     def uncertainty(self, tau: float) -> float:
-        """Return the relative standard error of the hardness.
+        """Return the relative standard error of `hardness(tau)`.
 
-        It is 0 for known frequencies, infinite for a failed fit.
+        It is 0 if no pilot was read, and infinite if the pilot's sketch was too small.
         """
         if self.fit is None:
             return 0.0
         if not self.fit.conditioned:
             return math.inf
         tau, clients = validate.inside(tau=tau), self.fit.clients
-        # Items above tau count as one each, however large. Of the others, pairs of clients in one
-        # batch are counted.
+        # Items above tau count as 1 each, however frequent. For the others the energy is estimated
+        # from pairs of clients in the same batch.
         light = self.frequencies < tau
         f, number = self.frequencies[light], self.numbers[light]
         one_pair = 2 * self.fit.batches / clients**2

@@ -1,11 +1,12 @@
-"""The hardest frequencies for a plan, and some that are easy to name.
+"""The hardest frequencies for a plan, and a few well-known shapes with names.
 
-Joint recovery fits an item that stands out from the noise of all items that are not fitted. Items
-that are all a little too small to stand out hide each other. Then none of them is fitted, and no
-other items of the same total frequency collide as much. So the hardest shape is a plateau: as many
-items as possible of one frequency, each just too small to be fitted. For the median decoder it is a
-plateau, too, and its items are about as frequent as the error is large: the paper's lower bound has
-the same shape. The number of items depends on the plan and its noise, so it is searched for.
+The *hardest* frequencies are those with the largest error. Joint recovery fits an item that stands
+out from the noise of all items that are not fitted. Items that are all a little too small to stand
+out hide each other: none of them is fitted, and no other items of the same total frequency collide
+as much. So the hardest shape is a plateau: as many items as possible of one frequency, each just
+too small to be fitted. For the median decoder the hardest shape is a plateau, too. Its items are
+about as frequent as the error is large, as in the paper's lower bound. The number of items depends
+on the plan and its noise, so it is searched for.
 """
 
 from __future__ import annotations
@@ -22,28 +23,30 @@ from fedtally.plan.frequencies.distribution import Frequencies
 from fedtally.plan.frequencies.power_law import capped
 
 ANY = "any"  # the name of the frequencies in a target that holds for all frequencies
-# Frequencies that anybody can imagine, and give to `--like`: the usual assumption, one that falls
-# more slowly, and one with hundreds of items that are nearly alike.
+# The shapes that have a name for `--like`: the default, one that falls more slowly, and one with
+# hundreds of items of nearly the same frequency.
 _EXPONENTS = (1.1, 0.8)
 NAMED = (*(f"zipf:a={exponent:g}" for exponent in _EXPONENTS), "geometric:q=0.99")
 USUAL = NAMED[0]
-# tau times the number of items of the hardest plateau: 1.5 to 1.7 where it was looked for
+# tau times the number of items of the hardest plateau: 1.5 to 1.7 in all searches
 _ITEMS_OF_ONE_TAU = 1.5
-_COARSE, _FINE = 2.0, 1.05  # ratios between the numbers of items that are tried
-_GEOMETRIC = 5000  # ranks: later ones are below 1e-21
-# The search ends where the error falls below this part of the largest one that was found. There the
+_COARSE, _FINE = 2.0, 1.05  # ratios between successive numbers of items that are tried
+_GEOMETRIC = 5000  # the number of ranks: frequencies of later ranks are below 1e-21
+# The search ends where the error falls below this share of the largest error so far. There the
 # items are fitted, and fewer items, each more frequent, are fitted even better.
 _PASSED = 0.5
-# Or where some in turn are nearer to what noise alone leaves than this share: one may be rough.
+# The search also ends if _IN_TURN plateaus in a row have an error close to the error of noise
+# alone: the excess over it is below _NEAR of the largest excess. One plateau alone may be an
+# outlier.
 _NEAR, _IN_TURN = 0.25, 2
-_FAR_BELOW = 0.8  # of the hardest: less ends a climb
+_FAR_BELOW = 0.8  # a climb ends at an error below this share of the largest error so far
 
 
 class Hardest(NamedTuple):
     """The hardest plateau for a sketch.
 
     Attributes:
-        distribution: the plateau, which is a number of items of one frequency.
+        distribution: the plateau: a number of items that all have the same frequency.
         linf: the largest error of any frequency under this plateau, as a share of clients.
     """
 
@@ -52,17 +55,17 @@ class Hardest(NamedTuple):
 
     @property
     def items(self) -> int:
-        """How many items there are."""
+        """The number of items of the plateau."""
         return round(float(self.distribution.numbers[0]))
 
 
 def plateau(items: int, domain_size: int, *, max_items: int = 1) -> Frequencies:
-    """Return the frequencies of `items` items, all held equally often; every client holds some.
+    """Return a plateau: `items` items that are held by equally many clients.
 
     Args:
-        items: 1 .. domain_size.
-        domain_size: how many candidates there are; nobody holds the others.
-        max_items: how many of them each client holds; all of them, if there are fewer.
+        items: the number of items, 1 .. domain_size.
+        domain_size: the number of candidates; nobody holds the others.
+        max_items: the number of items that each client holds, at most `items`.
 
     >>> plateau(50, 1000, max_items=2).frequencies.tolist()
     [0.04]
@@ -78,13 +81,13 @@ def plateau(items: int, domain_size: int, *, max_items: int = 1) -> Frequencies:
 
 
 def usual_plateau(tau: float, domain_size: int, *, max_items: int = 1) -> Frequencies:
-    """Return nearly the hardest plateau for a plan whose largest error is tau.
+    """Return a plateau that is nearly the hardest for a plan whose largest error is tau.
 
     Args:
-        tau: a share of clients, above 0 and at most 1. However small it is, the plateau has at most
-            `domain_size` items.
-        domain_size: how many candidates there are.
-        max_items: how many items each client holds.
+        tau: the largest error, a share of clients, above 0 and at most 1. The plateau has about
+            1.5 * max_items / tau items, but at most `domain_size`.
+        domain_size: the number of candidates.
+        max_items: the number of items that each client holds.
 
     >>> float(usual_plateau(0.01, 10_000).numbers[0])
     150.0
@@ -108,13 +111,14 @@ def find_hardest(
     With fewer and fewer items the error rises, until the items are so frequent that they are
     fitted; then it falls to nearly nothing. The search goes from many items to few, and stops after
     this fall. It begins with as many items as all clients together hold: with more, hardly any two
-    clients would hold the same one. Where the number is nearly known, it begins there, and goes
-    both ways.
+    clients would hold the same item. With `near` it begins at this number instead, and goes in both
+    directions.
 
     Args:
-        linf: returns the largest error of the plan for some frequencies, as a share of clients.
-        domain_size: how many candidates there are.
-        num_clients: all clients.
+        linf: a function that returns the largest error of the plan for given frequencies, as a
+            share of clients.
+        domain_size: the number of candidates.
+        num_clients: the number of clients in all rounds.
         max_items: the number of items of one client.
         near: about the number of items of the hardest plateau, such as that of a similar plan;
             None: it is not known.
@@ -136,11 +140,11 @@ def find_hardest(
     while coarse[-1] > fewest:
         coarse.append(max(fewest, math.floor(coarse[-1] / _COARSE)))
     worst = tried(most) if near is None else _climbed(coarse, near, tried)
-    if near is None or worst.linf == 0.0:  # nothing leads on from where there is no error
+    if near is None or worst.linf == 0.0:  # from an error of 0 a climb finds no direction
         worst = _hardest_of(coarse, tried, worst)
-    # Now fine steps around the worst that was tried. They begin halfway (in logarithms) between it
-    # and the coarse step above, and go down to the coarse step below. Each step takes away at least
-    # one item.
+    # Now fine steps around the hardest plateau so far. They begin halfway (in logarithms) between
+    # its number of items and the coarse step above, and go down to the coarse step below. Each step
+    # removes at least one item.
     low = max(fewest, math.floor(worst.items / _COARSE))
     items = min(most, math.ceil(worst.items * math.sqrt(_COARSE)))
     fine = []
@@ -156,13 +160,14 @@ def _hardest_of(
     worst: Hardest,
     floor: float = 0.0,
 ) -> Hardest:
-    """Return the hardest of plateaus, from many items to few: up to where these are fitted.
+    """Return the hardest plateau for falling numbers of items; stop where the items are fitted.
 
     Args:
         numbers: the numbers of items, falling.
-        tried: returns the plateau of a number of items.
-        worst: the hardest that is known.
-        floor: the error that noise alone leaves, or nearly: near it the items are fitted.
+        tried: a function that returns the plateau of a number of items, with its error.
+        worst: the hardest plateau so far.
+        floor: about the error that noise alone causes, a share of clients: close to it the items
+            are fitted. 0: this error is not known.
     """
     start, near_floor = worst.items, 0
     for items in numbers:
@@ -178,9 +183,15 @@ def _hardest_of(
 
 
 def _climbed(numbers: Sequence[int], near: int, tried: Callable[[int], Hardest]) -> Hardest:
-    """Return the hardest of plateaus, by steps both ways from the one that is nearest to `near`.
+    """Return the hardest plateau, by steps in both directions from the number nearest to `near`.
 
-    Each way ends where steps in turn are no harder than the hardest so far, and one far easier.
+    A direction ends after `_IN_TURN` steps in a row that are no harder than the hardest plateau so
+    far, if the last of them is far easier.
+
+    Args:
+        numbers: the numbers of items, falling.
+        near: about the number of items of the hardest plateau.
+        tried: a function that returns the plateau of a number of items, with its error.
     """
     start = min(range(len(numbers)), key=lambda place: abs(math.log(numbers[place] / near)))
     worst = tried(numbers[start])
@@ -195,9 +206,9 @@ def _climbed(numbers: Sequence[int], near: int, tried: Callable[[int], Hardest])
 
 
 def named(domain_size: int, *, max_items: int = 1) -> Mapping[str, Frequencies]:
-    """Return the frequencies of `NAMED`, over `domain_size` candidates.
+    """Return the frequencies of each name in `NAMED`, over `domain_size` candidates.
 
-    Every client holds `max_items` items, none of them twice.
+    Every client holds `max_items` different items.
 
     >>> list(named(100))
     ['zipf:a=1.1', 'zipf:a=0.8', 'geometric:q=0.99']
@@ -208,7 +219,7 @@ def named(domain_size: int, *, max_items: int = 1) -> Mapping[str, Frequencies]:
     }
     ranks = min(domain_size, _GEOMETRIC)
     weights, numbers = np.power(0.99, np.arange(float(ranks))), np.ones(ranks)
-    # They add up to the number of items of a client, and none is above 1 (all clients).
+    # frequencies add up to the number of items of a client, and none is above 1 (all clients)
     frequencies = capped(weights, numbers, float(min(max_items, ranks)), 1.0)
     geometric = Frequencies.from_frequencies(frequencies, domain_size, max_items=max_items)
     return shapes | {NAMED[-1]: geometric}

@@ -39,13 +39,13 @@ F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 HEAVY = 4.0  # an item stands out if its frequency exceeds this many of its standard errors
 _KNOWN = 0.5  # the most relative standard error with which a sum of fourth powers is used
-_COMPARED = 100  # at most so many of the largest fitted items are compared between rounds
-# An item may be on the support because of its error alone. It is *clearly fitted*, and not one of
-# those, if its value exceeds this many times the fit's own threshold.
+_COMPARED = 100  # the most fitted items, the largest first, that are compared between rounds
+# An item may be on the support because of its error alone. An item is *clearly fitted* if its value
+# exceeds this many times the fit's threshold for the support.
 _CLEARLY = 2.0
-# The power law is cut: no item has more than a largest frequency. Deconvolution starts from it, and
-# from this share of a second power law, whose largest frequency is the one from which items stand
-# out. Without the second one, no item could ever lie beyond the cut of the first.
+# The power law is cut off at a largest frequency. Deconvolution starts from a mixture of it and of
+# this share of a second power law, which is cut off at the frequency from which items stand out.
+# Without the second power law, no item could ever lie beyond the cut of the first.
 _LONGER = 0.02
 _CLEAR = 2.0  # an effect is real if it exceeds this many of its standard errors
 
@@ -242,8 +242,8 @@ def read(
     known = _energy(pilot, heads, noise)
     ranks = (len(heads.heavy) + 1, domain.size)
     tail = _shape(pilot, heads, known, ranks, largest_unseen)
-    # In clients: the standard error of an item whose share b, which the residual keeps of the item,
-    # is the average one.
+    # The standard error, in clients, of an item of which the residual keeps an average share
+    # (`fit.share`).
     one = fit.scale * clients / math.sqrt(float(fit.share.mean()))
     resolved = min(max(_CLEARLY * fit.threshold * one, 0.5), tail.most * clients)
     energy = known.energy
@@ -252,8 +252,8 @@ def read(
     if len(tail.frequencies) and largest_unseen >= tail.most:
         tail = _deconvolution(pilot, heads, known, ranks, tail, one, resolved)
         energy = float(tail.numbers @ tail.frequencies**2)
-    # The power law may have more energy than the cells show: a mass over so few candidates cannot
-    # have less.
+    # The power law may have more energy than the cells show: with few candidates the same mass
+    # cannot have less.
     energy = max(energy, float(tail.numbers @ tail.frequencies**2))
     return Reading(
         np.append(heads.heavy, tail.frequencies),
@@ -420,8 +420,8 @@ def _without(fit: JointFit, kept: npt.NDArray[np.bool_]) -> tuple[F64, float]:
     residual = fit.residual.copy()
     places = fit.landed.places(fit.support.ids[~kept])
     fit.landed.add(residual, *places, fit.support.values[~kept])
-    # Fitting the whole support absorbs 1 - b of the other items: b is the mean share that is left
-    # of them. A part of the support is taken to absorb the same part of 1 - b.
+    # Fitting the whole support absorbs a share 1 - b of the other items, where b is the mean of
+    # `fit.share`. A part of the support is assumed to absorb the same part of 1 - b.
     return residual, 1.0 - (1.0 - float(fit.share.mean())) * (
         float(kept.mean()) if len(kept) else 0.0
     )
@@ -432,7 +432,7 @@ def _fourth_powers(
 ) -> tuple[float, float]:
     """Return the sum of fourth powers of the tail's counts, and its standard error.
 
-    A cell's fourth cumulant is that sum divided by the width. Normal noise adds nothing to it.
+    The fourth cumulant of a cell is this sum divided by the width. Normal noise adds nothing to it.
 
     Args:
         residual: the residual of the one batch.
@@ -495,7 +495,7 @@ def _largest(
 
 
 def _effective(sketches: Sequence[CountSketch]) -> float:
-    """Return the number of rounds of equal size that would spread the clients as much."""
+    """Return the effective number of rounds: (sum of sizes)^2 / sum of squared sizes."""
     sizes = np.array([float(sketch.num_clients) for sketch in sketches])
     return float(sizes.sum()) ** 2 / float(sizes @ sizes)
 
@@ -540,8 +540,8 @@ def _heterogeneity(fit: JointFit, sketches: Sequence[CountSketch]) -> tuple[floa
 
     The heterogeneity is 1, and its error infinite, if the pilot does not show it.
 
-    The items were chosen by their values over all rounds. Given such a value, the variance between
-    rounds is unbiased, so the choice does no harm.
+    The compared items are chosen by their values over all rounds. This causes no bias: given such a
+    value, the estimated variance between rounds is unbiased.
     """
     most = _effective(sketches)
     landed, rounds = fit.landed, sorted(sketches, key=lambda sketch: sketch.round)

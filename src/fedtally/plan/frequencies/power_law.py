@@ -1,4 +1,7 @@
-"""Power laws over ranks: with a mass, an energy and a largest frequency."""
+"""Power laws over ranks, fitted to a mass, an energy and a largest frequency.
+
+The *mass* of some items is the sum of their frequencies f, and the *energy* the sum of f^2.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,19 @@ STEEPEST = 10.0  # the largest exponent that is fitted: all mass is then at the 
 def power_law(
     first: int, last: int, mass: float, energy: float, most: float
 ) -> tuple[F64, F64, float]:
-    """Return frequencies and numbers of the ranks first..last, and the exponent.
+    """Return a power law with this mass, with the exponent whose energy is nearest to `energy`.
 
-    No frequency is above `most`.
+    Args:
+        first: the first rank.
+        last: the last rank.
+        mass: the sum of the frequencies.
+        energy: the sum of the squared frequencies.
+        most: the largest frequency: higher ones are cut off, and the others raised.
 
-    Of those with this mass, the one whose energy is nearest.
+    Returns:
+        frequencies: float64 [k], for groups of ranks.
+        numbers: float64 [k], the number of ranks in each group.
+        exponent: the exponent, 0 to 10.
     """
     if mass <= 0.0 or last < first:
         return np.empty(0), np.empty(0), 0.0
@@ -40,9 +51,9 @@ def power_law(
 
 
 def ranks_between(first: int, last: int) -> tuple[F64, F64]:
-    """Return the ranks first..last, and how many each stands for.
+    """Return the ranks first..last in groups: a mean rank and the number of ranks of each group.
 
-    The first 200 are told one by one, the others are in groups.
+    Each of the first 200 ranks is a group of its own. Both arrays are float64 [groups].
     """
     few = min(last - first + 1, 200)
     if few == last - first + 1:
@@ -57,10 +68,17 @@ def ranks_between(first: int, last: int) -> tuple[F64, F64]:
 
 
 def capped(shape: F64, numbers: F64, mass: float, most: float) -> F64:
-    """Return a falling shape, `numbers` of each, with this mass, and none above `most`."""
+    """Return a falling shape, scaled to this mass and cut off at `most`: float64 [k].
+
+    Args:
+        shape: float64 [k], falling, above 0: the frequencies of the groups up to a factor.
+        numbers: float64 [k], the number of items in each group.
+        mass: the sum of all frequencies, at most `most` times the number of items.
+        most: the largest frequency.
+    """
     low, high = math.log(mass / float(numbers @ shape)), math.log(most / float(shape[-1]))
     if float(numbers @ np.minimum(math.exp(low) * shape, most)) < mass * (1 - 1e-9):
-        for _ in range(60):  # what the bound cuts off goes to the others
+        for _ in range(60):  # the mass that the bound cuts off goes to the other items
             middle = (low + high) / 2
             less = float(numbers @ np.minimum(np.exp(middle) * shape, most)) < mass
             low, high = (middle, high) if less else (low, middle)

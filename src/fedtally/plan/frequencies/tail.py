@@ -1,17 +1,18 @@
-"""How many items of each frequency: what a pilot recovers item by item, deconvolved.
+"""The number of items of each frequency, by deconvolution of the values that a pilot recovers.
 
-Frequencies are mixed: an item of frequency f occurs Poisson(n f) times among n clients, and joint
-recovery tells that count but for a normal error, or does not fit the item. How many items there are
-of each frequency, nu, is what makes the values of the fitted items likely, as a Poisson process,
+An item of frequency f occurs Poisson(n f) times among n clients. Joint recovery estimates this
+count with a normal error, or does not fit the item. Let nu(f) be the number of items of frequency
+f. It maximises the likelihood of the fitted items' values, which form a Poisson process:
 
-    sum over items log sum_f nu(f) P(value | f) - sum_f nu(f) P(seen | f),
+    sum over items log sum_f nu(f) P(value | f) - sum_f nu(f) P(seen | f).
 
-by expectation maximisation (Kiefer and Wolfowitz 1956; Laird 1978; of truncated data Dempster,
-Laird and Rubin 1977): every round spreads each value over the frequencies that it may come from,
-and adds what would not have been seen. Two sums are known besides, and every round keeps them: the
-mass, and, within its error, what mean squares the unseen items leave in the cells. A start that is
-smooth stays as it is where values are silent. The rounds are few: the maximum is at a few points
-(Lindsay 1983), which says more than there is to know, and stopping early is the usual way out.
+Expectation maximisation finds nu (Kiefer and Wolfowitz 1956; Laird 1978; for truncated data
+Dempster, Laird and Rubin 1977). Each iteration spreads each value over the frequencies that it may
+come from, and adds the expected number of unseen items. Each iteration also keeps two known sums:
+the mass, and, within its error, the mean square that unseen items leave in the cells. Where no
+value says anything, nu stays as smooth as it was at the start. The iterations are few. The exact
+maximum is at a few points (Lindsay 1983), which is more detail than the data support, and stopping
+early is the usual remedy.
 """
 
 from __future__ import annotations
@@ -26,31 +27,36 @@ from scipy.special import gammaincc, ndtr
 from fedtally.base.roots import root
 
 F64 = npt.NDArray[np.float64]
-# more fit flat tables better, and steep distributions, of which few items are seen, worse
+# The iterations. More would fit flat distributions better, and steep ones, of which few items are
+# seen, worse.
 _ROUNDS = 20
-_RATIO = 1.05  # frequencies within this ratio are taken together
-_EXACT = 0.05  # clients: errors are no smaller, so that counts that are told exactly have a density
-_STEPS = 4  # of counts in one standard deviation of an error that is large
-_REACH = 6.0  # standard deviations
+_RATIO = 1.05  # frequencies within this ratio form one group
+_EXACT = 0.05  # the least error, in clients: a count that is known exactly needs a density, too
+_STEPS = 4  # grid points of counts in one standard deviation, if the error is large
+_REACH = 6.0  # the grid of counts reaches this many standard deviations beyond the largest count
 
 
 class Seen(NamedTuple):
-    """What a pilot shows of the items that do not stand out, in clients.
+    """The numbers that a pilot gives about the items that do not stand out.
+
+    All values are counts of clients. `fedtally.plan.frequencies.pilot` defines "clearly fitted" and
+    "stand out".
 
     Attributes:
-        clients: n.
-        values: float64 [k], of items that are clearly fitted, and do not stand out.
-        errors: float64 [k], their standard deviations.
-        error: standard deviation of an item's value, fitted or not.
-        least: the value from which items are clearly fitted.
-        most: the frequency from which they stand out, above `least` or not.
-        mass: sum of the expected counts of items that do not stand out.
-        squares: sum of the squared counts that each batch holds of the others, those below `least`.
-        squares_error: its standard error.
-        same: how much of a squared count there is in it, beyond the count; the heterogeneity of
-            batches.
-        sampled: how often the count itself; the number of batches, or 0 where it is not known what
-            clients hold.
+        clients: n, the number of clients.
+        values: float64 [k], the estimated counts of the items that are clearly fitted, but do not
+            stand out.
+        errors: float64 [k], the standard errors of `values`.
+        error: the standard error of any item's estimated count, fitted or not.
+        least: the count from which an item is clearly fitted.
+        most: the count from which an item stands out; it may be below `least`.
+        mass: the sum of the expected counts of all items that do not stand out.
+        squares: the sum over the items that are not clearly fitted of their squared counts, as the
+            cells of the batches show it: an item of count c adds same * (c^2 - c) + sampled * c.
+        squares_error: the standard error of `squares`.
+        same: the factor of c^2 - c in `squares`: the heterogeneity of batches.
+        sampled: the factor of c in `squares`: the number of batches, or 0 if the mass that clients
+            hold is not known.
     """
 
     clients: int
@@ -67,12 +73,16 @@ class Seen(NamedTuple):
 
 
 def deconvolved(frequencies: F64, numbers: F64, seen: Seen) -> tuple[F64, F64]:
-    """Return frequencies, and how many items that do not stand out have each.
+    """Return frequencies, and the number of items of each frequency that do not stand out.
 
     Args:
-        frequencies: float64 [m], above 0, in any order: those that there may be.
-        numbers: float64 [m], how many items are taken to have each, where nothing says otherwise.
-        seen: what the pilot shows.
+        frequencies: float64 [m], above 0, in any order: the possible frequencies.
+        numbers: float64 [m], the number of items of each frequency with which iterations start.
+        seen: the numbers that the pilot gives.
+
+    Returns:
+        frequencies: float64 [g], rising, after close ones were put together.
+        numbers: float64 [g].
 
     >>> f = np.geomspace(1e-4, 0.02, 100)
     >>> counts = np.random.default_rng(0).poisson(5.0, 200) * 1.0  # 200 items of 0.005
@@ -88,7 +98,7 @@ def deconvolved(frequencies: F64, numbers: F64, seen: Seen) -> tuple[F64, F64]:
     step = max(1.0, math.floor(seen.error / _STEPS))
     top = max(seen.most, seen.least, float(expected[-1]))
     count = np.arange(0.0, top + _REACH * (error + math.sqrt(top)) + step, step)
-    # P(fewer than k) of a Poisson count, at the whole numbers k between the counts looked at.
+    # P(count < k) of a Poisson count, at whole numbers k between the grid points `count`
     fewer = gammaincc(np.ceil(count[1:] - step / 2), expected[:, None])
     drawn = np.diff(np.column_stack([np.zeros(len(f)), fewer, np.ones(len(f))]))
     below, out = ndtr((seen.least - count) / error), ndtr((count - seen.most) / error)
@@ -111,11 +121,15 @@ def deconvolved(frequencies: F64, numbers: F64, seen: Seen) -> tuple[F64, F64]:
 
 
 def _with_sum(number: F64, weights: F64, total: float, error: float) -> F64:
-    """Return the likeliest numbers whose weighted sum is a total, within its error.
+    """Return the most likely numbers nu, near `number`, whose weighted sum is near `total`.
 
-    `number` is what is expected of them.
+    They are the stationary point of sum(number log nu - nu) - (weights nu - total)^2 / (2 error^2).
 
-    The stationary point of sum number log nu - nu - (weights nu - total)^2 / (2 error^2).
+    Args:
+        number: float64 [g], the expected numbers without the condition on the sum.
+        weights: float64 [g], the weights of the sum.
+        total: the weighted sum.
+        error: the standard error of `total`; 0: the sum is exact.
     """
     matters = (number > 1e-12) & (weights > 0)
     if not matters.any() or (total <= 0 and error == 0):
@@ -139,10 +153,7 @@ def _with_sum(number: F64, weights: F64, total: float, error: float) -> F64:
 
 
 def _grouped(frequencies: F64, numbers: F64) -> tuple[F64, F64]:
-    """Return rising frequencies, and their numbers.
-
-    Frequencies within a ratio of each other are taken together.
-    """
+    """Return rising frequencies, and their numbers: frequencies within `_RATIO` form one group."""
     group = np.floor(np.log(frequencies / frequencies.min()) / math.log(_RATIO)).astype(np.int64)
     number = np.bincount(group, numbers).astype(np.float64)
     used = number > 0

@@ -1,5 +1,6 @@
-"""The parts of a plan: what follows from each of its kinds, in numbers, noise and flags.
+"""The parts of a plan: candidates, clients, vector, summing and protection.
 
-A part is one class, with one field that says which kind it is. Ask a part for what follows from
-its kind, and compare no kind. A part is made of values, so that it is there before a plan is.
+A part is one class, and its field `kind` says which of a few kinds it is. Its properties return
+what follows from the kind: call these, and do not compare kinds elsewhere. A part is made of plain
+values, so that it can be made before there is a plan.
 """

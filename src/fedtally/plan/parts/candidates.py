@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _OPEN = "open"  # the kind of domain whose names are spelled
 _NFC = "nfc"  # the one normal form of strings that such a domain may ask for
-# the kinds of domain whose ids follow each other from one on that their description says
+# the kinds of domain whose ids are consecutive, from a first id that the description gives
 _IN_ORDER = ("range", "dictionary", "grid")
 
 Kind = Literal["listed", "open"]
@@ -36,10 +36,10 @@ Kind = Literal["listed", "open"]
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """What follows from what may be counted.
+    """The candidates: the items that may be counted.
 
     Args:
-        description: the public description of the candidates, as of `checked_domain`.
+        description: the public description of the candidates, as `checked_domain` returns it.
 
     Attributes:
         kind: "listed" or "open".
@@ -54,15 +54,15 @@ class Candidates:
 
     @property
     def first_id(self) -> int:
-        """The id of the first candidate of those whose ids follow each other.
+        """The id of the first candidate, if the ids of the candidates are consecutive.
 
-        A range says its first integer, whose id it is mod 2^64. Other ids begin at 0.
+        For a range it is the first integer mod 2^64, for other kinds 0.
         """
         return int(self.description.get("first", 0)) % 2**64
 
     @property
     def num_listed(self) -> int:
-        """The number of candidates that somebody has listed: 0 of an open domain.
+        """The number of listed candidates; 0 for an open domain.
 
         >>> Candidates({"kind": "range", "size": 9, "public": True}).num_listed
         9
@@ -71,18 +71,18 @@ class Candidates:
 
     @property
     def can_be_tried(self) -> bool:
-        """Whether campaigns may be simulated to predict errors.
+        """Whether errors may be predicted by simulated campaigns.
 
-        Of an open domain each of them would look at all hashes.
+        For an open domain each simulation would have to look at all hashes.
         """
         return self.kind == "listed"
 
     def check_listed(self, looks: str, way: str) -> None:
-        """Refuse what looks at every candidate, where nobody has listed them.
+        """Refuse a task that needs every candidate, if the domain is open.
 
         Args:
-            looks: who looks, and a verb, such as "trends look".
-            way: what to do instead.
+            looks: the subject and verb of the message, such as "trends look".
+            way: what the user can do instead.
 
         Raises:
             InvalidInputError: the domain is open.
@@ -93,15 +93,15 @@ class Candidates:
             )
 
     def check_domain(self, domain: Domain) -> None:
-        """Refuse a domain other than that of a plan, where no sum tells them apart.
+        """Refuse a domain that differs from the plan's, if the plan's domain is open.
 
-        The ids of an open domain are hashes, whatever was hashed and however.
+        The ids of an open domain are hashes, so a sum does not show how items were hashed.
 
         Args:
-            domain: what turns ids into items.
+            domain: the domain that turns ids into items.
 
         Raises:
-            IncompatibleError: the domain is open, and another one.
+            IncompatibleError: the plan's domain is open, and `domain` differs from it.
         """
         if self.kind == "open" and domain.describe() != self.description:
             raise IncompatibleError(
@@ -110,13 +110,13 @@ class Candidates:
             )
 
     def check_recovery(self, recovery: str) -> None:
-        """Refuse a decoder that finds no hashes, where the domain is open.
+        """Refuse a decoder that cannot find hashes, if the domain is open.
 
         Args:
             recovery: the name of the decoder.
 
         Raises:
-            InvalidInputError: it is another one than the decoder of open domains.
+            InvalidInputError: the domain is open, and this is not the decoder for open domains.
         """
         if self.kind == "open" and recovery != OPEN:
             raise InvalidInputError(
@@ -125,24 +125,24 @@ class Candidates:
             )
 
     def unspelled(self, names: object | None) -> str:
-        """Return why a client cannot send its ids without their names, or "".
+        """Return the reason why a client cannot send its ids without names, or "" if it can.
 
         Args:
-            names: the names of the ids; None: there are none.
+            names: the names of the ids; None: no names are given.
         """
         if self.kind == "open" and names is None:
             return "the domain is open: give the names of the ids, to spell them"
         return ""
 
     def check_spelling(self, spelling: Spelling | None) -> None:
-        """Refuse an open domain without a spelling, and the other way round.
+        """Refuse an open domain without a spelling, and a spelling without an open domain.
 
         Args:
-            spelling: the size of what names are read from; None: there is none.
+            spelling: the size of the sketches that names are read from; None: there are none.
 
         Raises:
-            InvalidInputError: an entry of the description is not that of an open domain, or the
-                spelling does not go with it.
+            InvalidInputError: an entry of an open domain's description is wrong, or the spelling
+                does not fit the domain.
         """
         if (self.kind == "open") != (spelling is not None):
             raise InvalidInputError(
@@ -176,13 +176,14 @@ class Candidates:
 
 
 def check_histogram_domain(domain: Mapping[str, Any]) -> None:
-    """Refuse a histogram over candidates that a client does not know, or that are too many.
+    """Refuse a histogram if clients cannot tell each candidate's counter, or if there are too many.
 
     Args:
         domain: the description of the candidates.
 
     Raises:
-        InvalidInputError: they are not written in the plan, or more than a row has counters.
+        InvalidInputError: the ids of the candidates do not follow from the plan, or there are more
+            candidates than a row may have counters.
 
     >>> check_histogram_domain({"kind": "strings", "size": 9, "public": False})
     Traceback (most recent call last):
@@ -207,13 +208,13 @@ def check_histogram_domain(domain: Mapping[str, Any]) -> None:
 
 
 def checked_domain(domain: Any) -> Mapping[str, Any]:
-    """Return the description of candidate items, which nothing can change.
+    """Return a checked, read-only copy of the description of the candidate items.
 
     Args:
-        domain: a table with the entries kind, size, public and others of its kind.
+        domain: a table with the entries kind, size, public, and other entries of its kind.
 
     Raises:
-        InvalidInputError: it lacks an entry, or has a value that no file of a plan can hold.
+        InvalidInputError: an entry is missing, or a value cannot be written to a plan's file.
 
     >>> dict(checked_domain({"kind": "range", "size": 9, "public": True}))
     {'kind': 'range', 'size': 9, 'public': True}
@@ -222,7 +223,7 @@ def checked_domain(domain: Any) -> Mapping[str, Any]:
         raise InvalidInputError(
             f"domain must be a table with text as keys, got {type(domain).__name__}"
         )
-    # a number of NumPy is no JSON value
+    # a scalar of NumPy is not a JSON value
     plain = {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in domain.items()

@@ -25,7 +25,7 @@ Kind = Literal["persons", "silos"]
 
 @dataclass(frozen=True)
 class Clients:
-    """What follows from who sends the vectors.
+    """The clients, which send the vectors: persons or silos.
 
     Args:
         people: the most people whose items one client holds; 1: clients are persons.
@@ -44,38 +44,38 @@ class Clients:
 
     @property
     def senders(self) -> tuple[str, str]:
-        """The noun for those who send a vector, in the singular and in the plural."""
+        """The noun for a sender of a vector, in the singular and in the plural."""
         return ("client", "clients") if self.kind == "persons" else ("silo", "silos")
 
     @property
     def counted(self) -> tuple[str, str]:
-        """The noun for those whom the answer counts, in the singular and in the plural."""
+        """The noun for what the answer counts, in the singular and in the plural."""
         return ("client", "clients") if self.kind == "persons" else ("person", "people")
 
     @property
     def entries(self) -> int:
-        """The entries of a vector besides its counters: a silo sends its number of people."""
+        """The number of entries of a vector besides its counters: a silo's number of people."""
         return 0 if self.kind == "persons" else 1
 
     @property
     def most_items(self) -> int:
-        """The most items that one client contributes, those of all its people."""
+        """The most items that one client contributes, of all its people together."""
         return self.people * self.max_items
 
     @property
     def why_no_silos(self) -> str:
-        """Why nothing of silos goes with these clients, or ""."""
+        """The reason why these clients cannot have options of silos, or "" if they can."""
         if self.kind == "silos":
             return ""
         return "the plan is not one of silos: set the most people of a client (Plan.people)"
 
     @property
     def can_be_drawn(self) -> bool:
-        """Whether a simulation may draw clients anew; silos are few, and differ."""
+        """Whether a simulation may resample clients; silos are too few and too different."""
         return self.kind == "persons"
 
     def numbered(self, persons: int, silos: int) -> str:
-        """Return how many clients there are, in words.
+        """Return the number of clients in words.
 
         >>> Clients(5000, 3).numbered(900, 2), Clients(1, 3).numbered(900, 0)
         ('2 silos of at most 5000 people each', '900 clients')
@@ -85,15 +85,15 @@ class Clients:
         return f"{silos} silos of at most {self.people} people each"
 
     def most_people(self, persons: int, silos: int) -> int:
-        """Return the most people in a sum: all persons, or those that its silos may have."""
+        """Return the most people in a sum of this number of persons, or else of silos."""
         return persons if self.kind == "persons" else silos * self.people
 
     def shown_people(self, people: int, silos: int) -> int:
-        """Return the number of people that a release shows; that no silo took part is public.
+        """Return the number of people that a release shows; 0 if no silo took part.
 
         Args:
-            people: the people in the release, with the noise on their number.
-            silos: the silos in it.
+            people: the number of people in the release, which may carry noise.
+            silos: the number of silos in the release, which is public.
         """
         return people if self.kind == "persons" or silos else 0
 
@@ -102,32 +102,32 @@ class Clients:
         return self.people * encoding.most_of_counter(self.max_items)
 
     def rows_of_table(self, people: float) -> float:
-        """Return the rows of the table that one client reads; a person reads none.
+        """Return the number of table rows that one client reads; 0 for a person.
 
         Args:
-            people: the people of a silo.
+            people: the number of people of a silo.
         """
         return 0.0 if self.kind == "persons" else people * self.max_items
 
     def are_hidden(self, relation: Relation | None) -> bool:
-        """Whether nobody may know how many clients there are; the number of silos is public.
+        """Whether the number of clients is private; the number of silos is always public.
 
         Args:
-            relation: the neighbours of the guarantee; None: there is none.
+            relation: the neighbouring relation of the privacy guarantee; None: no guarantee.
         """
         return self.kind == "persons" and relation is not None and relation.hides_number
 
     def people_and_silos(self, entries: npt.NDArray[np.int64], num_clients: int) -> tuple[int, int]:
-        """Return the people in a sum of vectors, and the silos among its clients.
+        """Return the number of people and the number of silos in a sum of vectors.
 
         Args:
             entries: int64 [entries], the sum of the entries besides the counters.
-            num_clients: the clients in the sum.
+            num_clients: the number of clients in the sum.
         """
         if self.kind == "persons":
             return num_clients, 0
         return int(entries[0]), num_clients
 
     def fits(self, num_silos: int) -> bool:
-        """Return whether a sum that says how many silos are in it may be of these clients."""
+        """Return whether a sum of `num_silos` silos (0: of persons) may be of such clients."""
         return (num_silos > 0) == (self.kind == "silos")

@@ -1,8 +1,9 @@
-"""Does a plan keep the guarantee of its protection? Where protection meets the other parts.
+"""Checks that the other parts of a plan keep the privacy guarantee of its protection.
 
-1. Candidates are public: those of clients show who holds what, whatever the noise.
-2. Nobody sees a number of clients that the guarantee hides.
-3. The noise that is counted on comes from honest clients that are sure to be in every sum.
+1. The list of candidates is public: a list made of clients' items shows who holds what, whatever
+   the noise.
+2. The protocol does not show the number of clients if the guarantee hides it.
+3. The guarantee counts only the noise of honest clients that are sure to be in every sum.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
 
 
 def check_candidates(terms: PrivacyConfig, candidates: Candidates) -> None:
-    """Refuse candidates that tell which client holds which item.
+    """Refuse a list of candidates that tells which client holds which item.
 
     Args:
         terms: the privacy of the plan.
-        candidates: what may be counted.
+        candidates: the candidates.
 
     Raises:
-        InvalidInputError: they are the clients' own items, and the plan is not marked.
+        InvalidInputError: the candidates are the clients' own items, and the plan is not marked
+            `not_private`.
     """
     if not candidates.description["public"] and not terms.not_private:
         raise InvalidInputError(
@@ -38,14 +40,14 @@ def check_candidates(terms: PrivacyConfig, candidates: Candidates) -> None:
 
 
 def check_collisions(terms: PrivacyConfig | None, candidates: Candidates) -> None:
-    """Refuse certified hashes of candidates that nobody has listed.
+    """Refuse certified hashes if the domain is open: a certificate needs a list of candidates.
 
     Args:
-        terms: the privacy of the plan; None: there is none.
-        candidates: what may be counted.
+        terms: the privacy of the plan; None: the plan has none.
+        candidates: the candidates.
 
     Raises:
-        InvalidInputError: the domain is open.
+        InvalidInputError: the hashes are certified, and the domain is open.
     """
     if candidates.kind == "open" and terms is not None and terms.event.collisions is not None:
         raise InvalidInputError(
@@ -55,15 +57,15 @@ def check_collisions(terms: PrivacyConfig | None, candidates: Candidates) -> Non
 
 
 def check_number(terms: PrivacyConfig, clients: Clients, summing: Summing) -> None:
-    """Refuse a protocol that shows a number of clients which the guarantee hides.
+    """Refuse a protocol that shows the number of clients, if the guarantee hides this number.
 
     Args:
         terms: the privacy of the plan.
-        clients: who sends the vectors.
-        summing: how the vectors are summed.
+        clients: the senders of the vectors.
+        summing: the way to sum the vectors.
 
     Raises:
-        InvalidInputError: it does.
+        InvalidInputError: the guarantee hides the number, and a protocol sums the vectors.
     """
     if clients.are_hidden(terms.event.relation) and summing.terms is not None:
         raise InvalidInputError(
@@ -73,15 +75,16 @@ def check_number(terms: PrivacyConfig, clients: Clients, summing: Summing) -> No
 
 
 def check_delta(terms: PrivacyConfig, clients: Clients, num_clients: int) -> None:
-    """Refuse a delta that allows to publish the item of somebody drawn at random.
+    """Refuse a delta so large that publishing the item of a random person would be allowed.
 
     Args:
         terms: the privacy of the plan.
-        clients: who sends the vectors.
-        num_clients: the clients over all rounds.
+        clients: the senders of the vectors.
+        num_clients: the number of clients over all rounds.
 
     Raises:
-        InvalidInputError: it is too large, and the plan is not marked.
+        InvalidInputError: delta is at least 1 over the number of people, and the plan is not marked
+            `not_private`.
     """
     people = num_clients * clients.people
     if terms.delta * people < 1 or terms.not_private:
@@ -97,16 +100,17 @@ def check_delta(terms: PrivacyConfig, clients: Clients, num_clients: int) -> Non
 def check_honest(
     terms: PrivacyConfig, clients: Clients, summing: Summing, protection: Protection
 ) -> None:
-    """Refuse noise of more honest clients than are sure to be in every sum.
+    """Refuse a guarantee that counts the noise of more honest clients than every sum surely has.
 
     Args:
         terms: the privacy of the plan.
-        clients: who sends the vectors.
-        summing: how the vectors are summed.
-        protection: who adds the noise.
+        clients: the senders of the vectors.
+        summing: the way to sum the vectors.
+        protection: the party that adds the noise, and what follows from it.
 
     Raises:
-        InvalidInputError: the guarantee counts on others.
+        InvalidInputError: the guarantee counts more honest clients, or no share of silos' noise may
+            be known to a reader.
     """
     honest, least = terms.event.honest_survivors, summing.honest_clients
     if honest is not None and honest > least:
@@ -120,10 +124,10 @@ def check_honest(
 
 
 def _check_own_share(honest: int, summing: Summing) -> None:
-    """Refuse silos' shares of noise of which not even one may be known to a reader.
+    """Refuse noise of silos that would not suffice without the share of one silo.
 
-    A silo that reads the result takes its own share out of the noise, and owes that privacy to the
-    people of the others. Proof: docs/privacy-proofs/silos.md.
+    A silo that reads the result can subtract its own share of the noise. The other shares must then
+    protect the people of the other silos. Proof: docs/privacy-proofs/silos.md.
     """
     if summing.terms is not None and summing.terms.corrupt == 0:
         raise InvalidInputError(
@@ -131,7 +135,7 @@ def _check_own_share(honest: int, summing: Summing) -> None:
             " the result takes its own share of the noise out of it, and the people of the"
             " others need the rest"
         )
-    # an ideal sum has no such number: one of its silos is left out of the count
+    # an ideal sum has no number of corrupt clients, so one of its silos is not counted
     least = summing.honest_clients - 1
     if summing.terms is None and honest > least:
         raise InvalidInputError(

@@ -1,8 +1,10 @@
 """Who adds the noise of a campaign: nobody, an aggregator, the clients or two servers.
 
-1. Noise is drawn once for each sum that is opened, or comes in shares of its clients.
+A *release* is a sum that is opened, of one or several rounds.
+
+1. The noise is drawn once for each release, or each client adds a share of it.
 2. Nothing that anybody sees may depend on a sum without its noise (`Sums.SECRET`).
-3. Each release is charged before its noise is drawn, and before it is opened.
+3. Each release is charged to the privacy budget before its noise is drawn and before it is opened.
 
 >>> from fedtally.privacy.config import propose
 >>> from fedtally.sketch import Schedule
@@ -35,10 +37,11 @@ By = Literal["nobody", "aggregator", "clients", "servers"]
 
 
 class Sums(StrEnum):
-    """What a sum is at the moment when it is opened.
+    """The state of a sum at the moment when it is opened.
 
-    `PUBLIC`: exact, and anybody may see it. `SECRET`: exact, until its release adds the noise.
-    `NOISED`: its noise was in the vectors, or came from two servers.
+    `PUBLIC`: the sum is exact, and anybody may see it. `SECRET`: the sum is exact, and nobody may
+    see it before an aggregator adds the noise. `NOISED`: the sum holds noise, which came with the
+    clients' vectors or from two servers.
     """
 
     PUBLIC = "public"
@@ -47,15 +50,15 @@ class Sums(StrEnum):
 
 
 def releases_by(by: str, schedule: Schedule, num_rounds: int) -> list[range]:
-    """Return the rounds that are added up before anything is opened, for each release.
+    """Return the rounds of each release: their sums are added up before the total is opened.
 
-    Who opens a sum and adds the noise first adds up the rounds that share their hashes: their total
-    needs noise only once.
+    An aggregator, or two servers, first add up the rounds that share their hashes, because the
+    total needs noise only once.
 
     Args:
         by: the party that adds the noise, as `Protection.by`.
         schedule: the hashes of each round.
-        num_rounds: the planned rounds.
+        num_rounds: the number of planned rounds.
     """
     match by:
         case "nobody" | "clients":
@@ -66,14 +69,14 @@ def releases_by(by: str, schedule: Schedule, num_rounds: int) -> list[range]:
 
 @dataclass(frozen=True)
 class Protection:
-    """What follows from who adds the noise of a campaign.
+    """The party that adds the noise of a campaign, and what follows from this.
 
     Args:
-        terms: the privacy of the plan; None: there is none, and nobody adds noise.
+        terms: the privacy of the plan; None: the plan has none, or has none yet.
         schedule: the hashes of each round.
-        num_rounds: the planned rounds.
-        has_secure_sum: whether a protocol sums the vectors, and no trusted server.
-        by: the party that adds the noise, before there are terms; terms say it themselves.
+        num_rounds: the number of planned rounds.
+        has_secure_sum: whether a protocol sums the vectors, and not a trusted server.
+        by: the party that adds the noise; if `terms` are given, their party replaces it.
     """
 
     terms: PrivacyConfig | None
@@ -92,34 +95,34 @@ class Protection:
 
     @property
     def is_charged(self) -> bool:
-        """Whether releases are charged, and nothing seen may depend on one client."""
+        """Whether releases are charged to a privacy budget: somebody adds noise."""
         return self.by != "nobody"
 
     @property
     def is_once(self) -> bool:
-        """Whether noise is added once to each sum that is opened.
+        """Whether noise is added once to each sum that is opened, and not by each client.
 
-        Rounds are then better added up first.
+        Then it is better to add up rounds before they are opened.
         """
         return self.by in ("aggregator", "servers")
 
     @property
     def is_in_sums(self) -> bool:
-        """Whether there is noise in what is summed, by clients or by two servers.
+        """Whether a secure sum itself holds noise, of its clients or of two servers.
 
-        Counters need room for it.
+        The modulus of the sum must then have room for this noise.
         """
         return self.by in ("clients", "servers")
 
     @property
     def sums(self) -> Sums:
-        """What sums are when they are opened."""
+        """The state of sums when they are opened."""
         match self.by:
             case "nobody":
                 return Sums.PUBLIC
             case "aggregator":
                 return Sums.SECRET
-            case _:  # an ideal sum is made without the noise, which its release then adds
+            case _:  # a trusted server sums without noise, and adds the noise at the release
                 return Sums.NOISED if self.has_secure_sum else Sums.SECRET
 
     @property
@@ -128,21 +131,24 @@ class Protection:
         return self.sums is Sums.SECRET
 
     def leaves_exact(self, vector: Vector) -> bool:
-        """Return whether an answer is the counts: no items share a counter, and nobody adds noise.
+        """Return whether the answer is exact: items share no counters, and nobody adds noise.
 
         Args:
-            vector: what a client sends.
+            vector: the kind of a client's vector.
         """
         return not vector.shares_counters and self.by == "nobody"
 
     @property
     def releases(self) -> list[range]:
-        """The rounds that are added up before anything is opened, for each release."""
+        """The rounds of each release: their sums are added up before the total is opened."""
         return releases_by(self.by, self.schedule, self.num_rounds)
 
     @property
     def participations(self) -> int:
-        """The most rounds that one client takes part in; of any in a row, where terms say so."""
+        """The most rounds that one client takes part in.
+
+        If the terms have `per_rounds`, it is the most of any `per_rounds` rounds in a row.
+        """
         return 1 if self.terms is None else self.terms.event.participations
 
     @property
@@ -154,14 +160,14 @@ class Protection:
         """Return whether a client may take part in a round.
 
         Args:
-            taken: the rounds that it takes part in already.
-            round: another round.
+            taken: the rounds in which the client takes part already.
+            round: the other round that is asked about.
         """
         return not taken if self.terms is None else self.terms.event.allows(taken, round)
 
     @property
     def clip_norm(self) -> float | None:
-        """The bound on the norm of a client's sketch; None: there is none."""
+        """The bound on the l2 norm of a client's sketch; None: the norm is not bounded."""
         return None if self.terms is None else self.terms.event.clip_norm
 
     def mark(self, fingerprint: str) -> NoiseMark | None:
@@ -181,10 +187,10 @@ class Protection:
         return self._noise.noise() if self.by == "aggregator" else None
 
     def of_sum(self, clients: int) -> list[Noise | Geometric]:
-        """Return the draws that are in a released sum; the shares of its clients are one draw.
+        """Return the noise draws that are in a released sum; all clients' shares count as one draw.
 
         Args:
-            clients: the clients in the sum, or its silos.
+            clients: the number of clients (persons or silos) in the sum.
         """
         match self.by:
             case "nobody":
@@ -200,8 +206,8 @@ class Protection:
         """Return the standard deviation of the noise in a counter of released sums together.
 
         Args:
-            clients: the clients in all of these sums, none of which dropped out.
-            sums: the number of these sums.
+            clients: the number of clients in all of these sums, without any that dropped out.
+            sums: the number of released sums.
         """
         match self.by:
             case "nobody":
@@ -212,12 +218,13 @@ class Protection:
                 return self._noise.largest_stddev(clients) * float(sums**0.5)
 
     def bound(self, counters: int, clients: int) -> int:
-        """Return the most that noise adds to a counter of a secure sum, but for 2^-40.
+        """Return a bound on the absolute noise in any counter of a secure sum.
 
-        An aggregator adds its noise after the secure sum: then the bound is 0.
+        It is exceeded with a probability of at most 2^-40. An aggregator adds its noise after the
+        secure sum: then the bound is 0.
 
         Args:
-            counters: the entries of a client's vector.
+            counters: the number of entries of a client's vector.
             clients: the most clients in a sum.
         """
         law: Literal["skellam", "discrete-gaussian"]
@@ -234,18 +241,18 @@ class Protection:
         return params.noise_bound(self.stddev(clients), counters, law) + rounding
 
     def row_bound(self, rows: int, width: int, clients: int) -> int:
-        """Return the most that the sizes of the noise add up to in any row of a secure sum.
+        """Return a bound on the l1 norm of the noise in any row of a secure sum.
 
-        It is exceeded with a probability of at most 2^-40 in all rows.
+        The probability that any row exceeds it is at most 2^-40.
 
         Args:
-            rows: the rows of the sketch, those that spell names included.
-            width: the counters of a row.
+            rows: the number of rows of the sketch, including the rows that spell names.
+            width: the number of counters of a row.
             clients: the most clients in a sum.
         """
         if not self.is_in_sums:
             return 0
         from fedtally.privacy.row_noise import row_noise_bound
 
-        draws = cast("list[Noise]", self.of_sum(clients))  # no noise that is exact is in sums
+        draws = cast("list[Noise]", self.of_sum(clients))  # geometric noise is never in sums
         return row_noise_bound(tuple(draws), self.stddev(clients), rows, width)

@@ -22,11 +22,11 @@ Kind = Literal["ideal", "secagg", "two-server"]
 
 @dataclass(frozen=True)
 class Summing:
-    """What follows from how the vectors of a round are summed.
+    """The way to sum the vectors of a round, and what follows from it.
 
     Args:
         terms: the terms of the protocol; None: a trusted server sums.
-        max_round_clients: the clients in the largest round.
+        max_round_clients: the number of clients in the largest round.
 
     Attributes:
         kind: the way to sum, one of `secagg.config.SecureSum`.
@@ -44,10 +44,10 @@ class Summing:
         """Refuse silos whose vectors are summed by two servers.
 
         Args:
-            clients: who sends the vectors.
+            clients: the senders of the vectors.
 
         Raises:
-            InvalidInputError: they are.
+            InvalidInputError: the clients are silos, and two servers sum.
         """
         if clients.kind == "silos" and self.servers is not None:
             raise InvalidInputError(
@@ -57,16 +57,16 @@ class Summing:
 
     @property
     def cohorts(self) -> SecAggConfig | None:
-        """The terms of cohorts that sum among themselves; None: there are no cohorts."""
+        """The terms of secure aggregation in cohorts; None: there are no cohorts."""
         return cast("SecAggConfig", self.terms) if self.kind == "secagg" else None
 
     @property
     def servers(self) -> TwoServerConfig | None:
-        """The terms of two servers that sum; None: there are no two."""
+        """The terms of the protocol with two servers; None: another method sums."""
         return cast("TwoServerConfig", self.terms) if self.kind == "two-server" else None
 
     def of_cohorts(self) -> SecAggConfig:
-        """Return the terms of cohorts, for those who run them alone.
+        """Return the terms of secure aggregation in cohorts, for code that runs only this method.
 
         Raises:
             InvalidInputError: there are no cohorts.
@@ -79,10 +79,10 @@ class Summing:
         return self.cohorts
 
     def of_servers(self) -> TwoServerConfig:
-        """Return the terms of two servers, for those who run them alone.
+        """Return the terms of the protocol with two servers, for code that runs only this method.
 
         Raises:
-            InvalidInputError: there are no two.
+            InvalidInputError: another method sums.
         """
         if self.servers is None:
             raise InvalidInputError(
@@ -98,12 +98,12 @@ class Summing:
 
     @property
     def least_clients(self) -> int:
-        """The fewest clients in one sum; of cohorts, the fewest that are invited to it."""
+        """The fewest clients in one sum; for cohorts, the fewest that are invited to a cohort."""
         return 1 if self.terms is None else self.terms.least_clients
 
     @property
     def fewest_summed(self) -> int | None:
-        """The fewest clients whose vectors a sum holds; None: a trusted server sums any number."""
+        """The fewest clients whose vectors are in a sum; None: a trusted server sums any number."""
         match self.kind:
             case "ideal":
                 return None
@@ -119,25 +119,26 @@ class Summing:
 
     @property
     def is_listed(self) -> bool:
-        """Whether clients of a list alone take part.
+        """Whether only clients of an allow-list take part.
 
-        Against a server that lies `corrupt` counts the whole list: it may pick who sums together.
+        A lying server may choose which clients sum together. So the number of corrupt clients,
+        `corrupt`, is counted over the whole list.
         """
         return self.terms is not None and "allow_list" in self.terms.needed_keys
 
     @property
     def missing_keys(self) -> tuple[str, ...]:
-        """The names of the keys that the protocol needs and lacks."""
+        """The names of the keys that the protocol needs and does not have yet."""
         return () if self.terms is None else self.terms.missing_keys
 
     def sums(self, rounds: Sequence[int], releases: Sequence[range]) -> list[int]:
-        """Return the clients of each sum.
+        """Return the number of clients of each sum; rounds without clients have none.
 
-        A round is split into the fewest cohorts that the limit allows, all of about one size. Two
-        servers add up the rounds of each release.
+        A round is split into the fewest cohorts that the limit allows, whose sizes differ by at
+        most 1. Two servers add up the rounds of each release.
 
         Args:
-            rounds: the clients of each round.
+            rounds: the number of clients of each round.
             releases: the rounds of each release.
         """
         if self.servers is not None:
@@ -148,15 +149,16 @@ class Summing:
         return [part for size in rounds if size for part in shared_out(size, -(-size // most))]
 
     def opened_together(self, releases: list[range]) -> list[range]:
-        """Return the rounds that the protocol itself adds up, of all that a plan releases together.
+        """Return the releases whose rounds the protocol itself adds up before it opens a sum.
 
-        Two servers open one sum of a whole release; cohorts open a sum of each round.
+        Two servers open one sum of each whole release. Other methods open a sum of each round: then
+        the list is empty.
         """
         return [] if self.servers is None else releases
 
 
 def shared_out(clients: int, parts: int) -> list[int]:
-    """Return how many clients each of some parts gets, the larger ones first.
+    """Return the sizes of `parts` nearly equal parts of the clients, the larger ones first.
 
     >>> shared_out(11, 3)
     [4, 4, 3]

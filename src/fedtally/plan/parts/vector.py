@@ -1,7 +1,7 @@
-"""What a client sends: a sketch, or a histogram, which has a counter for each candidate.
+"""The vector that a client sends: a sketch, or a histogram with a counter for each candidate.
 
-How items find their counters is in `fedtally.sketch`. How much one client may change is in
-`fedtally.base.encoding`.
+`fedtally.sketch` finds the counters of an item. `fedtally.base.encoding` bounds how much one client
+may change.
 
 >>> sketch, histogram = Vector(Encoding.SKETCH), Vector(Encoding.HISTOGRAM)
 >>> sketch.shares_counters, sketch.lowest(10, 2), sketch.has_parity(1)
@@ -27,7 +27,7 @@ Kind = Literal["sketch", "histogram"]
 
 @dataclass(frozen=True)
 class Vector:
-    """What follows from what a client sends.
+    """The kind of the vector that a client sends, and what follows from it.
 
     Args:
         encoding: the way in which items become counters.
@@ -46,22 +46,23 @@ class Vector:
         return self.kind == "sketch"
 
     def first_id(self, candidates: Candidates | Domain) -> int | None:
-        """Return the id that the first counter counts; None: a hash chooses the counters.
+        """Return the id that the first counter counts; None: hashes choose the counters.
 
         Args:
-            candidates: the candidates, or what describes them.
+            candidates: the candidates, or their domain.
         """
         return None if self.kind == "sketch" else candidates.first_id
 
     def check(self, candidates: Candidates, width: int) -> None:
-        """Refuse candidates that have no counter each, where they need one.
+        """Refuse a histogram that has not exactly one counter for each candidate.
 
         Args:
-            candidates: what may be counted.
-            width: the counters of a row.
+            candidates: the candidates.
+            width: the number of counters of a row.
 
         Raises:
-            InvalidInputError: a histogram has not one counter for each candidate.
+            InvalidInputError: the candidates do not fit a histogram, or the width is not their
+                number.
         """
         if self.kind == "sketch":
             return
@@ -73,19 +74,19 @@ class Vector:
             )
 
     def lowest(self, most: int, noise: int) -> int:
-        """Return the least value of a counter of a sum.
+        """Return the least value that a counter of a sum may have.
 
         Args:
             most: the most that all clients together add to a counter.
-            noise: the most that noise adds to it, on either side.
+            noise: the largest absolute value of the noise in a counter.
         """
         return -noise - (most if self.kind == "sketch" else 0)
 
     def has_parity(self, max_items: int) -> bool:
-        """Return whether each row of a sum is odd if and only if its number of clients is.
+        """Return whether the total of each row of a sum has the parity of the number of clients.
 
-        A client of one item adds 1 to each row of a sketch, or subtracts it. Of several items some
-        may cancel.
+        A client with one item adds 1 to each row of a sketch, or subtracts 1. The total of a row is
+        then odd if and only if the number of clients is odd. Several items of a client may cancel.
 
         Args:
             max_items: the most items of one client.
