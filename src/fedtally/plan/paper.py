@@ -1,26 +1,27 @@
-"""The paper's hardness, and the sizes that suffice for an error, beside those of this package.
+"""The paper's hardness, and the sketch sizes that the paper gives for an error.
 
 "The paper" is Wu, Zhu, Kairouz and Braverman, Private Federated Frequency Estimation: Adapting to
 the Hardness of the Instance, NeurIPS 2023. Statements are cited by their titles, equations by their
-numbers there. Logarithms are natural. What a plan will do is predicted without constants by
-`fedtally.recovery.error_model`. The error bounds that the paper proves are in experiments/theory.py
-of the repository.
+numbers there. Logarithms are natural. The planner itself predicts errors by another model, without
+unknown constants: `fedtally.recovery.error_model`. The error bounds that the paper proves are in
+experiments/theory.py of the repository.
 
-**Constants.** The theorems hold for some absolute C, which they do not give. The widths have the 2
-of the paper's experiments. C also hides a trade: an error of at most tau needs hardness(f, tau /
-C), the width, where the error bound has C, which is up to C^2 hardness(f, tau).
+**Constants.** The theorems hold for some absolute constant C, which they do not give. The widths
+here use C = 2, as the paper's experiments do. A constant C in the error bound matters more than one
+in the width: an error of at most tau then needs the width hardness(f, tau / C), which is up to C^2
+times hardness(f, tau).
 
-**Frequencies** are counts over clients: each in [0, 1], in any order, together at most 1 where a
-client holds one item. Only 2 / tau rests on that last condition.
+**Frequencies** are counts divided by the number of clients: each in [0, 1], in any order. Their sum
+is at most 1 if a client holds one item. Only the width 2 / tau depends on this last condition.
 
 **Sizes.** `oracle` knows the frequencies, `minimax` assumes the worst, `two_phase` fits a power law
 to a pilot. `linear` is the n of Chen et al. 2022.
 
-**As we read it.** Where the paper's wording leaves a choice, or a slip changes a statement (more:
-docs/accuracy.md). No conclusion of the paper depends on any of these:
+**As we read it.** These are our choices where the paper's wording is ambiguous or has a slip (more:
+docs/accuracy.md). No conclusion of the paper depends on any of them:
 
-- *Rows.* L = log(d / p) is to be read up to a constant: with few rows heavy items spoil medians
-  whatever C is, also where the tail is 0 and with it the bound. See `rows_for`.
+- *Rows.* L = log(d / p) holds only up to a constant: with few rows heavy items spoil medians
+  whatever C is, even if the tail is 0 and the error bound therefore, too. See `rows_for`.
 - *Worst case.* `hardness` is at most 1 / tau, since its two terms share the mass 1; 2 / tau counts
   it twice. We keep the paper's figures.
 """
@@ -45,7 +46,7 @@ from fedtally.sketch import CountSketch
 
 F64 = npt.NDArray[np.float64]
 _ROUNDING = 1e-9
-# of the two-phase distribution: what is beyond adds less than 2^-23 / tau^2 to the hardness
+# the most ranks of the two-phase distribution: later ones add less than 2^-23 / tau^2 to hardness
 _MOST_RANKS = 1 << 23
 
 
@@ -53,14 +54,14 @@ _MOST_RANKS = 1 << 23
 
 
 def hardness(frequencies: npt.ArrayLike, tau: float) -> float:
-    """Return the hardness: the width that tau takes, without its constant.
+    """Return the hardness: the width that an error of tau needs, without its constant.
 
     It is #{f >= tau} + sum of f^2 / tau^2 over f < tau.
 
-    Equation (2), corollary "Oracle sketch size": with at least this width, the error bound without
-    its constant and rows is at most tau; with less than half of it, it is not. It is sum min(1,
-    f / tau)^2, so it is continuous, does not rise with tau, and is at most the number of items that
-    occur, and at most 1 / tau.
+    Equation (2), corollary "Oracle sketch size". Take the error bound without its constant and its
+    rows: at this width or more it is at most tau, and at less than half of this width it is not.
+    The hardness equals sum min(1, f / tau)^2. So it is continuous, does not rise with tau, and is
+    at most the number of items that occur, and at most 1 / tau.
 
     Args:
         frequencies: [d], each in [0, 1].
@@ -82,21 +83,20 @@ def hardness(frequencies: npt.ArrayLike, tau: float) -> float:
 def rows_for(domain_size: int, p: float, *, constant: float = 1.0, factor: float = 2.0) -> int:
     """Return the rows for a probability of failure p: L = c log(factor d / p), rounded up.
 
-    The corollaries have factor 1, the paper's experiments log(2 d / p), whose example this is:
-    175,000 items, p = 0.1.
+    The paper's corollaries use factor 1, its experiments factor 2. The example below is the
+    paper's: 175,000 items, p = 0.1.
 
-    The constant and that of the width depend on each other (a remark of ours). With C counters a
-    row for each of the heavy
-    items, and no others, a row errs to either side with probability q = (1 - e^(-1/C)) / 2, and the
-    median with at most (4 q (1 - q))^(L / 2) each: so L = c log(2 d / p) with c = 2 / log(1 / (4 q
-    (1 - q))) does, and little less: 13.8 for C = 1, 4.4 for C = 2, 2.1 for C = 4, and 1 from C = 14
-    on.
+    The constant c depends on the constant C of the width (our remark). Let a row have C counters
+    for each heavy item, and let there be no other items. Then a row errs to either side with
+    probability q = (1 - e^(-1/C)) / 2, and the median of an item with probability at most
+    (4 q (1 - q))^(L / 2) to either side. So L = c log(2 d / p) rows suffice, and few less, with
+    c = 2 / log(1 / (4 q (1 - q))): 13.8 for C = 1, 4.4 for C = 2, 2.1 for C = 4, 1 from C = 14 on.
 
     Args:
-        domain_size: d, at least 1.
-        p: probability of failure, in (0, 1).
-        constant: c, above 0.
-        factor: within the logarithm, at least 1.
+        domain_size: the number of candidates d, at least 1.
+        p: the probability of failure, in (0, 1).
+        constant: the constant c, above 0.
+        factor: the factor within the logarithm, at least 1.
 
     >>> rows_for(175_000, 0.1), rows_for(175_000, 0.1, factor=1)
     (16, 15)
@@ -111,17 +111,18 @@ def rows_for(domain_size: int, p: float, *, constant: float = 1.0, factor: float
 def width_oracle(
     frequencies: npt.ArrayLike, tau: float, constant: float = 2.0, *, num_clients: int | None = None
 ) -> int:
-    """Return the width that suffices for an l_inf error of tau, from the frequencies themselves.
+    """Return the width that suffices for a largest error of tau, for known frequencies.
 
     W = C min(hardness(f, tau), n): equation (2), corollary "Oracle sketch size". Rounded up; at
     least 2.
 
     Args:
         frequencies: [d], each in [0, 1].
-        tau: in (0, 1).
+        tau: the largest error, in (0, 1).
         constant: C; 2 as in the paper's experiments ("we set all constant factors to be 2").
-        num_clients: n. It matters only where frequencies are a distribution's: n clients hold at
-            most n items, one each, and hardness is at most the number of items that occur.
+        num_clients: the number of clients n. It matters only if the frequencies are those of a
+            distribution: n clients with one item each hold at most n items, and hardness is at most
+            the number of items that occur.
 
     >>> width_oracle([0.5, 0.25, 0.125, 0.125], tau=0.25)
     5
@@ -138,9 +139,9 @@ def width_minimax(tau: float, num_clients: int, constant: float = 2.0) -> int:
     Equation (3), corollary "Oracle sketch size". Rounded up; at least 2.
 
     Args:
-        tau: in (0, 1).
-        num_clients: n, of a shared sketch those of all rounds.
-        constant: C; 2 as in the paper's experiments.
+        tau: the largest error, in (0, 1).
+        num_clients: the number of clients n; with shared hashes, the clients of all rounds.
+        constant: the constant C; 2 as in the paper's experiments.
 
     >>> width_minimax(0.01, 10_000), width_minimax(0.01, 50)
     (400, 100)
@@ -152,14 +153,14 @@ def width_minimax(tau: float, num_clients: int, constant: float = 2.0) -> int:
 def width_linear(num_clients: int, constant: float = 2.0) -> int:
     """Return a width linear in the number of clients, W = C n.
 
-    So Chen et al. 2022 set it, as the paper describes them: O(n log d log n) bits from each client,
-    nearly optimal in the worst case. It is `width_minimax` for tau so small that every client
-    counts. Rounded up; at least 2.
+    It is the width of Chen et al. 2022 as the paper describes it: O(n log d log n) bits from each
+    client, nearly optimal in the worst case. It equals `width_minimax` for a tau below 2 / n.
+    Rounded up; at least 2.
 
     Args:
-        num_clients: n.
-        constant: C; 2, all constants of the paper's experiments, though these do not have this
-            width.
+        num_clients: the number of clients n.
+        constant: the constant C; 2 like the other constants of the paper's experiments, which do
+            not use this width.
 
     >>> width_linear(17_500)
     35000
@@ -172,17 +173,16 @@ def width_linear(num_clients: int, constant: float = 2.0) -> int:
 
 @dataclass(frozen=True)
 class Size:
-    """A sketch, and what is said of it.
+    """The rows and the width of a sketch, with the method that chose them and the predicted error.
 
     Attributes:
-        method: oracle, minimax, linear, two-phase, model or budget; minimax where model fell back
-            to it.
-        rows: L.
-        width: W.
-        linf: the predicted largest error, exceeded with probability p; None where nothing is
-            predicted.
-        message: what the reader must know, or empty.
-        recovery: the decoder that the size rests on; empty where it is the usual one of plans.
+        method: the method: oracle, minimax, linear, two-phase, model, budget or histogram; minimax
+            also if the method model fell back to it.
+        rows: the number of rows L.
+        width: the number of counters per row W.
+        linf: the predicted largest error, exceeded with probability p; None: not predicted.
+        message: a remark for the user, or empty.
+        recovery: the decoder whose error the size keeps; empty: the usual decoder of plans.
     """
 
     method: str
@@ -194,7 +194,7 @@ class Size:
 
     @property
     def cells(self) -> int:
-        """Counters."""
+        """The number of counters, rows times width."""
         return self.rows * self.width
 
 
@@ -212,12 +212,12 @@ def oracle(
 
     Args:
         frequencies: [d], each in [0, 1].
-        tau: the largest error that is asked for, in (0, 1).
-        num_clients: n, of all rounds together.
-        domain_size: d.
-        p: probability of failure, in (0, 1).
-        rows: L; `rows_for` if None, log(2 d / p).
-        constant: C.
+        tau: the largest error that is allowed, in (0, 1).
+        num_clients: the number of clients n, of all rounds together.
+        domain_size: the number of candidates d.
+        p: the probability of failure, in (0, 1).
+        rows: the number of rows L; None: log(2 d / p), see `rows_for`.
+        constant: the constant C of the width.
 
     >>> oracle([0.5, 0.25, 0.125, 0.125], 0.25, num_clients=1000, domain_size=175_000)
     Size(method='oracle', rows=16, width=5, linf=None, message='', recovery='')
@@ -278,25 +278,24 @@ def two_phase(
     top: int = 20,
     constant: float = 2.0,
 ) -> Size:
-    """Return the paper's two-phase size.
+    """Return the paper's two-phase size: `width_oracle` for a power law that a pilot shows.
 
-    A power law is fitted to a pilot's largest estimates, and taken for the truth.
-
-    Section 2, "A two-phase method for hyperparameter setup": the estimates are the medians, the fit
-    is by least squares, the distribution ends where its mass is 1, the width is
-    `width_oracle`. As we read it: step 4 cites the
-    equation of the bits for that of the width, and writes beta i^alpha for beta i^-alpha. A
-    distribution whose first frequency is above 1 is taken to be that item alone.
+    Section 2, "A two-phase method for hyperparameter setup". A power law is fitted by least squares
+    to the pilot's largest estimates, which are medians, and is taken as the true frequencies. It
+    ends at the rank where its mass reaches 1. We correct two slips of step 4: it cites the equation
+    of the bits instead of the width, and writes beta i^alpha instead of beta i^-alpha. If the first
+    frequency of the power law is above 1, the distribution is this one item.
 
     Args:
-        pilot: the sum of the pilot, in the paper 8 x 200 of a tenth of the clients (`Pilot`).
+        pilot: the sum of the pilot's sketches; the paper uses 8 x 200 counters and a tenth of the
+            clients (`Pilot`).
         domain: the candidate items.
-        tau: the largest error that is asked for, in (0, 1).
-        num_clients: n, of all rounds that follow.
-        p: probability of failure, in (0, 1).
-        rows: L; `rows_for` if None.
-        top: how many of the largest estimates are fitted.
-        constant: C.
+        tau: the largest error that is allowed, in (0, 1).
+        num_clients: the number of clients n of all later rounds together.
+        p: the probability of failure, in (0, 1).
+        rows: the number of rows L; None: see `rows_for`.
+        top: the number of largest estimates to which the power law is fitted.
+        constant: the constant C of the width.
     """
     decoder = SIMPLEST[Encoding.SKETCH].kind.make([pilot], domain)
     if decoder.num_clients == 0:
@@ -316,9 +315,9 @@ def two_phase(
 
 
 def _two_phase_law(largest: F64, domain_size: int) -> F64:
-    """Return beta i^-alpha, fitted by least squares: float64 [at most d].
+    """Return the frequencies beta i^-alpha, fitted by least squares: float64 [at most d].
 
-    It is cut off where its mass is 1.
+    The law ends at the rank i where its mass reaches 1.
     """
     logs = np.log(np.arange(1.0, len(largest) + 1))
 
@@ -328,7 +327,7 @@ def _two_phase_law(largest: F64, domain_size: int) -> F64:
     def squares(alpha: float) -> float:
         return float(((largest - beta(alpha) * np.exp(-alpha * logs)) ** 2).sum())
 
-    # imported where it is used: no plan but that of the paper has a use for the module
+    # imported here: only this size of the paper needs the module
     from scipy.optimize import minimize_scalar
 
     alpha = float(
@@ -374,12 +373,12 @@ def _known(frequencies: npt.ArrayLike, dimensions: int = 1) -> F64:
 
 
 def _log_over(number: float, p: float) -> float:
-    """Return log(number / p), also where p is tiny."""
+    """Return log(number / p), without overflow if p is tiny."""
     return math.log(number) - math.log(_inside(p=p))
 
 
 def _whole(value: float, minimum: int) -> int:
-    """Return a size, rounded up, from a minimum on."""
+    """Return a size rounded up to an integer, at least `minimum`."""
     if not value < 2**53:
         raise InvalidInputError(
             f"the size must be below 2^53, got {value:g}: take a larger tau, or a smaller constant"

@@ -4,8 +4,8 @@ A plan holds nothing private: of a domain made from the clients' own items it ho
 It is written as TOML or JSON; its fingerprint is the SHA-256 of its canonical JSON. docs/plan.md
 describes both.
 
-A plan is sized before there are keys. `Plan.with_keys` makes the published plan of it: another
-plan, with a fingerprint of its own. Clients and servers refuse a plan that lacks a key
+A plan is made first without keys. `Plan.with_keys` adds the keys and returns the published plan,
+which is another plan, with another fingerprint. Clients and servers refuse a plan that lacks a key
 (`Plan.check_published`).
 """
 
@@ -62,17 +62,17 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 SCHEMA = "fedtally-plan/1"
 _TERMS = ("secure_sum", "privacy", "target", "calendar")  # tables that a plan may lack
-_OPTIONAL = (*_TERMS, "people", "spelling", "encoding")  # entries that it may lack
-# entries that a file has only where they are not the usual ones: what they must be, and the way
+_OPTIONAL = (*_TERMS, "people", "spelling", "encoding")  # entries that a plan may lack
+# entries that a file has only with unusual values: the condition on the value, and the way out
 _USUAL = {
     "people": ("at least 2", "leave the entry out for 1"),
     "encoding": ("histogram", "leave the entry out for a sketch"),
 }
-_OF_FILES = ("schema", "fingerprint")  # entries that a file adds, and may lack
-# With both at their bounds a sum of all clients' items still fits a signed 64-bit counter.
+_OF_FILES = ("schema", "fingerprint")  # entries that only a file has, and that it may lack
+# With both limits reached, a sum of all clients' items still fits a signed 64-bit counter.
 MAX_CLIENTS = 2**40
 MAX_ITEMS = 2**20
-MAX_BYTES = 2**20  # of a file: far more than any plan has
+MAX_BYTES = 2**20  # the most bytes of a plan's file: far more than needed
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ class Plan:
         rows: the rows of the sketch, 1 .. 1024.
         width: the counters per row, 1 .. 2^24.
         schedule: the hashes of each round, or the schedule's name.
-        num_rounds: the planned rounds.
-        num_clients: the clients over all rounds, at least 1.
-        max_round_clients: the clients in the largest round.
+        num_rounds: the number of planned rounds.
+        num_clients: the number of clients over all rounds, at least 1.
+        max_round_clients: the number of clients in the largest round.
         domain: the public description of the candidate items (`Domain.describe()`): kind, size,
-            public and their parameters.
+            public, and the parameters of the kind.
         max_items: the most items that one client contributes.
         seed: 32 public bytes from which the hashes are derived.
         secure_sum: the protocol that sums a round, in one or several cohorts; None: a trusted
@@ -97,17 +97,17 @@ class Plan:
             guarantee; None: none.
         target: the error that the plan was made for; None: none was asked for.
         people: the most people behind one client. Above 1 the clients are silos, such as hospitals:
-            `max_items`, the clip and the privacy are those of a person, and each client adds the
-            number of its people as one more counter. `num_clients` counts silos.
-        spelling: the size of the sketches that spell names, where the domain is open, and only
-            there. Their longest name is that of the domain.
+            `max_items`, the clip and the privacy then apply to one person, and each client sends
+            the number of its people as one more counter. `num_clients` counts silos.
+        spelling: the size of the sketches that spell names; given if and only if the domain is
+            open. Both have the same longest name.
         encoding: how items become counters: "sketch" or "histogram". A histogram has one row with
             a counter for each candidate, and the schedule shared.
-        calendar: when each round is open; None: the server says. With a calendar each round has
-            hashes of its own, and at most 4096 rounds are planned.
+        calendar: the times when each round is open; None: the server decides. With a calendar each
+            round has its own hashes, and there are at most 4096 rounds.
 
     Raises:
-        InvalidInputError: a value is out of bounds, or two do not fit each other.
+        InvalidInputError: a value is out of bounds, or two values do not fit each other.
 
     >>> domain = {"kind": "range", "size": 150_868, "public": True, "first": 1, "last": 150_868}
     >>> plan = Plan(rows=7, width=2000, schedule="hybrid", num_rounds=10, num_clients=150_000,
@@ -139,11 +139,11 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._parse()
-        # each part checks itself, and where it meets those before it
+        # each check also looks at how its part fits the parts that were checked before
         self.candidates.check_spelling(self.spelling)
         check_collisions(self.privacy, self.candidates)
         self.vector.check(self.candidates, self.width)
-        # the spec has checked these, and made plain integers of NumPy's
+        # the spec has checked these, and has turned integers of NumPy into plain ones
         for name in ("rows", "width", "num_rounds"):
             object.__setattr__(self, name, getattr(self.spec, name))
         self._check_rounds()
@@ -162,7 +162,7 @@ class Plan:
             check_stopping(rule, self.spec, **parts)
 
     def _parse(self) -> None:
-        """Take names and numbers as plain values, within their bounds."""
+        """Convert names and numbers to plain values, and check their bounds."""
         object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
         object.__setattr__(self, "encoding", Encoding.parse(self.encoding))
         object.__setattr__(self, "domain", checked_domain(self.domain))
@@ -180,7 +180,7 @@ class Plan:
             )
 
     def _check_rounds(self) -> None:
-        """Refuse rounds that are larger than all clients, or do not hold them."""
+        """Refuse a largest round above all clients, and rounds too small to hold all clients."""
         if self.max_round_clients > self.num_clients:
             raise InvalidInputError(
                 f"max_round_clients must be at most num_clients, {self.num_clients}, got"
@@ -193,7 +193,10 @@ class Plan:
             )
 
     def _check_calendar(self, calendar: Calendar | None) -> None:
-        """Refuse a calendar of other rounds, or rounds whose sums are no answers by themselves."""
+        """Refuse a calendar that does not fit the rounds, the schedule or the privacy of the plan.
+
+        With a calendar each round must be opened by itself.
+        """
         event = None if self.privacy is None else self.privacy.event
         if calendar is None:
             if event is not None and event.per_rounds is not None:
@@ -256,14 +259,14 @@ class Plan:
         )
 
     def __eq__(self, other: object) -> bool:
-        # by fingerprint: 1, 1.0 and true are equal in Python, and are not in a file
+        # by fingerprint: 1, 1.0 and True are equal in Python, but differ in a file
         return self.fingerprint == other.fingerprint if isinstance(other, Plan) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
 
     def has_domain(self, described: Mapping[str, Any]) -> bool:
-        """Return whether a domain is the one of this plan, entry by entry and type by type.
+        """Return whether a domain equals the domain of this plan, entry by entry and type by type.
 
         Args:
             described: the domain's `Domain.describe()`. The integer 1, the float 1.0 and true are
@@ -273,27 +276,27 @@ class Plan:
 
     @cached_property
     def clients(self) -> Clients:
-        """Who sends the vectors, and what follows from it."""
+        """The part of the plan about the clients: persons or silos."""
         return Clients(self.people, self.max_items)
 
     @cached_property
     def candidates(self) -> Candidates:
-        """What may be counted, and what follows from it."""
+        """The part of the plan about the candidates, which may be counted."""
         return Candidates(self.domain)
 
     @cached_property
     def vector(self) -> Vector:
-        """What a client sends, and what follows from it."""
+        """The part of the plan about a client's vector: sketch or histogram."""
         return Vector(self.encoding)
 
     @cached_property
     def summing(self) -> Summing:
-        """How the vectors of a round are summed, and what follows from it."""
+        """The part of the plan about the way to sum the vectors of a round."""
         return Summing(self.secure_sum, self.max_round_clients)
 
     @cached_property
     def protection(self) -> Protection:
-        """Who adds the noise, and what follows from it."""
+        """The part of the plan about the noise: who adds it, and to what."""
         return Protection(
             self.privacy, self.schedule, self.num_rounds, has_secure_sum=self.secure_sum is not None
         )
@@ -322,11 +325,11 @@ class Plan:
         return self.spelling is not None
 
     def clip(self, round: int, spell: Callable[[U64], U64] | None = None) -> Clip | None:
-        """Return the bound on the norm of a client's sketch in a round; None: there is none.
+        """Return the bound on the norm of a client's sketch in a round; None: there is no bound.
 
         Args:
-            round: 0 .. num_rounds - 1.
-            spell: spells items, where the domain is open, as for `Clip`.
+            round: the round, 0 .. num_rounds - 1.
+            spell: the function that spells items if the domain is open, see `Clip`.
         """
         norm = self.protection.clip_norm
         return None if norm is None else Clip(self.spec, round, norm, spell)
@@ -343,9 +346,9 @@ class Plan:
 
     @cached_property
     def report_proof(self) -> ReportProof | None:
-        """The proof of every client's report to two servers; None: reports have none.
+        """The proof of every client's report to two servers; None: reports have no proof.
 
-        Its parameters are complete where no key is missing, else they are there to count bytes.
+        If a key is missing, the proof only serves to count bytes.
         """
         agreed = self.summing.servers
         if agreed is None or not agreed.has_proofs:
@@ -358,13 +361,13 @@ class Plan:
             if self.is_published
             else replace(agreed.sizing, signed=signed)
         )
-        # with privacy a client without an item takes part with zeros, and nobody may see that
+        # with privacy a client without an item sends zeros, which nobody may be able to see
         abstain = self.protection.is_charged
         return agreed.proof(parameters, widths, abstain=abstain)
 
     @property
     def why_no_proofs(self) -> str:
-        """Why the reports of these clients can have no proofs, in words; "" if they could."""
+        """The reason why the reports of these clients cannot have proofs, or "" if they can."""
         from fedtally.secagg.config import why_no_proofs
 
         return why_no_proofs(
@@ -376,12 +379,12 @@ class Plan:
 
     @property
     def nouns(self) -> tuple[str, str]:
-        """The noun for those whom the answer counts, in the singular and in the plural."""
+        """The noun for what the answer counts, in the singular and in the plural."""
         return self.clients.counted
 
     @property
     def stopping(self) -> Stopping | None:
-        """The rule by which the campaign ends before its last round; None: there is none."""
+        """The rule by which the campaign may end before its last round; None: no such rule."""
         target = self.target
         if target is None or target.until_known is None:
             return None
@@ -393,11 +396,11 @@ class Plan:
         """Return the plan that ends as soon as its largest error is known to be within its target.
 
         Args:
-            least_clients: the fewest clients before it may end; None: those of as few rounds as the
-                rule allows.
+            least_clients: the fewest clients before it may end; None: the clients of the fewest
+                rounds that the rule allows.
 
         Raises:
-            InvalidInputError: the plan has no target, or cannot end so.
+            InvalidInputError: the plan has no target, or cannot end early.
         """
         if self.target is None:
             raise InvalidInputError(f"{opt.until_known} goes with {opt.tau}: give one")
@@ -406,17 +409,17 @@ class Plan:
 
     @property
     def rounds_noun(self) -> str:
-        """What the rounds are called, in the plural: by the calendar, if there is one."""
+        """The noun for rounds, in the plural: "rounds", or the calendar's, such as "days"."""
         return "rounds" if self.calendar is None else self.calendar.noun
 
     @property
     def is_of_silos(self) -> bool:
-        """Whether a client holds the items of many people, who are the unit of privacy."""
+        """Whether clients are silos: each holds the items of many people."""
         return self.people > 1
 
     @property
     def vector_length(self) -> int:
-        """The entries of a client's vector: the counters, and of a silo the number of people."""
+        """The number of entries of a client's vector: counters, and one for a silo's people."""
         return self.spec.vector_length + self.clients.entries
 
     @property
@@ -426,12 +429,12 @@ class Plan:
 
     @property
     def most_items(self) -> int:
-        """The most items that one client contributes, those of all its people."""
+        """The most items that one client contributes, of all its people together."""
         return self.clients.most_items
 
     @property
     def missing_keys(self) -> tuple[str, ...]:
-        """The names of the keys that the secure sum needs and lacks."""
+        """The names of the keys that the secure sum needs and does not have yet."""
         return self.summing.missing_keys
 
     @property
@@ -453,9 +456,9 @@ class Plan:
             )
 
     def why_not_all_land(self) -> str:
-        """Return why its rounds cannot all have a sum by `secagg`, or "" where they can.
+        """Return the reason why not all rounds can have a sum by secagg, or "" if they can.
 
-        It marks options, as a message of an error does.
+        The text marks the names of options, as error messages do.
         """
         if self.summing.cohorts is None:
             return ""
@@ -484,19 +487,19 @@ class Plan:
         publications of one sized plan are two campaigns.
 
         Args:
-            server_key: the Ed25519 public key that signs Invites, 32 bytes; for the secure sum
-                secagg.
-            leader_key: the leader's X25519 public key that clients seal to, 32 bytes; for the
-                secure sum two-server.
-            helper_key: the helper's, 32 bytes; as `leader_key`.
+            server_key: the server's Ed25519 public key, which verifies its Invite messages, 32
+                bytes; for the secure sum secagg.
+            leader_key: the leader's X25519 public key, with which clients encrypt for it, 32 bytes;
+                for the secure sum two-server.
+            helper_key: the helper's X25519 public key, 32 bytes; for the secure sum two-server.
             allow_list: the `AllowList.digest` of the registered identities, 32 bytes; for secagg
                 against the adversary active, and for two-server.
-            may_lack: whether keys may be missing afterwards, as where several parties add theirs
-                one after the other.
+            may_lack: whether keys may still be missing afterwards, because several parties add
+                their keys one after the other.
 
         Raises:
-            InvalidInputError: a key is missing or not valid; or the secure sum does not use it, or
-                the plan has another one already.
+            InvalidInputError: a key is missing or not valid, the secure sum does not use it, or the
+                plan has another value of this key already.
 
         >>> domain = {"kind": "range", "size": 9, "public": True, "first": 1, "last": 9}
         >>> ideal = Plan(7, 20, "shared", 1, 50, 50, domain, 1, bytes(32))
@@ -524,11 +527,10 @@ class Plan:
         return plan
 
     def without_keys(self) -> Plan:
-        """Return this plan without its keys, for anybody to publish with keys of their own.
+        """Return this plan without its keys, so that it can be published with other keys.
 
-        The plan in the result of a simulation has the keys of the simulation. They must not be
-        published: their secrets are lost, or, where a seed was chosen, known to everybody with that
-        seed.
+        The plan in the result of a simulation has the keys of the simulation. These must not be
+        published: their secrets are lost, or, if the user chose a seed, follow from this seed.
         """
         if self.secure_sum is None:
             return self
@@ -538,20 +540,20 @@ class Plan:
 
     @property
     def releases(self) -> list[range]:
-        """The rounds that are added up before anything is opened, for each release.
+        """The rounds of each release: their sums are added up before the total is opened.
 
-        Without privacy, and where clients add the noise, each round is opened by itself.
+        Without privacy, and if clients add the noise, each round is a release of its own.
         """
         return self.protection.releases
 
     @property
     def noise_mark(self) -> NoiseMark | None:
-        """The mark of the sums that hold this plan's noise; None: they are exact."""
+        """The mark of the sums that hold this plan's noise; None: sums are exact."""
         return self.protection.mark(self.fingerprint)
 
     @property
     def noise_bound(self) -> int:
-        """The most that noise adds to a counter of a secure sum; 0 without noise.
+        """The bound on the absolute noise in any counter of a secure sum; 0 without noise.
 
         It is exceeded with a probability of at most 2^-40. Central noise is added after the secure
         sum, and does not count here.
@@ -559,16 +561,16 @@ class Plan:
         return self.protection.bound(self.vector_length, self.summing.most_clients)
 
     def row_noise_bound(self, width: int) -> int:
-        """Return the most that the sizes of the noise add up to in a row of `width` counters.
+        """Return a bound on the l1 norm of the noise in a row of `width` counters of a secure sum.
 
-        It is 0 without noise. It is exceeded with a probability of at most 2^-40 in all rows. Each
+        It is 0 without noise. The probability that any row exceeds it is at most 2^-40. Each
         cohort's sum is checked against it before the sums are added up.
         """
         return self.protection.row_bound(self.spec.touched, width, self.summing.most_clients)
 
     @property
     def modulus_bits(self) -> int:
-        """The bits per counter under secure summation, so that no sum can overflow."""
+        """The bits per counter under secure summation, enough that no sum can overflow."""
         if self.secure_sum is not None:
             return self.secure_sum.bits
         signed = self.encoding.is_signed
@@ -576,13 +578,13 @@ class Plan:
         return modulus_bits(*sums, signed=signed)
 
     def read_sum(self, total: I64) -> I64:
-        """Return a secure sum, which is known modulo its modulus, as the integers that it is of.
+        """Return a secure sum, which is known modulo its modulus, as integers: int64 [entries].
 
-        Those of sketches are around 0. Nothing but noise is negative in those of histograms, whose
-        modulus holds no more than that (`fedtally.base.encoding.values_of_sum`).
+        The sums of sketches lie around 0. In sums of histograms only noise is negative, so their
+        range is mostly above 0 (`fedtally.base.encoding.values_of_sum`).
 
         Args:
-            total: integers around 0, or the sum as it was read before.
+            total: int64 [entries], the sum as integers around 0, or as this function returned it.
         """
         if self.encoding.is_signed or self.secure_sum is None:
             return total
@@ -592,7 +594,7 @@ class Plan:
 
     @property
     def bytes_per_client(self) -> int:
-        """The upload of a client in a round: `modulus_bits` a counter, and the protocol's part."""
+        """The bytes that a client uploads in a round: its counters, and those of the protocol."""
         if self.secure_sum is not None:
             added = 0 if self.report_proof is None else self.report_proof.added_bytes
             return self.secure_sum.upload_bytes + added
@@ -600,7 +602,7 @@ class Plan:
 
     @property
     def one_hot_bytes_per_client(self) -> int:
-        """The upload of a one-hot vector, that of a histogram, under the same secure summation."""
+        """The bytes of an upload of one counter per candidate, under the same secure summation."""
         sketch = -(-self.vector_length * self.modulus_bits // 8)
         one_hot = -(-self.domain_size * self._one_hot_bits // 8)
         return self.bytes_per_client - sketch + one_hot  # the protocol's part is the same
@@ -625,15 +627,15 @@ class Plan:
 
     @property
     def binary_bytes_per_client(self) -> int:
-        """The upload of the items themselves.
+        """The bytes of an upload of the plain items, without a sketch.
 
-        Secure summation cannot sum them, so the server would see each.
+        Secure summation cannot sum items, so the server would see each of them.
         """
         return -(-self.most_items * max(1, (self.domain_size - 1).bit_length()) // 8)
 
     @property
     def canonical(self) -> str:
-        """The only JSON text of this plan, in ASCII, from which the fingerprint is made."""
+        """The canonical JSON text of this plan, in ASCII; the fingerprint is its SHA-256."""
         return canonical_json(self.to_dict())
 
     @cached_property
@@ -653,9 +655,9 @@ class Plan:
             "max_items": self.max_items,
             "seed": self.seed.hex(),
             "domain": dict(self.domain),
-            # absent where it is 1, as before there were silos: fingerprints stay
+            # absent if it is 1, so that plans without silos keep their fingerprints
             **({"people": self.people} if self.is_of_silos else {}),
-            # the longest name is in the domain
+            # the longest name is left out here: it is in the domain
             **(
                 {}
                 if self.spelling is None
@@ -666,13 +668,13 @@ class Plan:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Plan:
-        """Return the plan that `to_dict` described.
+        """Return the plan from the values that `to_dict` returned.
 
         Raises:
             InvalidInputError: a parameter is missing, unknown or out of bounds, or not in the form
                 that docs/plan.md demands.
         """
-        # first of all: a plan of another schema may have other entries, and is refused by its name
+        # checked first: a plan of another schema may have other entries, and the error names it
         if isinstance(values, Mapping) and values.get("schema", SCHEMA) != SCHEMA:
             raise InvalidInputError(
                 f"the plan is of schema {values['schema']!r}, this version reads {SCHEMA!r}: make"
@@ -680,7 +682,7 @@ class Plan:
             )
         known = [*cls.__dataclass_fields__, *_OF_FILES]
         written = validate.table("the plan", values, known, optional=(*_OPTIONAL, *_OF_FILES))
-        # An entry `fingerprint` is checked if it is there. A person who changes a plan removes it.
+        # An entry `fingerprint` is checked if there is one. A person who edits a plan deletes it.
         fingerprint = written.pop("fingerprint", None)
         written.pop("schema", None)
         if not isinstance(written["domain"], Mapping):
@@ -712,8 +714,8 @@ class Plan:
         """
         try:
             values = toml.loads(text)
-            # The reader turns CR LF into LF, other readers do not: the fingerprints would differ.
-            # With LF LF instead, line ends between entries change nothing, and those in a text do.
+            # This reader turns CR LF into LF, other readers do not: the fingerprints would differ.
+            # Replace CR LF by LF LF: this changes the values only if a text contains a CR LF.
             if "\r\n" in text and toml.loads(text.replace("\r\n", "\n\n")) != values:
                 raise InvalidInputError(
                     "a text of the plan holds the line end CR LF, which TOML readers may turn into"
@@ -727,7 +729,7 @@ class Plan:
             raise UnreadableFileError(f"the plan is not valid TOML: {error}") from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan, as JSON where the name ends in .json, else as TOML."""
+        """Write the plan to a file: as JSON if its name ends in .json, else as TOML."""
         document = {"schema": SCHEMA, "fingerprint": self.fingerprint, **self.to_dict()}
         text = json.dumps(document, indent=2) + "\n" if _is_json(path) else self.to_toml()
         with replacing(path) as temporary:
@@ -738,7 +740,7 @@ class Plan:
         """Read a plan that `save` wrote, or that a person wrote.
 
         Raises:
-            UnreadableFileError: the file is missing, neither TOML nor JSON, or no valid plan.
+            UnreadableFileError: the file is missing, neither TOML nor JSON, or not a valid plan.
         """
         try:
             with open(path, "rb") as file:
@@ -748,10 +750,10 @@ class Plan:
                     f"a plan has at most {MAX_BYTES:,} bytes, and this file has more: give the file"
                     " that fedtally plan wrote"
                 )
-            # from bytes, which leaves line ends as they are: `from_toml` looks at them
+            # decoded from bytes, which keeps line ends as they are: `from_toml` checks them
             text = data.decode()
             return cls.from_dict(json_object(text)) if _is_json(path) else cls.from_toml(text)
-        except InvalidInputError as error:  # it does not know the file's name
+        except InvalidInputError as error:  # its message does not name the file
             raise UnreadableFileError(f"{os.fspath(path)}{reason(error)}") from error
         except UnicodeDecodeError as error:
             raise UnreadableFileError(
@@ -768,10 +770,10 @@ class Plan:
 def modulus_bits(
     max_round_clients: int, largest_entry: int, noise: int = 0, *, signed: bool = True
 ) -> int:
-    """Return the bits that hold every sum of a round.
+    """Return the number of bits of a counter that can hold every sum of a round.
 
-    A counter lies within plus or minus max_round_clients * largest_entry + noise; unless entries
-    are signed (`Encoding.is_signed`), nothing but noise is negative in it.
+    The absolute value of a counter is at most max_round_clients * largest_entry + noise. Unless
+    entries are signed (`Encoding.is_signed`), its least value is -noise.
 
     >>> modulus_bits(15_000, 1), modulus_bits(15_000, 1, signed=False)
     (15, 14)
@@ -781,21 +783,21 @@ def modulus_bits(
 
 
 def _read(name: str, entry: Any, plan: Mapping[str, Any]) -> Any:
-    """Return what an entry of a plan describes.
+    """Return the value of an entry of a plan's file, as an argument of `Plan`.
 
     Args:
         name: the name of the entry.
-        entry: its value, as JSON or TOML has it.
-        plan: all entries.
+        entry: its value, as parsed from JSON or TOML.
+        plan: all entries of the file.
 
     Raises:
-        InvalidInputError: it is not what such an entry holds.
+        InvalidInputError: the value is not valid for this entry.
     """
     match name:
         case "seed":
             return _read_seed(entry)
         case "secure_sum":
-            # It loads the cryptography, which only plans with a secure sum need.
+            # imported here: it loads the cryptography, which only plans with a secure sum need
             from fedtally.secagg.config import terms_from_dict
 
             return terms_from_dict(entry)

@@ -1,7 +1,7 @@
-"""Differential privacy in a campaign: the request, resolved once, and the terms of a plan.
+"""Differential privacy in a campaign: the resolved request, and the terms of privacy of a plan.
 
-With privacy, whatever chooses a parameter or names an item is public. What only a run marked
-not_private may use is refused elsewhere.
+With privacy, only public information may choose a parameter or name an item. Options that only a
+run marked `not_private` may use are refused in other files.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from fedtally.recovery.noise_law import NoiseLaw
 from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Schedule, SketchSpec
 
-MAX_CERTIFIED = 1 << 22  # candidates
+MAX_CERTIFIED = 1 << 22  # the most candidates whose hashes can be certified
 Random = Callable[[int], bytes]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """The differential privacy that is asked for; `resolve_privacy` makes it.
+    """The requested differential privacy; `resolve_privacy` makes it.
 
     Args:
         epsilon: the epsilon that the campaign may cost.
-        delta: the delta that it may cost; None: 1e-6, or a tenth of one over the number of clients
+        delta: the delta that the campaign may cost; None: 1e-6, or 0.1 over the number of clients
             if that is less.
         noise_by: the parties that add the noise.
-        mechanism: the noise, or its name; None: of those that these may add, the one with the
-            smaller error. Geometric noise is for histograms.
+        mechanism: the kind of noise, or its name; None: the kind with the smallest error among
+            those that these parties can add. Geometric noise is only for histograms.
         relation: "zero-out", "replace-one" or "add-remove".
-        max_clients: for add-remove, a public bound on the number of clients, which is itself
-            private then.
-        certify: for replace-one, look for the worst pair of candidates under the very hashes, which
-            needs less noise.
+        max_clients: for add-remove, a public bound on the number of clients, because the number
+            itself is private.
+        certify: for replace-one, whether to search for the worst pair of candidates under the
+            actual hashes of the campaign, which allows less noise.
 
     Raises:
         InvalidInputError: values do not go together.
@@ -103,7 +103,7 @@ class Privacy:
 
     @property
     def trust(self) -> Trust:
-        """Whom it trusts: central, an aggregator that sees exact sums, or distributed, nobody."""
+        """The trust: central (the aggregator sees exact sums), or distributed (nobody does)."""
         return self.noise_by.trust
 
     def make_terms(
@@ -124,27 +124,28 @@ class Privacy:
         per_rounds: int | None = None,
         **guaranteed: Any,
     ) -> PrivacyConfig:
-        """Return what the plan says of privacy.
+        """Return the terms of privacy for a plan, with the least noise that keeps the guarantee.
 
         Args:
-            rows: the rows of the sketch, those that spell names included.
-            width: the width of the sketch; the harmonic mean, where rows have several.
+            rows: the number of rows of the sketch, including rows that spell names.
+            width: the number of counters of a row; the harmonic mean if rows differ.
             schedule: the hashes of each round.
             max_items: the most items of one client in a round.
             participations: the most rounds of one client.
-            num_clients: the clients of each round.
-            most_clients: the most clients in a sum, by the plan.
-            honest_survivors: the fewest clients that count on each other's noise; None unless
-                clients add it.
-            counters: the counters of a client's vector; None: rows times width.
-            encoding: how items become counters.
-            probability: the chance to exceed the error that decides between two mechanisms.
-            silos: what is asked of silos; None: clients are no silos.
-            per_rounds: the rounds in a row that `participations` are of; None: all.
-            guaranteed: `population` and `not_private` of the `PrivacyConfig`.
+            num_clients: the number of clients of each round.
+            most_clients: the most clients in a sum.
+            honest_survivors: the fewest honest clients whose noise is surely in every sum; None:
+                clients add no noise.
+            counters: the number of counters of a client's vector; None: rows times width.
+            encoding: the way in which items become counters.
+            probability: the probability with which a counter may exceed the error by which two
+                kinds of noise are compared.
+            silos: the request for silos; None: clients are persons.
+            per_rounds: the number of rounds in a row to which `participations` applies; None: all.
+            guaranteed: the arguments `population` and `not_private` of the `PrivacyConfig`.
 
         Raises:
-            InvalidInputError: no noise keeps that guarantee.
+            InvalidInputError: no noise keeps this guarantee.
         """
         rounds = len(num_clients)
         together = max(map(len, releases_by(self.noise_by, schedule, rounds)))
@@ -177,19 +178,19 @@ class Privacy:
         usual, *others = self._mechanisms(encoding)
         possible = [terms(usual)]
         for mechanism in others:
-            with suppress(InvalidInputError):  # more noise than this mechanism draws
+            with suppress(InvalidInputError):  # the mechanism cannot draw that much noise
                 possible.append(terms(mechanism))
         if not others:
             return possible[0]
-        # the error of a histogram is that of its noise, whose tails differ
+        # a histogram's error is only its noise; the tails of the mechanisms' noise differ
         of_one = -math.expm1(math.log1p(-probability) / width)
         return min(possible, key=lambda one: NoiseLaw.of_releases(one, 1).half(of_one))
 
     def _mechanisms(self, encoding: Encoding) -> Sequence[Mechanism]:
-        """Return the mechanisms that a plan may have, the usual one first."""
+        """Return the mechanisms that a plan with this encoding may have, the usual one first."""
         usual = self.noise_by.mechanisms
         asked = usual if self.mechanism is None else (Mechanism.parse(self.mechanism),)
-        # a pilot, which is a sketch, has the usual noise beside a plan for a histogram alone
+        # a pilot is a sketch: if only noise for histograms was requested, it has the usual noise
         return [one for one in asked if encoding in one.encodings] or usual[:1]
 
 
@@ -201,16 +202,16 @@ def resolve_privacy(
     silos: Silos | None = None,
     **asked: Any,
 ) -> Privacy:
-    """Return the privacy that is asked for.
+    """Return the requested privacy, with the party that adds the noise.
 
-    Trust and protocol decide here who adds the noise.
+    The trust and the method of summing decide which party this is.
 
     Args:
-        method: how rounds are summed.
-        trust: "central" or "distributed"; None: central where the secure sum is ideal, else
+        method: the method of summing rounds.
+        trust: "central" or "distributed"; None: central if the secure sum is ideal, else
             distributed.
-        neighbours: the relation, or its name; None: zero-out, and of silos add-remove.
-        silos: what is asked of silos; None: clients are no silos.
+        neighbours: the neighbouring relation, or its name; None: zero-out, for silos add-remove.
+        silos: the request for silos; None: clients are persons.
         asked: the other arguments of `Privacy`.
 
     Raises:
@@ -225,7 +226,7 @@ def resolve_privacy(
     default = Trust.CENTRAL if method is SecureSum.IDEAL else Trust.DISTRIBUTED
     trusted = default if trust is None else Trust.parse(trust)
     noise_by = NoiseBy.of(trusted, is_two_server=method is SecureSum.TWO_SERVER)
-    if silos is not None:  # who noise the number of their people, whoever sums
+    if silos is not None:  # silos noise the number of their people under each method of summing
         usual = _mechanism_of_silos(noise_by, asked.pop("mechanism", None))
         _check_relation_of_silos(relation, asked)
         return Privacy(relation=relation, noise_by=noise_by, mechanism=usual, **asked)
@@ -236,9 +237,9 @@ def resolve_privacy(
 
 
 def _mechanism_of_silos(noise_by: NoiseBy, name: str | None) -> Mechanism:
-    """Return the noise that silos have; refuse another one.
+    """Return the only mechanism for silos, and refuse any other one.
 
-    What a sum shows of a silo's size is planned for noise with tails as a normal one has.
+    The prediction of how closely a sum shows a silo's size assumes noise with normal tails.
     """
     usual = noise_by.mechanisms[0]
     if name is not None and (asked := Mechanism.parse(name)) is not usual:
@@ -250,7 +251,7 @@ def _mechanism_of_silos(noise_by: NoiseBy, name: str | None) -> Mechanism:
 
 
 def _check_relation_of_silos(relation: Relation, asked: Mapping[str, Any]) -> None:
-    """Refuse a relation that shows how many people a silo has, and what goes with others."""
+    """Refuse a relation other than add-remove for silos, and options of the other relations."""
     if not relation.hides_number:
         raise InvalidInputError(
             f"{arg.neighbours} must be add-remove where clients are silos, since how many people a"
@@ -260,7 +261,7 @@ def _check_relation_of_silos(relation: Relation, asked: Mapping[str, Any]) -> No
 
 
 def _check_hidden(privacy: Privacy, method: SecureSum) -> None:
-    """Refuse privacy that hides the number of clients where others see it, or none bounds it."""
+    """Refuse to hide the number of clients if the protocol shows it, or without a public bound."""
     if privacy.max_clients is None:
         raise InvalidInputError(
             f"add-remove needs {opt.max_clients}, a public bound on the number of clients, which is"
@@ -285,14 +286,15 @@ def _named(mechanism: Mechanism) -> str:
 def noise_of_release(event: Event, epsilon: float, delta: float, provision: float = 1.0) -> float:
     """Return the standard deviation of Gaussian noise in a counter of one released sum, in counts.
 
-    It is that of Gaussian accounting. The noise of the plan is found by an exact one.
+    It is an approximation by Gaussian accounting. The noise of the plan itself comes from exact
+    accounting.
 
     Args:
-        event: the exposure of a client, whose variance is not used.
-        epsilon: epsilon of the whole campaign, 1e-6 .. 1e3.
-        delta: delta of the whole campaign, in (0, 1).
-        provision: variance of the noise that is in a sum over the variance that is accounted, at
-            least 1. Where clients add it, all survivors do, and only some are counted on.
+        event: the exposure of a client; its variance is not used.
+        epsilon: the epsilon of the whole campaign, 1e-6 .. 1e3.
+        delta: the delta of the whole campaign, in (0, 1).
+        provision: the ratio of the noise variance in a sum to the variance that the guarantee
+            counts, at least 1. If clients add noise, all survivors do, and only some are counted.
 
     >>> event = {"mechanism": "rounded-gaussian", "rows": 16, "relation": "zero-out"}
     >>> # a client's 4 rounds are added up, or stand in 2 releases, or in 4
@@ -307,10 +309,10 @@ def noise_of_release(event: Event, epsilon: float, delta: float, provision: floa
 
 
 def worst_pair(spec: SketchSpec, domain: Domain, report: Callable[..., None]) -> Collisions:
-    """Return how the candidates collide at worst under the very hashes of the campaign.
+    """Return the worst collisions of two candidates under the actual hashes of the campaign.
 
     Raises:
-        InvalidInputError: too many candidates.
+        InvalidInputError: there are more than `MAX_CERTIFIED` candidates.
     """
     if domain.size > MAX_CERTIFIED:
         raise InvalidInputError(
@@ -329,10 +331,10 @@ def worst_pair(spec: SketchSpec, domain: Domain, report: Callable[..., None]) ->
 
 
 def check_certificate(plan: Plan, domain: Domain, report: Callable[..., None]) -> None:
-    """Refuse a plan whose candidates collide worse than it says.
+    """Refuse a plan whose candidates collide worse than its certificate states.
 
     Raises:
-        InvalidInputError: they do; its noise is too little then.
+        InvalidInputError: two candidates collide worse, so that the plan's noise is too small.
     """
     said = None if plan.privacy is None else plan.privacy.event.collisions
     if said is None:

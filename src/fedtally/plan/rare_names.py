@@ -1,8 +1,8 @@
-"""What sums without noise show of rare names, where the domain is open.
+"""The rare names that sums without noise reveal, if the domain is open.
 
-A sketch of an open domain is a compressed copy of what clients hold. No noise, no bound: whoever
-opens the sum of few clients in many counters can read what single clients hold, with a list of
-strings that they may hold (docs/open-domain.md; a test does it).
+A sketch of an open domain is a compressed copy of the clients' items. Without noise nothing bounds
+what it reveals. If a sum has few clients and many counters, whoever opens it can read the items of
+single clients, given a list of likely strings (docs/open-domain.md; a test does it).
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import NamedTuple
 from fedtally.errors import InvalidInputError, opt
 from fedtally.plan import Plan
 
-_SHORT = 4  # symbols of a short name: three bytes and the end mark
-WARNED = 5  # clients for each counter of the smallest sum, below which the answer has a warning
+_SHORT = 4  # the number of symbols of a short name: three bytes and the end mark
+WARNED = 5  # below this number of clients for each counter of a sum, the answer has a warning
 
 
 class RareNames(NamedTuple):
-    """The size of the smallest sum that is opened alone, against its number of clients.
+    """The size of the smallest sum that is opened alone, and its number of clients.
 
     Attributes:
-        counters: the counters of the sum.
-        position: the counters that spell one position.
-        clients: the clients in it.
-        positions: the positions that are spelled, over all rounds.
+        counters: the number of counters of the sum.
+        position: the number of counters that spell one position of a name.
+        clients: the number of clients in the sum.
+        positions: the number of positions that all rounds together spell.
     """
 
     counters: int
@@ -35,37 +35,37 @@ class RareNames(NamedTuple):
 
     @property
     def confirmed(self) -> float:
-        """About how many holders confirm a string that the server suspects."""
+        """About the least number of holders with which the sum confirms a suspected string."""
         return 4.0 * math.sqrt(self.clients / self.counters)
 
     @property
     def read(self) -> float:
-        """The fewest holders, about, with which an unknown name of three bytes may be read.
+        """About the fewest holders with which an unknown name of three bytes may be read.
 
-        The copies of a symbol add up, so a name of n symbols needs √n times as many as one symbol.
+        Copies of a symbol add up, so a name of n symbols needs √n times the holders of one symbol.
         """
         return self.read_longest * math.sqrt(_SHORT / self.positions)
 
     @property
     def read_longest(self) -> float:
-        """The same for an unknown name of as many symbols as there are positions."""
+        """About the fewest holders with which an unknown name that fills all positions is read."""
         return 4.9 * math.sqrt(self.clients / self.position)
 
     @property
     def is_warned(self) -> bool:
-        """Whether with a list of likely strings much is read of what rare clients hold."""
+        """Whether most items of single clients can be read with a list of likely strings."""
         return self.counters * WARNED > self.clients
 
     @property
     def is_refused(self) -> bool:
-        """Whether there are fewer clients than counters."""
+        """Whether the sum has fewer clients than counters."""
         return self.counters > self.clients
 
     def check(self) -> None:
         """Refuse sums of fewer clients than counters.
 
         Raises:
-            InvalidInputError: there are.
+            InvalidInputError: the sum has fewer clients than counters.
         """
         if self.is_refused:
             clients = f"{self.clients:,} client{'s' * (self.clients != 1)}"
@@ -77,7 +77,7 @@ class RareNames(NamedTuple):
             )
 
     def to_dict(self) -> dict[str, float]:
-        """Return the sizes, and the numbers of holders, as JSON-able values."""
+        """Return the sizes and the three numbers of holders as JSON-able values."""
         numbers = {name: getattr(self, name) for name in ("confirmed", "read", "read_longest")}
         return {**self._asdict(), **numbers}
 
@@ -98,18 +98,18 @@ class RareNames(NamedTuple):
 
 
 def of_plan(plan: Plan, sizes: Sequence[int], people: Sequence[int]) -> RareNames | None:
-    """Return what the smallest sum of a plan shows; None where noise bounds it, or nothing is open.
+    """Return the smallest sum of a plan; None if sums have noise, or the domain is not open.
 
     Args:
         plan: the plan.
-        sizes: the clients of each round.
-        people: the people whose items the clients of each round hold; more than clients where
-            these are silos.
+        sizes: the number of clients of each round.
+        people: the number of people behind the clients of each round; more than `sizes` if clients
+            are silos.
     """
     if plan.spelling is None or plan.privacy is not None:
         return None
     fewest = plan.summing.fewest_summed or max(sizes)
-    # silos are taken to be alike: of a cohort of them the plan says no number of people
+    # all silos are assumed to have equally many people: a plan has no number for each cohort
     rounds = [(size, held) for size, held in zip(sizes, people, strict=True) if size]
     clients = min(held * min(size, fewest) // size for size, held in rounds)
     spec, spelling = plan.spec, plan.spelling
