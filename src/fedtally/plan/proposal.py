@@ -1,4 +1,4 @@
-"""A plan for a target, a fleet and frequencies, before any client is touched."""
+"""Propose a plan for a target error, a fleet of clients and frequencies, before the campaign."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ if TYPE_CHECKING:
     from fedtally.plan.bill import Bill
     from fedtally.plan.costs import Host
 
-_NEIGHBOURS = (0.5, 2.0, 4.0)  # times the width
-_SKETCHES = (0.5, 1.0, 2.0)  # times the counters of a histogram, for comparison
-_USED = 0.9  # of the bytes; where less is used, why is said
+_NEIGHBOURS = (0.5, 2.0, 4.0)  # widths of compared sketches, as multiples of the plan's width
+_SKETCHES = (0.5, 1.0, 2.0)  # counters of compared sketches, as multiples of a histogram's
+_USED = 0.9  # if a plan uses less than this share of the bytes, a message says why
 NAMES = Wanted()
-_FEW = 20  # campaigns that are run to predict the error of another small sketch
+_FEW = 20  # the number of trial campaigns that predict the error of another small sketch
 
 
 class Shapes(NamedTuple):
-    """What a plan does where the frequencies are others than those it is for.
+    """The largest errors of a plan for other frequencies than it was made for.
 
     Attributes:
-        hardest: the hardest frequencies for the plan, and the largest error for them.
-        named: the largest error for those of `hardest.NAMED`.
+        hardest: the hardest frequencies for the plan, and its largest error for them.
+        named: the plan's largest error for each shape of frequencies in `hardest.NAMED`, by name.
     """
 
     hardest: hardest.Hardest
@@ -67,24 +67,25 @@ class Shapes(NamedTuple):
 
 @dataclass(frozen=True)
 class Proposal:
-    """A plan, and what is to be known of it.
+    """A proposed plan, with its predicted error and other predictions.
 
     Attributes:
         plan: the plan with its target.
-        size: how rows and width came about; its message.
+        size: the way in which rows and width were chosen, with a message for the user.
         linf: the predicted largest error, exceeded with `failure_probability`.
-        distribution: the frequencies for which that is predicted; where the target holds for any
-            frequencies, the hardest ones.
-        found: the quantity that was looked for: "bytes", "error" or "epsilon".
-        minimax: the paper's size for the worst frequencies: rows, width, and bytes of a client;
-            None where the domain is open.
+        distribution: the frequencies for which the error is predicted; the hardest ones if the
+            target holds for any frequencies.
+        found: the quantity that was searched for: "bytes", "error" or "epsilon".
+        minimax: the paper's size for the worst frequencies, and its upload bytes per client; None
+            if the domain is open.
         expected: the number that frequencies are shares of: the clients, or the people expected in
             silos.
-        design: the design that the plan is of, with its seed.
-        rare: what the sums show of rare names; None where noise bounds it, or no domain is open.
-        names: the names that are predicted to be read; None where no domain is open.
-        one_release: the bytes of a client and the names where one release of noise had the same
-            sketches; None where the plan has but one.
+        design: the design from which the plan was made, with its seed.
+        rare: the size of the smallest sum, which shows rare names; None if the sums have noise or
+            the domain is not open.
+        names: the names that are predicted to be read; None if the domain is not open.
+        one_release: the upload bytes per client and the predicted names, if all rounds were added
+            up and noised only once; None if the plan has only one release.
     """
 
     plan: Plan
@@ -101,21 +102,20 @@ class Proposal:
 
     @property
     def target(self) -> Target:
-        """What the plan is for."""
+        """The target error of the plan."""
         assert self.plan.target is not None
         return self.plan.target
 
     @cached_property
     def histogram_linf(self) -> float | None:
-        """The largest error of a histogram as private as the plan's sketch.
+        """The predicted largest error of a histogram that is as private as the plan's sketch.
 
-        It is exceeded with `failure_probability`. None where the plan has a histogram already,
-        counts exactly, or none may be taken.
+        It is None if the plan is already a histogram, has no privacy, or cannot be a histogram.
         """
         if not self.plan.vector.shares_counters or self.plan.privacy is None:
             return None
         size = replace(self.design.spec.size, encoding=Encoding.HISTOGRAM, rows=None)
-        spec = replace(self.design.spec, size=size)  # also where a sketch was asked for by name
+        spec = replace(self.design.spec, size=size)  # even if the request names the sketch
         try:
             whole = histogram(replace(self.design, spec=spec))
         except InvalidInputError:
@@ -123,20 +123,20 @@ class Proposal:
         return None if whole is None or whole.origin is None else whole.origin.linf
 
     def bill(self, host: Host | None = None, plan: Plan | None = None) -> Bill:
-        """Return what the plan costs, or one of its neighbours, on a host."""
+        """Return the predicted cost of the plan, or of another given plan, on a host."""
         from fedtally.plan.bill import bill
 
         chosen = plan or self.plan
         return bill(chosen, host, recovery=self._decoder(chosen), people=self.expected)
 
     def _decoder(self, plan: Plan) -> Recovery:
-        """Return the decoder that answers; the plan may rest on another one."""
+        """Return the decoder of the answer; the plan may be made for the errors of another one."""
         asked, batches = self.design.spec.decoding, plan.schedule.num_batches(plan.num_rounds)
         return decoder_of(plan, asked.recovery, batches)
 
     @property
     def is_for_any(self) -> bool:
-        """Whether the target holds whatever the frequencies are."""
+        """Whether the target holds for any frequencies."""
         return self.target.frequencies == hardest.ANY
 
     @property
@@ -146,9 +146,9 @@ class Proposal:
 
     @cached_property
     def neighbours(self) -> tuple[tuple[Plan, float], ...]:
-        """Plans of other widths, each with its predicted error.
+        """Plans of other widths, each with its predicted largest error.
 
-        To predict them takes as long as to find the plan, so they wait until somebody asks.
+        They are computed on first use, because this takes as long as finding the plan.
         """
         is_for_any = self.is_for_any and self.names is None
         return tuple(
@@ -156,9 +156,9 @@ class Proposal:
         )
 
     def shapes(self) -> Shapes | None:
-        """Return what the same plan does where the frequencies are others.
+        """Return the errors of the plan for other frequencies.
 
-        None where they do not matter, or where the domain is open.
+        None if the error does not depend on frequencies, or if the domain is open.
         """
         if not self.has_shapes:
             return None
@@ -180,10 +180,10 @@ class Proposal:
         return Shapes(worst, others)
 
     def usual(self) -> Plan | None:
-        """Return the plan for the same target, if frequencies fell like i^-1.1.
+        """Return the plan for the same target if the frequency of rank i were like i^-1.1.
 
-        None if the target is not for any frequencies, if it was not given, or if clients hold
-        several items: `--like` has names only for populations of one item a client.
+        None if the plan's target is not for any frequencies, if no tau was requested, or if clients
+        hold several items: `--like` has names only for populations with one item per client.
         """
         design = self.design
         if not self.has_shapes or not self.is_for_any:
@@ -194,13 +194,14 @@ class Proposal:
         return smallest_or_ways(design, assumed, with_linf=False).plan()
 
     def relying_on(self, recovery: Recovery) -> Plan | None:
-        """Return the plan for the same target that rests on this decoder, if it is smaller.
+        """Return the plan for the same target, made for the errors of this decoder, if smaller.
 
-        None if a decoder is asked for or no target, if the shape of the frequencies is not known,
-        or if this one would not decode the plan by default.
+        None if the request names a decoder or has no tau, if the shape of the frequencies is not
+        known, or if this decoder would not be the default decoder of the plan.
 
         Args:
-            recovery: one of `recovery.decoding.resting`, in whose place plans rest on another one.
+            recovery: a decoder of `recovery.decoding.resting`: by default, plans are made for the
+                errors of another decoder instead.
         """
         design, decoding = self.design, self.design.spec.decoding
         if design.spec.tau is None or decoding.recovery != AUTO or not self.has_shapes:
@@ -210,16 +211,16 @@ class Proposal:
         spec = replace(design.spec, decoding=replace(decoding, recovery=str(recovery)))
         try:
             plan = for_frequencies(replace(design, spec=spec), self.distribution).plan
-        except InvalidInputError:  # the target is out of reach
+        except InvalidInputError:  # no plan meets the target
             return None
         is_smaller = plan.bytes_per_client < self.plan.bytes_per_client
         return plan if is_smaller and self._decoder(plan) is recovery else None
 
     def curves(self) -> dict[str, list[tuple[float, float]]]:
-        """Return predicted errors against the bytes of a client.
+        """Return curves of the predicted largest error over the upload bytes per client.
 
-        There is a curve of the plan's rows, and one of the paper's decoder. Beside a histogram it
-        is that of the usual rows.
+        One curve is for the plan's number of rows, another one for the paper's decoder. If the plan
+        has a histogram, the first curve is for sketches with the usual number of rows.
         """
         recovery, own = self.target.recovery, self.plan.rows
         if not self.plan.vector.shares_counters:
@@ -245,7 +246,7 @@ class Proposal:
         return [(size, error) for size, error in points if error > 0]
 
     def _linf(self, predictor: Predictor, rows: int, width: int) -> float:
-        """Return the error of another size, for the same frequencies, or for the hardest."""
+        """Return the error of a sketch of another size, for the same frequencies or the hardest."""
         p = self.target.failure_probability
         if not self.is_for_any:
             return predictor.linf(self.distribution, p, rows, width)
@@ -269,32 +270,34 @@ def propose(
     like: str | None = None,
     wanted: Wanted = NAMES,
 ) -> Proposal:
-    """Return a plan for a fleet.
+    """Return a plan for a fleet of clients.
 
-    What is looked for depends on what the spec gives:
+    The arguments in the spec decide what the plan minimises:
 
-    - tau: the fewest bytes;
-    - max_bytes: the smallest error;
-    - tau and max_bytes, with `find_epsilon`: the least epsilon;
-    - neither tau nor max_bytes: the smallest error for the usual bytes.
+    - tau: the bytes;
+    - max_bytes: the error;
+    - tau and max_bytes, with `find_epsilon`: the epsilon;
+    - neither tau nor max_bytes: the error for the default bytes.
 
     Args:
         spec: the resolved request.
         domain: the candidates.
-        num_clients: the clients of all rounds together, each in one of them, drawn at random; or
-            the silos.
-        frequencies: the known frequencies; None: nothing is known, so that the plan is for the
-            hardest ones, and its target holds for any; of an open domain it is for assumed ones.
-        seed: the 32 bytes that the hashes come from.
-        is_drawn: whether nobody chose the seed: a small plan may then take a more even one.
+        num_clients: the number of clients of all rounds together, each in one round drawn at
+            random; or the number of silos.
+        frequencies: the known frequencies. None: nothing is known; then the plan is made for the
+            hardest frequencies, and its target holds for any. For an open domain it is then made
+            for assumed frequencies.
+        seed: the 32 bytes from which the hashes are derived.
+        is_drawn: whether the seed was drawn at random: then a small plan may take another, more
+            even seed (`plan.seeds`).
         like: a few words that name the frequencies, which the plan keeps beside its target.
-        find_epsilon: whether the least epsilon is looked for; tau, max_bytes and any epsilon, which
-            is replaced, must be given.
-        wanted: the names that are asked for, where the domain is open.
+        find_epsilon: whether to search for the least epsilon. Then tau, max_bytes and some epsilon,
+            which is replaced, must be given.
+        wanted: the names that are to be read, if the domain is open.
 
     Raises:
-        InvalidInputError: what is asked for cannot be had; the smallest changes with which it can
-            are named.
+        InvalidInputError: no plan does what is requested; the message names the smallest changes
+            that help.
     """
     design = Design.for_fleet(spec, domain, num_clients, seed)
     if isinstance(domain, OpenStrings):
@@ -309,7 +312,8 @@ def propose(
         failed, known = error.design, error.frequencies
 
     def keeps(other: Design) -> bool:
-        is_found = find_epsilon and _epsilon(other) == _epsilon(failed)  # else it is the change
+        # an epsilon that differs is itself the change that is tried
+        is_found = find_epsilon and _epsilon(other) == _epsilon(failed)
         return is_made(lambda: _make(other, frequencies, find_epsilon=is_found))
 
     raise unreachable(failed, known, keeps)
@@ -323,18 +327,19 @@ def attempt(
     find_epsilon: bool = False,
     like: str | None = None,
 ) -> Proposal:
-    """Return the plan that `propose` returns, for a design.
+    """Return the plan that `propose` returns, from a design instead of a spec.
 
     Raises:
-        OutOfReachError: no plan meets the target. What would is not looked for, which takes long.
-        InvalidInputError: what is asked for cannot be had.
+        OutOfReachError: no plan meets the target. Changes that would help are not searched for,
+            because this takes long.
+        InvalidInputError: no plan does what is requested.
     """
     design.check_even_rounds()
     spec, made = design.spec, _make(design, frequencies, find_epsilon=find_epsilon)
     like = hardest.ANY if frequencies is None else like
     design, plan, frequencies = made.design, made.plan, made.frequencies
     assert plan.target is not None
-    if not plan.vector.shares_counters:  # the error is that of the noise, whatever they are
+    if not plan.vector.shares_counters:  # the error is only noise, whatever the frequencies are
         like = hardest.ANY
     if is_drawn:
         design = design.with_seed(even_seed(design.plan(), design.domain))
@@ -359,21 +364,21 @@ def for_strings(
     find_epsilon: bool = False,
     like: str | None = None,
 ) -> Proposal:
-    """Return a plan for a fleet whose strings nobody has listed.
+    """Return a plan for a fleet with an open domain: nobody has the list of strings.
 
-    With a tau: that of the fewest bytes; with bytes and `find_epsilon` besides: that of the least
-    epsilon. Without: what the bytes buy.
+    With a tau the plan has the fewest bytes; with max_bytes and `find_epsilon` in addition, the
+    least epsilon. Without a tau it has the smallest error within the bytes.
 
     Args:
-        design: the plan to be, of one round where the number of rounds is to be chosen.
+        design: the design; it has one round if the number of rounds is to be chosen.
         law: the frequencies of the strings.
-        wanted: the names that are asked for.
-        find_epsilon: whether the least epsilon is looked for, as for `propose`.
-        like: the few words on what is known that the plan keeps beside its target.
+        wanted: the names that are to be read.
+        find_epsilon: whether to search for the least epsilon, as for `propose`.
+        like: a few words that name the frequencies, which the plan keeps beside its target.
 
     Raises:
-        InvalidInputError: what is asked for cannot be had; what would do is named. Or the sums
-            show what single clients hold.
+        InvalidInputError: no plan does what is requested, and the message names changes that help;
+            or the sums would show the items of single clients.
     """
     spec, p = design.spec, design.spec.failure_probability
     if find_epsilon:
@@ -399,7 +404,7 @@ def for_strings(
 def _size_for_strings(
     design: Design, law: Frequencies, wanted: Wanted
 ) -> tuple[Design, Target, Size, RareNames | None]:
-    """Return a design with a size, its target, how the size came about, and what sums show."""
+    """Return the design with a size, its target, the origin of the size, and the smallest sum."""
     p = design.spec.failure_probability
     if design.spec.tau is not None:
         design = open_domain.smallest(design, law, wanted)
@@ -415,7 +420,10 @@ def _size_for_strings(
 
 
 def _left_over(design: Design, plan: Plan, wanted: Wanted) -> str:
-    """Say so where more bytes would show more of single clients, and so are not used."""
+    """Return a note if bytes are left unused, as more counters would show more of single clients.
+
+    Otherwise return "".
+    """
     budget, used = design.spec.size.max_bytes or DEFAULT_MAX_BYTES, plan.bytes_per_client
     if plan.privacy is not None or wanted.allow_rare or used >= _USED * budget:
         return ""
@@ -428,13 +436,13 @@ def _left_over(design: Design, plan: Plan, wanted: Wanted) -> str:
 def _in_one_release(
     design: Design, plan: Plan, law: Frequencies, wanted: Wanted
 ) -> tuple[int, Names] | None:
-    """Return bytes and names of one release, where a private plan has several; else None."""
+    """Return the bytes and the names of a private plan with only one release; None if it is one."""
     if plan.privacy is None or len(plan.releases) == 1:
         return None
     assert plan.target is not None
     with suppress(InvalidInputError):  # no secure sum is as large as all rounds
         alone = of_rounds(design, 1)
-        # collisions of hashes cancel over batches: a wider sketch has as few of them
+        # collisions cancel over several batches: one batch needs a wider sketch for the same effect
         width = min(MAX_WIDTH, plan.schedule.num_batches(plan.num_rounds) * plan.width)
         shared = Schedule.parse("shared")
         one = alone.with_size(shared, plan.rows, width, plan.spelling).plan()
@@ -444,7 +452,7 @@ def _in_one_release(
 
 
 def _make(design: Design, frequencies: Frequencies | None, *, find_epsilon: bool) -> Made:
-    """Return the plan for some frequencies, or (None) for any."""
+    """Return the plan for given frequencies; None: for any frequencies."""
     if frequencies is None:
         return for_any(design, find_epsilon=find_epsilon)
     if find_epsilon:
@@ -459,10 +467,10 @@ def _epsilon(design: Design) -> float | None:
 def neighbours_of(
     design: Design, plan: Plan, frequencies: Frequencies, *, is_for_any: bool = False
 ) -> Iterator[tuple[Plan, float]]:
-    """Yield sketches of other widths, each with its predicted error.
+    """Yield plans with sketches of other widths, each with its predicted largest error.
 
-    Beside a histogram they are sketches of about as many counters. Where the plan is for any
-    frequencies, the error is that for those that are the hardest for the other sketch.
+    If the plan has a histogram, the sketches have 0.5 to 2 times its counters. If the plan is for
+    any frequencies, the error of each sketch is for the frequencies that are hardest for it.
     """
     rows, schedule, own, factors = plan.rows, plan.schedule, plan.spelling, _NEIGHBOURS
     if not plan.vector.shares_counters:
@@ -475,8 +483,8 @@ def neighbours_of(
         ): None
         for factor in factors
     }
-    for width, spelling in sizes:  # each once: beside a small histogram some are equal
-        with suppress(InvalidInputError):  # it is wider than a sketch may be
+    for width, spelling in sizes:  # each size once: for a small histogram some are equal
+        with suppress(InvalidInputError):  # the width exceeds the limit
             other = design.with_size(schedule, rows, width, spelling).plan()
             yield (
                 other,
@@ -494,7 +502,7 @@ def neighbours_of(
 
 
 def _of_sketches(design: Design) -> Design:
-    """Return the design for sketches, whatever encoding and decoder are asked for."""
+    """Return the design for sketches, even if the request names another encoding and decoder."""
     decoding = replace(design.spec.decoding, recovery=AUTO)
     spec = replace(design.spec.with_encoding(Encoding.SKETCH), decoding=decoding)
     return replace(design, spec=spec)

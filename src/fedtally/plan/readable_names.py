@@ -1,19 +1,21 @@
-"""Which names will be read, where nobody has the list of strings.
+"""Predict which names will be read, if the domain is open: nobody has the list of strings.
 
-The T positions have T / p symbols for each of the p symbols of a name, its end mark included:
-copies, and parity. A symbol is read from the mean over the rows of the sketch of its position. With
-R rows of W counters, and n clients that spell the position, the variance of that mean is
+Each position of a name has a small sketch, and there are T positions. A name has p symbols, its end
+mark included, so there are T / p positions for each symbol: copies, and parity. A symbol is read
+from the mean over the rows of the sketch of its position. With R rows of W counters, and n clients
+that spell the position, the variance of that mean is
 
     s^2 = (energy / W + mass / (n W) + noise / n^2) / R.
 
-Energy and mass are those of the strings that are rarer than the name, since more frequent ones are
-taken out, and `noise` is the variance of the noise in a counter. The holders of the name at a
-position are a sample of their own, whose variance is f / n. So a name of frequency f shows by
+Energy (the sum of f^2) and mass (the sum of f) are taken over the strings that are rarer than the
+name, since more frequent ones are subtracted. `noise` is the variance of the noise in a counter.
+The number of the name's holders at a position is random, and its share has the variance f / n. So a
+name of frequency f stands out by z standard errors, with
 
     z^2 = (T / p) f^2 / (s^2 + SAMPLED f / n),
 
-and from z = CLEAR on it is taken to be read. Both numbers are on the safe side: docs/evidence.md
-has the figures, and the command that measures them.
+and it is predicted to be read if z is at least CLEAR. The constants SAMPLED and CLEAR are on the
+safe side: docs/evidence.md has the figures, and the command that measures them.
 """
 
 from __future__ import annotations
@@ -32,28 +34,29 @@ from fedtally.plan.predictor import Predictor
 from fedtally.recovery.decoders import OPEN
 from fedtally.recovery.names import MOST_NAMES
 
-NAME_LENGTH = 16  # bytes that 9 of 10 frequent names do not exceed, where nothing is said
-NAMED_SHARE = 0.95  # of the strings above `theta_name`, that are named at least
-STRINGS = 1_000_000  # different ones that are assumed, with frequencies that fall like i^-1.1
+NAME_LENGTH = 16  # the default length in bytes that 9 of 10 frequent names do not exceed
+NAMED_SHARE = 0.95  # the least share of the strings above `theta_name` that are named
+STRINGS = 1_000_000  # the number of different strings that are assumed; frequencies are like i^-1.1
 CLEAR, SAMPLED = 4.5, 0.25
-SPARE = 2.5  # times as many frequent strings as are expected: so many hashes must be found
-_LOAD = 1.0  # frequent names for each counter of a position: more are not taken out
-_FOUND = 6.0  # standard errors from which a hash stands out among 2^26
-_SECONDS = 0.02  # CPU that the reading of a hash takes, about
-_LENGTHS = (8, 16, 32, 64, 128)  # bytes: names whose frequencies are said
+SPARE = 2.5  # the number of hashes that must be found, as a multiple of expected frequent strings
+_LOAD = 1.0  # the most frequent names, per counter of a position, that can be subtracted
+_FOUND = 6.0  # the standard errors from which a hash stands out among 2^26 hashes
+_SECONDS = 0.02  # about the CPU seconds to read the name of one hash
+_LENGTHS = (8, 16, 32, 64, 128)  # the lengths in bytes for which frequencies are reported
 
 
 class Names(NamedTuple):
     """The names that a campaign is predicted to read.
 
     Attributes:
-        length: bytes of the names that `theta_name` is about.
-        theta_name: the frequency from which names of that length are read; infinite if none is.
-        by_length: pairs of a length and its `theta_name`, up to the longest that the plan can read.
-        theta_find: the frequency from which hashes stand out.
-        threshold: twice the error that the plan is for.
+        length: the length, in bytes, of the names to which `theta_name` applies.
+        theta_name: the frequency from which names of this length are read; infinite if none is.
+        by_length: pairs of a length in bytes and its `theta_name`, up to the longest name that the
+            plan can read.
+        theta_find: the frequency from which the hashes of strings are found.
+        threshold: twice the target error of the plan, a frequency.
         named: the expected share of the strings above the threshold that are named.
-        seconds: CPU that the reading takes, once the hashes are found.
+        seconds: the CPU seconds for reading the names, once the hashes are found.
     """
 
     length: int
@@ -66,11 +69,11 @@ class Names(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The frequency from which strings are found and named."""
+        """The frequency from which the hash of a string is found and its name is read."""
         return max(self.theta_name, self.theta_find)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the predictions as JSON-able values; a frequency that none reaches is None."""
+        """Return the predictions as JSON-able values; None stands for an infinite frequency."""
         return {
             "name_length": self.length,
             "theta_name": _known(self.theta_name),
@@ -89,7 +92,7 @@ def _known(frequency: float) -> float | None:
 
 
 def assumed(domain: OpenStrings, max_items: int = 1) -> Frequencies:
-    """Return the frequencies that are assumed where nothing is known.
+    """Return the frequencies that are assumed for an open domain if nothing is known.
 
     >>> law = assumed(OpenStrings())
     >>> round(float(law.numbers.sum())), law.domain_size
@@ -101,13 +104,13 @@ def assumed(domain: OpenStrings, max_items: int = 1) -> Frequencies:
 
 @dataclass(frozen=True)
 class Speller:
-    """What spells names, but for its width.
+    """The sketches that spell names, without their width.
 
     Args:
-        law: the known frequencies.
-        rows: the rows of the sketch of a position.
-        positions: T.
-        clients: the clients that spell a position.
+        law: the known frequencies of the strings.
+        rows: the number of rows of the sketch of a position.
+        positions: T, the number of positions that all rounds together spell.
+        clients: the number of clients that spell a position.
         noise: the variance of the noise in a counter of the sum of a position, in squared counts.
 
     >>> speller = Speller(Frequencies.assumed(10**6), 4, 66, 3000, 0.0)
@@ -124,7 +127,7 @@ class Speller:
 
     @classmethod
     def of(cls, plan: Plan, law: Frequencies, expected: int) -> Speller:
-        """Return what spells names in a plan whose frequencies are shares of `expected`."""
+        """Return the speller of a plan whose frequencies are shares of `expected` clients."""
         assert plan.spelling is not None
         batches = plan.schedule.num_batches(plan.num_rounds)
         each = Predictor.from_plan(plan, OPEN).noise_of(plan.rows)
@@ -145,12 +148,12 @@ class Speller:
     def width(
         self, theta: float, length: int, rarer: tuple[float, float] | None = None
     ) -> int | None:
-        """Return the least width with which such names are read; None: none is large enough.
+        """Return the least width with which names are read; None: no width is large enough.
 
         Args:
             theta: the frequency of the names.
-            length: their bytes.
-            rarer: what `rarer(theta)` says, where many sizes share it.
+            length: the length of the names in bytes.
+            rarer: the result of `rarer(theta)`, if the caller has it; None: it is computed.
         """
         most = self._most_variance(theta, length)
         variance, load = rarer or self.rarer(theta)
@@ -167,14 +170,15 @@ class Speller:
         return is_clear and load <= _LOAD * self.rows * width
 
     def _most_variance(self, theta: float, length: int) -> float:
-        """Return the largest s^2 with which names of a frequency are read."""
+        """Return the largest variance s^2 with which names of frequency `theta` are read."""
         copies = self.positions / (length + 1)
         return copies * (theta / CLEAR) ** 2 - SAMPLED * theta / self.clients
 
     def rarer(self, theta: float) -> tuple[float, float]:
-        """Return W times the variance by rarer strings, and how many strings are not rarer.
+        """Return two numbers about the strings; neither depends on rows or noise.
 
-        Neither depends on rows or noise.
+        The first is W times the variance that strings rarer than `theta` cause in a row of W
+        counters, and the second is the number of the other strings.
         """
         f, number = self.law.frequencies, self.law.numbers
         rare = f < theta
@@ -196,11 +200,11 @@ def predict(
     Args:
         plan: a plan with an open domain.
         law: the known frequencies.
-        threshold: twice the error that the plan is for.
-        name_length: bytes that 9 of 10 frequent names do not exceed.
+        threshold: twice the target error of the plan, a frequency.
+        name_length: the length in bytes that 9 of 10 frequent names do not exceed.
         expected: the number that frequencies are shares of; None: the clients of the plan.
-        spare: times as many frequent strings as the law has, of which the hashes must be found; 1
-            where it is known.
+        spare: a safety factor: hashes must be found even if there are this many times as many
+            frequent strings as `law` has; 1 if `law` is certain.
     """
     assert plan.spelling is not None
     clients, spelling = expected or plan.num_clients, plan.spelling
@@ -220,11 +224,11 @@ def predict(
 
 
 def _theta_find(plan: Plan, law: Frequencies, clients: int, spare: float) -> float:
-    """Return the frequency from which hashes stand out."""
+    """Return the frequency from which the hashes of strings are found."""
     predictor = replace(Predictor.from_plan(plan, OPEN), num_clients=clients)
     scale = predictor.predicted(law, plan.rows, plan.width).scale
-    # No more items are fitted than a share of the counters, the most frequent ones. Beyond that no
-    # hash is found at all, and how many strings are frequent is known least.
+    # Only the most frequent items are fitted, at most a share of the counters. No other hash is
+    # found, and the number of frequent strings is the least certain assumption.
     several = plan.schedule.num_batches(plan.num_rounds) > 1
     most = OPEN.kind.largest_support[several] * plan.rows * plan.width / spare
     order = np.argsort(-law.frequencies)
@@ -238,7 +242,7 @@ def _above(law: Frequencies, frequency: float) -> float:
 
 
 def _share_above(law: Frequencies, frequency: float, threshold: float) -> float:
-    """Return the share of the strings above a threshold that are above a frequency, too."""
+    """Return the share of the strings above `threshold` that are also above `frequency`."""
     above = _above(law, threshold)
     if not above:
         return float(frequency <= threshold)

@@ -1,4 +1,4 @@
-"""A request for a campaign, resolved and checked before there are clients."""
+"""A request for a campaign: its options are checked and resolved before there are clients."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ _POSITIVE = partial(validate.integer, 1)
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a campaign; everything has a default.
-    It is checked when it is resolved (`resolve`).
+    """The options of a campaign, as the user gives them; every option has a default.
 
-    Its fields are the keywords of `fedtally.estimate`, which says what they mean, but for what only
-    a simulation has.
+    `resolve` checks them. The fields are the keywords of `fedtally.estimate`, which explains them,
+    without those that only a simulation has.
     """
 
     # keywords: written by tools/keywords.py
@@ -86,16 +85,18 @@ class Request:
         silos: Silos | None = None,
         recurring: Recurring | None = None,
     ) -> CampaignSpec:
-        """Return what the request means, checked. Nothing below asks the request again.
+        """Return the checked request, with defaults filled in. Other code uses only this result.
 
         Args:
             dropout: the share of each cohort's clients that drops out of a simulation.
-            not_private: with privacy, allow what is not private: a seed, the truth, the input's own
-                items as candidates.
-            silos: makes clients silos of many people each. Then the relation is add-remove of a
-                person, and the schedule is shared. Of a plan that is given, the plan says the rest.
+            not_private: with privacy, whether to allow options that are not private: a seed, the
+                true frequencies, the input's own items as candidates.
+            silos: the options of silos, if clients are silos of many people each. Then the relation
+                is add-remove of a person, and the schedule is shared. If a plan is given, it has
+                these options itself.
 
-            recurring: opens rounds by a calendar. Then the schedule is hybrid or fresh.
+            recurring: the options of a calendar, if rounds open by one. Then the schedule is hybrid
+                or fresh.
 
         Raises:
             InvalidInputError: options are out of bounds, or do not go together.
@@ -114,7 +115,7 @@ class Request:
         return CampaignSpec(
             domain=self._domain(),
             plan=self.plan,
-            decoding=self._decoding(),  # before the size, which takes its names for granted
+            decoding=self._decoding(),  # before the size, which relies on valid names of decoders
             size=self._size(silos, recurring),
             max_items=self._max_items(),
             failure_probability=validate.inside(failure_probability=self.failure_probability),
@@ -127,7 +128,7 @@ class Request:
         )
 
     def _silos(self, asked: Silos | None) -> Silos | None:
-        """Return what is asked of silos, or what the plan says of them."""
+        """Return the options of silos, from the given plan or else as requested."""
         if self.plan is not None:
             return _silos_of(self.plan, asked)
         if asked is not None:
@@ -135,7 +136,7 @@ class Request:
         return asked
 
     def _privacy(self, method: SecureSum, silos: Silos | None) -> Privacy | None:
-        """Return the privacy that is asked for; None: none is, or the plan says it."""
+        """Return the requested privacy; None: none is requested, or a plan is given that has it."""
         if self.epsilon is None:
             return None
         return resolve_privacy(
@@ -152,16 +153,16 @@ class Request:
 
     @property
     def _planned(self) -> PrivacyConfig | None:
-        """The privacy of the plan that is given; None: it has none, or none is given."""
+        """The privacy of the given plan; None: the plan has no privacy, or no plan is given."""
         return None if self.plan is None else self.plan.privacy
 
     @property
     def _rows(self) -> int | None:
-        """The rows of the plan that is given, or as asked; None: to be chosen."""
+        """The number of rows, from the given plan or else as requested; None: not chosen yet."""
         return _checked(_POSITIVE, rows=self.rows) if self.plan is None else self.plan.rows
 
     def _accounting(self, not_private: bool) -> Accounting:
-        """Return what is charged for a client: by the plan, if it says so, else as is asked."""
+        """Return the privacy accounting, from a given plan with privacy, or else as requested."""
         planned = self._planned
         if planned is not None:
             return Accounting(
@@ -177,7 +178,7 @@ class Request:
         )
 
     def _size(self, silos: Silos | None, recurring: Recurring | None) -> AskedSize:
-        """Return the size that is asked for; the rows of a plan that is given are its own."""
+        """Return the requested size; the rows come from the plan if one is given."""
         return AskedSize(
             rows=self._rows,
             width=_checked(_POSITIVE, width=self.width),
@@ -188,12 +189,12 @@ class Request:
         )
 
     def _max_items(self) -> int:
-        """Return the most items of one client in a round: by the plan, or as asked."""
+        """Return the most items of one client in a round, from the given plan or as requested."""
         asked = _checked(_POSITIVE, max_items=self.max_items)
         return (asked or 1) if self.plan is None else self.plan.max_items
 
     def _decoding(self) -> Decoding:
-        """Return how the sums are to be decoded."""
+        """Return the options for decoding the sums."""
         decoding = Decoding(self.recovery, self.objective, self.confidence, self.intervals)
         if self._rows is not None:
             decoding.check_rows(self._rows)
@@ -208,7 +209,7 @@ class Request:
         return self.schedule if is_chosen else Schedule.parse(self.schedule)
 
     def _summation(self, dropout: float) -> Summation:
-        """Return how rounds are summed: as the plan says, if it does, else as is asked."""
+        """Return the method of summing, from the given plan if it has one, else as requested."""
         if self.plan is None or self.plan.secure_sum is None:
             return self._asked_sum(dropout)
         return self._planned_sum(self.plan.summing, dropout)
@@ -232,7 +233,7 @@ class Request:
         )
 
     def _planned_sum(self, agreed: Summing, dropout: float) -> Summation:
-        """Return how a plan sums; refuse what is asked besides."""
+        """Return the method of summing of a given plan; refuse options that differ from it."""
         planned, most, said = Adversary.SEMI_HONEST, None, ""
         if (cohorts := agreed.cohorts) is not None:
             planned, most = cohorts.parameters.adversary, cohorts.most_clients
@@ -252,14 +253,14 @@ class Request:
         return self.delta == 0 and not isinstance(self.delta, bool)
 
     def _mechanism(self) -> Mechanism | None:
-        """Return the noise that is asked for; None: either."""
+        """Return the requested mechanism (kind of noise); None: any."""
         asked = None if self.mechanism in (None, AUTO) else Mechanism.parse(self.mechanism)
         return Mechanism.GEOMETRIC if self._needs_no_delta else asked
 
     def _encoding(self, recurring: Recurring | None) -> Encoding | None:
-        """Return the encoding that the request leaves; None: either.
+        """Return the only encoding that the options allow; None: both are possible.
 
-        What belongs to sketches alone rules a histogram out.
+        Options that only sketches have rule out a histogram.
         """
         planned = None if self.plan is None else self.plan.encoding
         named = planned if self.encoding == AUTO else Encoding.parse(self.encoding)
@@ -295,7 +296,7 @@ class Request:
         )
 
     def _domain(self) -> Domain | str | None:
-        """Return the candidates; those of a plan with an open domain, unless others are named."""
+        """Return the requested candidates; if none are named, those of a given open-domain plan."""
         is_open = self.domain is None or (
             isinstance(self.domain, str) and self.domain == OpenStrings.kind
         )
@@ -308,8 +309,9 @@ class Request:
         return domain_of(self.domain)
 
     def _check_silos(self, silos: Silos) -> None:
-        # The rounds of silos are added up before they are decoded. Errors of other schedules are
-        # predicted for rounds of clients drawn at random, which are alike. Silos are not.
+        # The rounds of silos are added up before decoding, which needs the schedule shared. With
+        # another schedule, predicted errors hold only for rounds that are alike because their
+        # clients are drawn at random. Silos are not alike.
         check(
             given(
                 secure_sum=self.secure_sum,
@@ -327,7 +329,7 @@ class Request:
         )
 
     def _check_recurring(self, recurring: Recurring, silos: Silos | None) -> None:
-        """Refuse what does not go with a calendar."""
+        """Refuse options that do not go with a calendar."""
         several = None if recurring.participations == 1 else recurring.participations
         is_own = str(self.schedule) in (AUTO, *(kind.value for kind in OWN_HASHES))
         check(
@@ -347,7 +349,7 @@ class Request:
         )
 
     def _check_options(self, not_private: bool) -> None:
-        """Refuse options that do not go together, or that a plan says."""
+        """Refuse options that do not go together, or that a given plan already decides."""
         validate.flag(certify=self.certify, not_private=not_private)
         plan, planned = self.plan, self._planned
         names = (
@@ -378,15 +380,15 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class AskedSize:
-    """The size that is asked for; a design has the one that is chosen.
+    """The requested size of a sketch or histogram; None stands for a value that is chosen later.
 
     Attributes:
-        encoding: how items become counters; None: to be chosen.
-        rows: the rows of the sketch, by the plan or as asked; None: to be chosen.
-        width: counters per row, as asked; None: to be chosen.
-        max_bytes: upload per client and round, as asked; None: the usual ones.
-        num_rounds: rounds that clients are drawn for, as asked; None: natural ones, those of the
-            plan, or one.
+        encoding: the way in which items become counters, or None.
+        rows: the number of rows, from the given plan or as requested, or None.
+        width: the number of counters per row, or None.
+        max_bytes: the most upload bytes per client and round; None: the default.
+        num_rounds: the number of rounds for which clients are drawn; None: the natural rounds (a
+            column of the input), the rounds of the given plan, or one round.
         schedule: a `Schedule`, "auto" or "batched:auto".
     """
 
@@ -398,18 +400,19 @@ class AskedSize:
     schedule: Schedule | str
 
     def allows(self, encoding: Encoding) -> bool:
-        """Return whether the plan may have this encoding: it is asked for, or none is."""
+        """Return whether the plan may have this encoding: no other one is requested."""
         return self.encoding in (None, encoding)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accounting:
-    """What is charged for a client under privacy, and whether anything is.
+    """The options of privacy accounting.
 
     Attributes:
-        population: whose budget is charged.
+        population: the name of the population whose privacy budget is charged.
         max_rounds: the most natural rounds of one client; None: all.
-        is_not_private: whether what is not private may be used: then nothing is guaranteed.
+        is_not_private: whether options that are not private are allowed: then nothing is
+            guaranteed.
     """
 
     population: str
@@ -419,21 +422,21 @@ class Accounting:
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignSpec:
-    """A request for a campaign, resolved: with every default that no client decides.
+    """A resolved request for a campaign: checked, with all defaults that do not depend on clients.
 
     Attributes:
-        domain: the candidates, "input" or None, as in `Request`. The source says what
-            the latter two mean.
-        plan: the plan, if one is given; then sizes, schedule, rounds and privacy are its own.
-        size: the size that is asked for.
+        domain: the candidates, "input" or None, as in `Request`. The source of the items decides
+            the meaning of "input" and None.
+        plan: the given plan, or None. A given plan decides sizes, schedule, rounds and privacy.
+        size: the requested size.
         max_items: the most items of one client in a round.
-        decoding: how the sums are to be decoded; "auto" is resolved by `recovery_of`.
-        summation: how rounds are summed.
-        privacy: the privacy that is asked for; None: none, or a plan says it.
-        accounting: what is charged for a client, by the plan or as asked.
-        tau: the largest error of any frequency; None: no target.
+        decoding: the options for decoding; `recovery_of` replaces a decoder "auto".
+        summation: the method of summing rounds.
+        privacy: the requested privacy; None: none is requested, or a given plan has it.
+        accounting: the options of privacy accounting, from the given plan or as requested.
+        tau: the largest error of any frequency that is allowed; None: no target.
         failure_probability: the probability, in (0, 1), with which tau may be exceeded.
-        silos: what is asked of silos; None: clients are no silos.
+        silos: the options of silos; None: clients are persons.
     """
 
     domain: Domain | str | None
@@ -451,7 +454,7 @@ class CampaignSpec:
 
     @cached_property
     def clients(self) -> Clients:
-        """Who sends the vectors, and what follows from it."""
+        """The senders of the vectors: persons or silos."""
         return Clients(self.people, self.max_items)
 
     @property
@@ -460,43 +463,43 @@ class CampaignSpec:
         return 1 if self.silos is None else self.silos.most
 
     def with_people(self, largest: int) -> CampaignSpec:
-        """Return the spec for silos of at most `largest` people, where no number is asked for."""
+        """Return the spec for silos of at most `largest` people, unless a number is requested."""
         if self.silos is None or self.silos.people is not None:
             return self
-        # a silo is a client of several people, even where none of these has more than one
+        # a silo is a client of several people, even if no silo has more than one person
         return replace(self, silos=replace(self.silos, people=max(2, largest)))
 
     @property
     def relation(self) -> Relation | None:
-        """The relation of the privacy, as asked or by the plan; None: nothing is private."""
+        """The neighbouring relation, as requested or from the given plan; None: no privacy."""
         if self.plan is not None and self.plan.privacy is not None:
             return self.plan.privacy.event.relation
         return None if self.privacy is None else Relation.parse(self.privacy.relation)
 
     @property
     def hides_clients(self) -> bool:
-        """Whether the number of clients is private; that of silos is public."""
+        """Whether the number of clients is private; the number of silos is always public."""
         return self.relation is not None and self.clients.are_hidden(self.relation)
 
     @property
     def is_private(self) -> bool:
-        """Whether the campaign is differentially private, or one marked not_private."""
+        """Whether the campaign has differential privacy, even if it is marked `not_private`."""
         return self.relation is not None
 
     def with_delta(self, num_clients: int) -> CampaignSpec:
-        """Return the spec with the default delta for `num_clients`, where none is asked for."""
+        """Return the spec with the default delta for `num_clients`, unless a delta is requested."""
         asked = self.privacy
         if asked is None or asked.delta is not None or asked.max_clients is not None:
             return self
         return replace(self, privacy=replace(asked, delta=default_delta(max(1, num_clients))))
 
     def with_epsilon(self, epsilon: float) -> CampaignSpec:
-        """Return the spec with another epsilon; privacy must have been asked for."""
+        """Return the spec with another epsilon; the spec must have privacy already."""
         assert self.privacy is not None
         return replace(self, privacy=replace(self.privacy, epsilon=epsilon))
 
     def with_bytes(self, max_bytes: int | None) -> CampaignSpec:
-        """Return the spec with another bound on the upload; None: the usual ones."""
+        """Return the spec with another bound on the upload bytes; None: the default bound."""
         return replace(self, size=replace(self.size, max_bytes=max_bytes))
 
     def with_rounds(self, num_rounds: int | None) -> CampaignSpec:
@@ -504,19 +507,19 @@ class CampaignSpec:
         return replace(self, size=replace(self.size, num_rounds=num_rounds))
 
     def with_encoding(self, encoding: Encoding) -> CampaignSpec:
-        """Return the spec that asks for an encoding."""
+        """Return the spec that requests this encoding."""
         return replace(self, size=replace(self.size, encoding=encoding))
 
     def with_cohorts(self, most: int) -> CampaignSpec:
-        """Return the spec with cohorts of at most that number of clients."""
+        """Return the spec with cohorts of at most `most` clients."""
         return replace(self, summation=replace(self.summation, max_cohort=most))
 
     def for_clients(self, number: int, before: int) -> CampaignSpec:
-        """Return the spec for another number of clients, or of silos of as many people each.
+        """Return the spec for another number of clients; silos keep their mean number of people.
 
         Args:
-            number: the number of clients.
-            before: the number that the spec was for.
+            number: the new number of clients.
+            before: the number of clients for which the spec was made.
         """
         spec = self
         if spec.silos is not None and spec.silos.expected is not None:
@@ -527,11 +530,12 @@ class CampaignSpec:
         return spec
 
     def for_ledger(self) -> CampaignSpec:
-        """Return the spec with the usual noise, where no mechanism is asked for.
+        """Return the spec with the usual noise, unless a mechanism is requested.
 
-        Geometric noise has the smaller error in one campaign. But the epsilons of such campaigns
-        add up, while those of Gaussian noise grow with the root of their number, and the two
-        compose badly. Beside a pilot, which is a sketch and needs a delta, this keeps a promise.
+        It is for campaigns that share the privacy budget of a ledger. Geometric noise has the
+        smaller error in one campaign. But the epsilons of several such campaigns add up, while with
+        Gaussian noise the total grows like the square root of their number. The two kinds compose
+        badly with each other. A pilot, which is a sketch, always has Gaussian noise and a delta.
         """
         asked = self.privacy
         if asked is None or asked.mechanism is not None:
@@ -541,16 +545,15 @@ class CampaignSpec:
     def for_pilot(
         self, *, rows: int, width: int | None, max_bytes: int | None, num_rounds: int | None
     ) -> CampaignSpec:
-        """Return the request for a pilot: a sketch of that size, with the same noise.
+        """Return the spec of a pilot: a sketch of this size, with the same kind of noise.
 
-        No certificate is asked for, and under privacy each of a pilot's clients is in its one
-        round.
+        No certificate is requested. Under privacy each client of the pilot is in only one round.
 
         Args:
-            rows: the rows of its sketch.
-            width: counters per row; None: what `max_bytes` buy.
-            max_bytes: upload per client, where no width is given.
-            num_rounds: the rounds of the pilot; None: natural ones.
+            rows: the number of rows of the pilot's sketch.
+            width: the number of counters per row; None: the widest within `max_bytes`.
+            max_bytes: the most upload bytes per client, if no width is given.
+            num_rounds: the number of rounds of the pilot; None: natural rounds.
         """
         return replace(
             self,
@@ -569,19 +572,19 @@ class CampaignSpec:
 
     @property
     def noise_by(self) -> NoiseBy | None:
-        """Who adds the noise that is asked for; None: nobody, or a plan says it."""
+        """The party that adds the requested noise; None: nobody, or a given plan decides it."""
         return None if self.privacy is None else self.privacy.noise_by
 
     @property
     def hides_sums(self) -> bool:
-        """Whether the sum of a round lacks the noise of its clients: nobody may look at it."""
+        """Whether nobody may see the sum of a single round, because it lacks its clients' noise."""
         seen = {None: True, NoiseBy.CLIENTS: self.summation.has_cohorts}
         return not seen.get(self.noise_by, False)
 
     def cannot_end(self) -> dict[Need, str]:
-        """Return which needs of `until_known` are not met, as far as the request tells.
+        """Return the needs of the option `until_known` that this request surely does not meet.
 
-        `plan.stopping.check_stopping` asks the same of the plan, and what sizes decide.
+        `plan.stopping.check_stopping` checks the finished plan, including its sizes.
         """
         return unmet(
             sketch=not self.size.allows(Encoding.SKETCH),
@@ -593,29 +596,30 @@ class CampaignSpec:
     def recovery_of(
         self, domain_size: int, rows: int | None = None, encoding: Encoding = Encoding.SKETCH
     ) -> str:
-        """Return the decoder for `domain_size` candidates whose error is planned with.
+        """Return the name of the decoder whose error is predicted for the plan.
 
         Args:
-            domain_size: candidates.
-            rows: the rows of the sketch; None: as many as were asked for, or enough.
-            encoding: how items become counters.
+            domain_size: the number of candidates.
+            rows: the number of rows of the sketch; None: the requested number, or enough rows for
+                any decoder.
+            encoding: the way in which items become counters, if the request leaves it open.
         """
         enough = rows or self.size.rows or USUAL.fewest_rows
-        # the encoding that is asked for holds before one is chosen
+        # a requested encoding takes precedence over the argument
         asked, chosen = self.decoding.recovery, self.size.encoding or encoding
         return recovery_of(asked, domain_size, enough, chosen, planned=True)
 
 
 def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:
-    """Return what a plan says of silos; None: its clients are none.
+    """Return the options of silos of a given plan; None: its clients are persons.
 
     Args:
-        plan: the plan that is given.
-        asked: what is asked of silos besides; None: the input names none.
+        plan: the given plan.
+        asked: the requested options of silos; None: the input has no silos.
 
     Raises:
-        InvalidInputError: the plan and the input disagree on whether clients are silos, or more is
-            asked than that they are.
+        InvalidInputError: the plan and the input disagree on whether clients are silos, or the
+            request has options of silos, which the plan decides.
     """
     are_silos = plan.is_of_silos
     check(
@@ -629,6 +633,6 @@ def _silos_of(plan: Plan, asked: Silos | None) -> Silos | None:
 
 
 def _checked(check: Callable[..., int], **asked: Any) -> int | None:
-    """Return what a check makes of an option that is given by name; None: it is not given."""
+    """Return the value of one option after its check; None if the option is not given."""
     [value] = asked.values()
     return None if value is None else check(**asked)

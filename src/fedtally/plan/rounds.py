@@ -1,4 +1,4 @@
-"""The rounds of a campaign that is planned: their schedules, and their sizes."""
+"""The rounds of a planned campaign: their possible schedules, and their sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import Schedule
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
-_MARGIN = 6  # standard deviations of the size of a round
+_MARGIN = 6  # how far the size of a round may be from its mean, in standard deviations
 
 
 def possible_schedules(
@@ -20,10 +20,10 @@ def possible_schedules(
 
     Args:
         name: a schedule or its name, "auto" or "batched:auto".
-        num_rounds: M, the rounds of the campaign.
+        num_rounds: the number of rounds of the campaign.
         recovery: the name of a decoder.
-        noised_by_release: whether noise is added once to whatever is opened, by an aggregator or
-            two servers.
+        noised_by_release: whether an aggregator or two servers add noise once to each sum that is
+            opened.
 
     >>> [str(one) for one in possible_schedules("auto", 10, "joint", noised_by_release=False)]
     ['hybrid']
@@ -43,9 +43,9 @@ def possible_schedules(
 
 
 def numbers_of_batches(num_rounds: int) -> set[int]:
-    """Return numbers of batches about a factor of sqrt(2) apart.
+    """Return the numbers of batches to try: successive ones differ by a factor of about sqrt(2).
 
-    Where a batch holds few rounds, the sizes of the batches are about that far apart instead.
+    Where batches have few rounds, it is the sizes of the batches that differ by this factor.
 
     >>> sorted(numbers_of_batches(20))
     [1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 20]
@@ -56,9 +56,9 @@ def numbers_of_batches(num_rounds: int) -> set[int]:
 
 
 def round_size_bounds(expected: float) -> tuple[int, int]:
-    """Return the fewest and the most clients of a round that is drawn at random.
+    """Return the fewest and the most clients of a round whose clients are drawn at random.
 
-    A round is outside with a chance of about 1e-9.
+    The size of a round is outside these bounds with a probability of about 1e-9.
 
     >>> round_size_bounds(10_000.0)
     (9400, 10600)
@@ -68,7 +68,7 @@ def round_size_bounds(expected: float) -> tuple[int, int]:
 
 
 def sizes_with_extremes(num_clients: int, rounds: int) -> list[int]:
-    """Return sizes of rounds with the extreme ones among them, together all clients.
+    """Return sizes of rounds that sum to `num_clients`, with the likely extremes among them.
 
     >>> sizes_with_extremes(40_000, 4)
     [9400, 10600, 10000, 10000]

@@ -1,9 +1,9 @@
-"""What people may ask together: a row for each option that needs something beside it.
+"""Which options may be combined: a table with a row for each option that needs something else.
 
-`check` refuses the first row that is broken. Whoever asks says which options are given, and which
-needs are not met; the words are here alone. What a plan's file must keep is checked by its part,
-and so are the bounds of a value; where that is what a need says, the part asks the table.
-`docs/troubleshooting.md` is printed from this table.
+The caller of `check` passes the options that are given and the needs that are not met. `check`
+raises the error of the first row that is broken; all texts of these errors are here. The bounds of
+a value, and the rules for a plan's file, are checked by the parts of a plan (`plan.parts`), which
+use this table for the same needs. `docs/troubleshooting.md` is generated from this table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _AUTO = "auto"
 
 
 class Need(Enum):
-    """What an option may need. The value says so, with braces in place of the option."""
+    """The needs of options. A value is the sentence about the need; its braces are the option."""
 
     NO_PLAN = "a plan already says {}"
     PRIVATE_PLAN = "{} is not for a plan without privacy"
@@ -69,15 +69,15 @@ class Need(Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """A row: options, what each of them needs, why, and the way out.
+    """A row of the table: options, the need of each of them, the reason, and the way out.
 
     Attributes:
-        options: names of options, each of which has that need.
-        need: what must be there beside it.
-        because: the reason, where the need does not say it.
+        options: the names of the options, each of which has this need.
+        need: the need.
+        because: the reason, if the sentence of the need does not give it.
         way: the way out, with braces in place of the option.
-        values: the values of the option that the row is for; none: all of them. The message shows
-            the value then.
+        values: the values of the option to which the row applies, which the message then shows;
+            empty: all values.
     """
 
     options: tuple[str, ...]
@@ -87,7 +87,7 @@ class Rule:
     values: tuple[str, ...] = ()
 
     def refusal(self, option: str, value: Any, instead: str) -> InvalidInputError:
-        """Return the error: the option, what it needs, what is there instead, why, and the way."""
+        """Return the error of this row for an option, its value, and what is given instead."""
         named = opt[option](value) if self.values else opt[option]
         got = f", got {instead}" if instead else ""
         because = f"{self.because}; " if self.because else ""
@@ -295,7 +295,7 @@ RULES = (
     ),
     Rule((*_PILOT, "until_known"), Need.TAU, way=_EITHER),
     Rule(("min_clients",), Need.UNTIL_KNOWN, way=_EITHER),
-    # asked before a plan is made, and of every plan by `plan.stopping.check_stopping`
+    # checked before a plan is made, and for every plan by `plan.stopping.check_stopping`
     Rule(("until_known",), Need.LIST, "its candidates are decoded after each round"),
     Rule(("until_known",), Need.SKETCH, "each of its rounds is exact"),
     Rule(("until_known",), Need.PERSONS, "their rounds are opened together"),
@@ -346,7 +346,7 @@ RULES = (
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """Return the options that were given. None, a flag that is not set, and "auto" are not.
+    """Return the options that were given: all except None, a flag that is not set, and "auto".
 
     >>> given(rows=5, max_rounds=0, certify=False, encoding="auto", width=None)
     {'rows': 5, 'max_rounds': 0}
@@ -359,14 +359,14 @@ def given(**options: Any) -> dict[str, Any]:
 
 
 def check(options: Mapping[str, Any], lacking: Mapping[Need, str]) -> None:
-    """Refuse an option whose need is not met: the first one in the order of the table.
+    """Refuse the first option, in the order of the table, whose need is not met.
 
     Args:
-        options: the options that were given, by name, see `given`.
-        lacking: the needs that are not met, with what is there instead, or "", see `unmet`.
+        options: the values of the options that were given, by name; see `given`.
+        lacking: the needs that are not met, each with what is given instead, or ""; see `unmet`.
 
     Raises:
-        InvalidInputError: an option lacks what it needs.
+        InvalidInputError: the need of an option is not met.
 
     >>> check(given(delta=1e-6), unmet(epsilon=True))
     Traceback (most recent call last):
@@ -383,10 +383,10 @@ def check(options: Mapping[str, Any], lacking: Mapping[Need, str]) -> None:
 
 
 def unmet(**needs: bool | str | None) -> dict[Need, str]:
-    """Return needs that are not met, by the names of `Need` in small letters.
+    """Return the needs that are not met; the keywords are the names of `Need` in lower case.
 
     Args:
-        needs: for each, whether it is unmet, or a text: what is there instead.
+        needs: for each need, whether it is unmet, or a text that says what is given instead.
 
     >>> unmet(epsilon=False, secagg="ideal")
     {<Need.SECAGG: '{} goes with the secure sum secagg'>: 'ideal'}

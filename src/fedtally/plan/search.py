@@ -1,14 +1,14 @@
-"""The four searches for a size: for a target, for bytes, for epsilon, and for any frequencies.
+"""The four searches for the size of a sketch or histogram.
 
 1. `smallest`: the fewest bytes that meet a target.
-2. `best`: the smallest error that bytes buy.
-3. `least_epsilon`: the least epsilon that meets a target within its bytes.
-4. `for_any`: a size whose target holds whatever the frequencies are.
+2. `best`: the smallest error within a budget of bytes.
+3. `least_epsilon`: the least epsilon that meets a target within a budget of bytes.
+4. `for_any`: a size whose target holds for any frequencies.
 
-Each takes a `Design`, whose request says target, bytes and epsilon, and returns one with a size.
-Which of the two encodings it has is decided in `fedtally.plan.encodings`, and schedule, rows and
-width of a sketch in `fedtally.plan.sketches`. Where the domain is open, `fedtally.plan.open_domain`
-searches.
+Each takes a `Design`, whose request has the target, the bytes and the epsilon.
+`fedtally.plan.encodings` chooses between sketch and histogram, and `fedtally.plan.sketches` chooses
+the schedule, the rows and the width of a sketch. If the domain is open, the searches are in
+`fedtally.plan.open_domain` instead.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import Schedule
 
-_WIDER = 1.1  # what is added where exact noise is larger than that of Gaussian accounting
-_NOTHING = 0.5  # an error of a frequency that tells nothing
-_FIRST_TAU = 0.01  # for which the hardest frequencies are first taken, where bytes are given
-_STEPS = 8  # of `_WIDER`, at the most
-_TURNS = 3  # plan and hardest frequencies, found in turn
-PRECISION = 1.02  # of a value that is said to do
+_WIDER = 1.1  # the factor by which a sketch is widened if its exact noise exceeds the estimate
+_NOTHING = 0.5  # an error so large that frequencies tell nothing
+_FIRST_TAU = 0.01  # the tau of the first guess of the hardest frequencies, if bytes are given
+_STEPS = 8  # the most times that a sketch is widened by `_WIDER`
+_TURNS = 3  # the most times that plan and hardest frequencies are found in turn
+PRECISION = 1.02  # the relative precision of a value that a search finds
 
 
 class OutOfReachError(UnreachableError):
-    """No plan meets a design's target; `fedtally.plan.ways.unreachable` says what would.
+    """No plan meets a design's target; `fedtally.plan.ways.unreachable` finds changes that help.
 
     Attributes:
-        design: the plan that was to be.
-        frequencies: the frequencies for which it cannot be.
+        design: the design.
+        frequencies: the frequencies for which no plan meets its target.
     """
 
     def __init__(self, design: Design, frequencies: Frequencies) -> None:
@@ -61,10 +61,10 @@ class Made:
     """A plan with its target.
 
     Attributes:
-        design: the design that it is of, with its size.
+        design: the design of the plan, with its size.
         plan: the plan.
-        linf: its predicted largest error.
-        frequencies: the frequencies for which that is predicted.
+        linf: the predicted largest error of the plan.
+        frequencies: the frequencies for which this error is predicted.
     """
 
     design: Design
@@ -74,15 +74,15 @@ class Made:
 
 
 def smallest(design: Design, frequencies: Frequencies, *, with_linf: bool = True) -> Design:
-    """Return what meets the design's tau with the fewest bytes, and within max_bytes if given.
+    """Return the design with the size that meets tau with the fewest bytes, within any max_bytes.
 
     Args:
-        design: the plan to be; it has a tau.
+        design: the design, whose request has a tau.
         frequencies: the known frequencies.
-        with_linf: whether the size says its largest error.
+        with_linf: whether to predict the largest error of the size, too.
 
     Raises:
-        OutOfReachError: nothing does.
+        OutOfReachError: no size meets tau.
     """
     spec = design.spec
     assert spec.tau is not None
@@ -104,15 +104,15 @@ def smallest(design: Design, frequencies: Frequencies, *, with_linf: bool = True
 
 
 def best(design: Design, frequencies: Frequencies, *, compared: bool = True) -> Design:
-    """Return what has the smallest error within max_bytes, or the usual bytes.
+    """Return the design with the size of the smallest error within max_bytes or the default bytes.
 
     Args:
-        design: the plan to be.
+        design: the design.
         frequencies: the known frequencies.
         compared: whether sketches of neighbouring schedules are compared (`Sketches.best`).
 
     Raises:
-        InvalidInputError: the bytes buy nothing.
+        InvalidInputError: no size fits the bytes.
     """
     return encodings.for_bytes(
         design,
@@ -124,13 +124,13 @@ def best(design: Design, frequencies: Frequencies, *, compared: bool = True) -> 
 
 
 def least_epsilon(design: Design, frequencies: Frequencies) -> Design:
-    """Return the design with the least epsilon, of two digits, that meets its tau.
+    """Return the design with the least epsilon, to two digits, with which a sketch meets tau.
 
-    Its sketch keeps max_bytes. It has no size yet.
+    The sketch must fit max_bytes. The returned design has no size yet.
 
     Raises:
-        OutOfReachError: no epsilon does.
-        InvalidInputError: privacy is not asked for.
+        OutOfReachError: no epsilon suffices.
+        InvalidInputError: the request has no privacy.
     """
     if design.spec.privacy is None:
         raise InvalidInputError(
@@ -148,17 +148,17 @@ def least_epsilon(design: Design, frequencies: Frequencies) -> Design:
 
 
 def for_any(design: Design, *, find_epsilon: bool = False) -> Made:
-    """Return the plan whose target holds whatever the frequencies are: that for the hardest ones.
+    """Return the plan whose target holds for any frequencies: it is made for the hardest ones.
 
     The hardest frequencies depend on the plan, and the plan on them: both are found in turn.
 
     Args:
-        design: the plan to be.
-        find_epsilon: whether it has the least epsilon.
+        design: the design.
+        find_epsilon: whether to find the least epsilon, too.
 
     Raises:
         OutOfReachError: no plan meets the target.
-        InvalidInputError: nothing could be learnt with the bytes that are given.
+        InvalidInputError: no size fits the given bytes, or its error would hide every frequency.
     """
     spec = design.spec
     careful = spec.failure_probability * RISK
@@ -186,20 +186,20 @@ def for_any(design: Design, *, find_epsilon: bool = False) -> Made:
 
 
 def for_frequencies(design: Design, frequencies: Frequencies) -> Made:
-    """Return the plan for some frequencies: of the fewest bytes, or of the smallest error.
+    """Return the plan for given frequencies: with tau of the fewest bytes, else of the least error.
 
     Raises:
         OutOfReachError: no plan meets the target.
-        InvalidInputError: nothing could be learnt with the bytes that are given.
+        InvalidInputError: no size fits the given bytes, or its error would hide every frequency.
     """
     if design.spec.tau is None:
         return _promising(best(design, frequencies), frequencies)
-    # the error of the plan is predicted with its own noise
+    # without linf here: the error is then predicted with the exact noise of the plan
     return _with_exact_noise(smallest(design, frequencies, with_linf=False), frequencies)
 
 
 def _promising(design: Design, frequencies: Frequencies) -> Made:
-    """Return the plan of a size for given bytes, with the target that it keeps."""
+    """Return the plan of a design with a size, with its predicted error as its target."""
     plan, p, recovery = design.plan(), design.spec.failure_probability, recovery_with(design)
     linf = predict_linf(plan, frequencies, recovery, p, expected=design.expected)
     careful = predict_linf(plan, frequencies, recovery, p * RISK, expected=design.expected)
@@ -208,9 +208,9 @@ def _promising(design: Design, frequencies: Frequencies) -> Made:
 
 
 def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
-    """Return the plan of a size for a target.
+    """Return the plan of a design with a size that was chosen for a target.
 
-    It is made wider where exact accounting asks for more noise than was planned with.
+    The sketch is widened if exact accounting demands more noise than the size was chosen with.
     """
     tau, budget = design.spec.tau, design.spec.size.max_bytes
     assert tau is not None
@@ -226,7 +226,7 @@ def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
         )
 
     linf = linf_of(design)
-    # the noise of a histogram is that of its plan
+    # only for sketches: a histogram was chosen with the exact noise of its plan
     while linf > tau and design.plan().vector.shares_counters:
         before, design = linf, wider(design, _WIDER)
         linf = linf_of(design)
@@ -236,19 +236,19 @@ def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
 
 
 def wider(design: Design, factor: float) -> Design:
-    """Return a design of a sketch whose rows have a factor of the counters, rounded up."""
+    """Return the design with a sketch whose width is multiplied by a factor, rounded up."""
     schedule, rows, width, *_ = design.chosen
     return design.with_size(schedule, rows, math.ceil(factor * width)).sized_by(design.sizing)
 
 
 def recovery_with(design: Design) -> str:
-    """Return the decoder of the sums of a design with a size, whose error is planned with."""
+    """Return the name of the decoder whose error is predicted for a design with a size."""
     _, rows, _, _, encoding = design.chosen
     return design.spec.recovery_of(design.domain.size, rows, encoding)
 
 
 def _smallest_sketch(design: Design, frequencies: Frequencies, *, with_linf: bool) -> Design:
-    """Return the sketch that meets the design's tau, as `smallest` does."""
+    """Return the design with the smallest sketch that meets tau; see `smallest`."""
     asked = design.spec.size
     budget, sketches = asked.max_bytes, Sketches.of(design, frequencies, asked.rows)
     try:
@@ -265,7 +265,7 @@ def _smallest_sketch(design: Design, frequencies: Frequencies, *, with_linf: boo
 
 
 def _best_sketch(sketches: Sketches, *, compared: bool) -> Design:
-    """Return the sketch with the smallest error within max_bytes, or the usual bytes."""
+    """Return the design with the sketch of least error within max_bytes or the default bytes."""
     design = sketches.design
     budget = design.spec.size.max_bytes or DEFAULT_MAX_BYTES
     found = sketches.best(budget, compared=compared)
@@ -274,15 +274,15 @@ def _best_sketch(sketches: Sketches, *, compared: bool) -> Design:
 
 
 def reaches(design: Design, frequencies: Frequencies) -> bool:
-    """Whether some sketch meets the design's tau, within max_bytes if there are.
+    """Return whether a sketch or a histogram meets the design's tau, within max_bytes if given.
 
-    Only the usual rows are tried, to be quick. A histogram needs no such search.
+    To be quick, only sketches with the usual number of rows are tried.
     """
     return _sketch_reaches(design, frequencies) or encodings.meets_target(design) is not None
 
 
 def _sketch_reaches(design: Design, frequencies: Frequencies) -> bool:
-    """Whether some sketch does what `reaches` asks."""
+    """Return whether a sketch meets the design's tau within max_bytes, see `reaches`."""
     if not design.spec.size.allows(Encoding.SKETCH):
         return False
     rows = design.spec.size.rows or kind_of(design.recovery).usual_rows
@@ -297,17 +297,17 @@ def _sketch_reaches(design: Design, frequencies: Frequencies) -> bool:
 
 
 def for_bytes(design: Design) -> Design:
-    """Return the design with the size that was given, or that a budget of bytes buys.
+    """Return the design with the given size, or with the largest size within a budget of bytes.
 
-    It is a histogram, or a sketch. Nothing is known of the frequencies: where a schedule, or the
-    median's rows, are to be chosen, they are for `Frequencies.assumed`. Of an open domain
-    `fedtally.plan.open_domain` says it.
+    The size is of a histogram or a sketch. Nothing is known of the frequencies. If a schedule, or
+    the number of rows for the median decoder, must be chosen, this is done for
+    `Frequencies.assumed`. For an open domain `fedtally.plan.open_domain` chooses the size.
     """
     return encodings.for_bytes(design, lambda: _sketch_for_bytes(design), lambda: _assumed(design))
 
 
 def usual_schedule(design: Design) -> Schedule:
-    """Return the schedule where nothing is known of the frequencies, and no width is given."""
+    """Return the schedule of a design if nothing is known of the frequencies, nor the width."""
     return design.only_schedule or _sketch_for_bytes(design).chosen.schedule
 
 
@@ -339,13 +339,14 @@ def _sketch_for_bytes(design: Design) -> Design:
 def hardest_for(
     design: Design, plan: Plan, probability: float, *, near: Frequencies | None = None
 ) -> hardest.Hardest:
-    """Return the hardest frequencies for a plan, and its error for them with a probability.
+    """Return the hardest frequencies for a plan, and the plan's largest error for them.
 
     Args:
         design: the design of the plan.
         plan: the plan.
         probability: the probability with which the error is exceeded, in (0, 1).
-        near: the hardest frequencies for a similar plan, or nearly: the search begins there.
+        near: the (nearly) hardest frequencies for a similar plan, where the search begins; None:
+            the search tries all.
     """
     recovery = design.spec.recovery_of(design.domain.size, plan.rows, plan.encoding)
 
@@ -362,10 +363,11 @@ def hardest_for(
 
 
 def _widened(made: Made, worst: hardest.Hardest) -> tuple[Made, hardest.Hardest]:
-    """Return a plan that is wide enough for its own hardest frequencies, and these.
+    """Return a plan that is wide enough for its own hardest frequencies, and these frequencies.
 
-    What is left is little where items are fitted. Near the place where that begins the error is
-    rough, so that one step may not lower it. The median's error falls as the width grows.
+    With joint recovery the error is small once the items are fitted. Near the width where they
+    start to be fitted the error is irregular, so that a single widening may not lower it. With the
+    median decoder the error falls steadily as the width grows.
     """
     design, spec, steps = made.design, made.design.spec, 0
     assert spec.tau is not None
@@ -382,10 +384,11 @@ def _widened(made: Made, worst: hardest.Hardest) -> tuple[Made, hardest.Hardest]
 
 
 def _linf_for_any(design: Design, plan: Plan, worst: Frequencies) -> float:
-    """Return the error of a plan whose hardest frequencies are known.
+    """Return the largest error of a plan for its hardest frequencies, which are given.
 
-    Campaigns that are tried may fit the very items that the model takes for too rare to be seen. A
-    few more of these are then hard, so that a trial of them alone would promise too much.
+    Trial campaigns may fit items that the error model takes for too rare to be fitted. Slightly
+    more and rarer items would then be hard. So a trial of the given frequencies alone would predict
+    too small an error.
     """
     asked = (plan, worst, recovery_with(design), design.spec.failure_probability)
     return max(
@@ -395,9 +398,10 @@ def _linf_for_any(design: Design, plan: Plan, worst: Frequencies) -> float:
 
 
 def _smallest_for_any(design: Design) -> Design:
-    """Return what meets the design's tau whatever the frequencies, where a pilot tells too little.
+    """Return the design that meets tau for any frequencies; used if a pilot tells too little.
 
-    The worst case of the median decoder is much larger: joint recovery finds frequent items.
+    The sketch for the median decoder's worst case would be much larger, since joint recovery finds
+    frequent items.
     """
     made = for_any(design)
     plan, size = made.plan, made.design.sizing
@@ -411,26 +415,26 @@ def _smallest_for_any(design: Design) -> Design:
 
 
 class _Tried(NamedTuple):
-    """A design that was looked at, and the hardest frequencies for it."""
+    """A design that was tried, and the hardest frequencies for it."""
 
     design: Design
     worst: hardest.Hardest
 
 
 def _best_for_any(design: Design, known: Frequencies) -> Made:
-    """Return the plan of given bytes with the smallest error for its hardest frequencies."""
+    """Return the plan within the given bytes whose error for its hardest frequencies is least."""
     p, careful = design.spec.failure_probability, design.spec.failure_probability * RISK
     tried: dict[Chosen, _Tried] = {}
     for _ in range(_TURNS):
         sized = best(design, known, compared=False)
-        if sized.chosen in tried:  # the hardest for it are known
+        if sized.chosen in tried:  # the hardest frequencies for this size are known already
             break
         if not sized.plan().vector.shares_counters:
             return _promising(sized, known)
         tried[sized.chosen] = _Tried(sized, hardest_for(design, sized.plan(), careful, near=known))
         known = tried[sized.chosen].worst.distribution
     sized, worst = _nearby_for_any(design, min(tried.values(), key=lambda one: one.worst.linf))
-    # what it promises is predicted once the hardest are found
+    # the target of the plan is predicted once the hardest frequencies are found
     plan, recovery, known = sized.plan(), recovery_with(sized), worst.distribution
     tries = predict_linf(plan, known, recovery, careful, expected=design.expected)
     linf = max(worst.linf, tries)
@@ -440,10 +444,10 @@ def _best_for_any(design: Design, known: Frequencies) -> Made:
 
 
 def _nearby_for_any(design: Design, found: _Tried) -> _Tried:
-    """Return the plan with the smallest error, of the schedules on the way down from one.
+    """Return the design of least error that a descent over the schedules finds; see `descend`.
 
-    The hardest frequencies for one schedule are not those for another. A schedule that is best for
-    the former may be bad for its own.
+    The hardest frequencies of one schedule are not the hardest of another one. So the schedule that
+    is best for the former may be bad for its own hardest frequencies.
     """
     sketches = Sketches.of(design, found.worst.distribution, design.spec.size.rows)
     careful = design.spec.failure_probability * RISK
@@ -456,7 +460,7 @@ def _nearby_for_any(design: Design, found: _Tried) -> _Tried:
         only = replace(sketches, schedules=listed[place : place + 1])
         try:
             sized = _best_sketch(only, compared=False)
-        except InvalidInputError:  # the bytes buy none
+        except InvalidInputError:  # no sketch fits the bytes
             return None
         return _Tried(
             sized, hardest_for(design, sized.plan(), careful, near=found.worst.distribution)
@@ -473,7 +477,7 @@ def _nearby_for_any(design: Design, found: _Tried) -> _Tried:
 
 
 def is_made(make: Callable[[], object]) -> bool:
-    """Whether a plan can be made."""
+    """Return whether `make` makes a plan, and does not raise InvalidInputError."""
     with suppress(InvalidInputError):
         make()
         return True
@@ -481,7 +485,7 @@ def is_made(make: Callable[[], object]) -> bool:
 
 
 def check_learns(linf: float) -> None:
-    """Refuse a plan whose error may hide every frequency."""
+    """Refuse a plan whose predicted largest error may hide every frequency."""
     if linf >= _NOTHING:
         raise InvalidInputError(
             f"with these bytes the error of a frequency may be {linf:.2g}: nothing could be"
@@ -490,10 +494,7 @@ def check_learns(linf: float) -> None:
 
 
 def make_target(linf: float, probability: float, recovery: str) -> Target:
-    """Return the target that a predicted error makes.
-
-    It is rounded up to two digits, and at least 1e-9.
-    """
+    """Return a target whose largest error is `linf`, rounded up to two digits, at least 1e-9."""
     digits = 10.0 ** (math.floor(math.log10(max(linf, 1e-9))) - 1)
     return Target(
         float(f"{digits * math.ceil(max(linf, 1e-9) / digits):.3g}"), probability, recovery
@@ -506,9 +507,9 @@ def make_target(linf: float, probability: float, recovery: str) -> Target:
 def least(
     suffices: Callable[[float], bool], low: float, high: float, ratio: float = 1.01
 ) -> float | None:
-    """Return the least value in [low, high] that suffices, within a ratio.
+    """Return the least value in [low, high] that suffices, up to a factor of `ratio`.
 
-    None, if not even `high` suffices.
+    Return None if not even `high` suffices.
 
     >>> least(lambda x: x >= 3, 1.0, 100.0, 1.001) <= 3.003
     True
@@ -524,7 +525,7 @@ def least(
 
 
 def rounded_up(number: float) -> str:
-    """Return a number rounded up to two digits.
+    """Return the text of a number, rounded up to two digits.
 
     >>> rounded_up(0.00123), rounded_up(1100.0)
     ('0.0013', '1100')

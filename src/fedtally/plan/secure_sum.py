@@ -34,21 +34,26 @@ from fedtally.secagg.params import (
 from fedtally.secagg.proposal import propose
 
 _LARGEST_COHORT = {Adversary.SEMI_HONEST: MAX_CLIENTS, Adversary.ACTIVE: MAX_ACTIVE_CLIENTS}
-# the share of a full cohort that must come, where only one of the two sizes is given: as integers,
-# because 0.8 x 10 is no 8 in floating point
+# the share of a full cohort that must come, if the user gives only one of the two sizes; a ratio of
+# integers, because 0.8 is not exact in floating point
 _COMES, _FULL = 4, 5
-MIN_HONEST = 2  # clients of a sum: that of one honest client is its own vector
+MIN_HONEST = 2  # the least honest clients of a sum: the sum of one is this client's own vector
 
 
 def cohort_sizes(
     cohort: int | None, cohort_min: int | None, adversary: Adversary
 ) -> tuple[int, int]:
-    """Return the fewest and the most clients of a cohort; at least one of them is given.
+    """Return the fewest and the most clients of a cohort; at least one of the two must be given.
 
-    The other one follows from it: four fifths of a full cohort must come.
+    If one is missing, it follows from the other: four fifths of a full cohort must come.
+
+    Args:
+        cohort: the number of clients of a full cohort, or None.
+        cohort_min: the fewest clients of a cohort, or None.
+        adversary: the adversary, which bounds the size of a cohort.
 
     Raises:
-        InvalidInputError: a size is out of bounds, or a full cohort has less than the fewest.
+        InvalidInputError: a size is out of bounds, or `cohort` is below `cohort_min`.
 
     >>> cohort_sizes(400, None, Adversary.SEMI_HONEST), cohort_sizes(None, 400, Adversary.ACTIVE)
     ((320, 400), (400, 500))
@@ -83,12 +88,13 @@ class Keys(NamedTuple):
 def make_keys(
     summation: Summation, num_clients: Sequence[int], random: Callable[[int], bytes]
 ) -> Keys:
-    """Return keys: identities are made for the largest round, and serve every round.
+    """Return the keys of a simulation; the clients of every round use the same identities.
 
     Args:
-        summation: how the rounds are summed.
-        num_clients: the clients of each round, or of each release of two servers.
-        random: returns as many bytes as it is asked for; of a seed, to repeat a simulation exactly.
+        summation: the method of summing rounds.
+        num_clients: the number of clients of each round, or of each release of two servers. There
+            is an identity for each client of the largest one.
+        random: a function that returns n random bytes; seeded, to repeat a simulation exactly.
     """
     identities: tuple[SigningKey, ...] = ()
     if summation.has_identities:
@@ -106,10 +112,7 @@ def make_keys(
 
 
 def replace_keys(agreed: Terms, keys: Keys) -> Terms:
-    """Return a plan's terms under the keys of a simulation.
-
-    The plan's own keys are not needed.
-    """
+    """Return a plan's terms with the keys of a simulation in place of the plan's own keys."""
     named: dict[str, Any] = {
         "server_key": keys.server.public,
         "leader_key": keys.leader.public,
@@ -127,20 +130,18 @@ def terms(
     *,
     signed: bool,
 ) -> Terms | None:
-    """Return what the plan says of the secure sum; None where a trusted server sums.
-
-    The terms lack the keys.
+    """Return a plan's terms of the secure sum, without keys; None if a trusted server sums.
 
     Args:
-        summation: how the rounds are summed.
-        num_clients: the clients of each round, or of each release of two servers.
+        summation: the method of summing rounds.
+        num_clients: the number of clients of each round, or of each release of two servers.
         largest_entry: the most that one client adds to an entry, without noise.
-        counters: the entries of a client's vector.
-        signed: `Encoding.is_signed`.
+        counters: the number of entries of a client's vector.
+        signed: whether an item may subtract from a counter (`Encoding.is_signed`).
 
     Raises:
-        InvalidInputError: a round is too small, or nothing protects from the corrupt clients and
-            dropouts.
+        InvalidInputError: a round is too small, or no parameters protect against this number of
+            corrupt clients and dropouts.
     """
     proposed = _PROPOSED.get(SecureSum.parse(summation.method))
     if proposed is None:
@@ -160,7 +161,7 @@ def terms(
 
 
 class _Cohorts(NamedTuple):
-    """The fewest and the most clients of a sum, and the most of them that may be corrupt."""
+    """The fewest and the most clients of a sum, and the most clients that may be corrupt."""
 
     n_min: int
     n_max: int
@@ -190,34 +191,34 @@ def _sizes(summation: Summation, num_clients: Sequence[int]) -> tuple[int, int]:
 def _way_to_safety(summation: Summation, n_min: int, n_max: int) -> str:
     if summation.min_cohort is not None:
         return _cohort_that_fits(summation, n_min, n_max)
-    lost = opt.dropout if summation.dropout else opt.max_dropout  # only some commands have it
+    lost = opt.dropout if summation.dropout else opt.max_dropout  # some commands lack `dropout`
     return f"lower {opt.max_corrupt} or {lost}, or have larger cohorts of more even size"
 
 
 def _cohort_that_fits(summation: Summation, n_min: int, n_max: int) -> str:
-    """Return in words what to do where cohorts of these sizes cannot be summed safely.
+    """Return advice, in words, for cohorts of sizes that cannot be summed safely.
 
-    It names the smallest size with which they can, if there is one.
+    The advice names the smallest size that can be summed safely, if there is one.
     """
     bound, less = max(MAX_COHORT.values()), f"lower {opt.max_corrupt} or {opt.max_dropout}"
-    if n_max > bound:  # to look for a size would take minutes
+    if n_max > bound:  # a search for a size would take minutes
         return f"{less}, or raise {opt.cohort_min}"
 
     def fits(least: int, most: int) -> bool:
         corrupt = corrupt_clients(summation.max_corrupt, most)
-        try:  # the length and the bits do not matter
+        try:  # whether terms exist does not depend on the length and the bits
             _secagg_terms(summation, _Cohorts(least, most, corrupt), 1, 1, MAX_BITS)
         except InvalidInputError:
             return False
         return True
 
     if fits(n_max, n_max):
-        # what is left of a larger smallest cohort is larger, so that one boundary is the smallest
+        # a larger least size leaves more survivors: above the smallest that fits, all sizes fit
         sizes = range(n_min, n_max + 1)
         found = sizes[bisect_left(sizes, True, key=lambda least: fits(least, n_max))]
         return f"the smallest {opt.cohort_min} that fits a cohort of {n_max} is {found}"
-    # Shares of a few clients are rounded to whole ones, so that no size is a boundary for all. A
-    # larger cohort that fits is looked for by doubling first, so that where none does, it is quick.
+    # Numbers of corrupt clients and dropouts are rounded to integers, so a size may fit although a
+    # larger one does not. The search first doubles the size, to end quickly if none fits.
     size = n_max
     while size < bound:
         size = min(bound, 2 * size)
@@ -262,7 +263,7 @@ def _two_server_terms(
     )
 
 
-# what makes the terms of each protocol
+# the function that makes the terms of each protocol
 _PROPOSED: dict[SecureSum, Callable[[Summation, _Cohorts, int, int, int], Terms]] = {
     SecureSum.SECAGG: _secagg_terms,
     SecureSum.TWO_SERVER: _two_server_terms,
@@ -272,14 +273,14 @@ _PROPOSED: dict[SecureSum, Callable[[Summation, _Cohorts, int, int, int], Terms]
 def with_noise(
     agreed: Terms, largest_entry: int, noise: int, *, folds: bool, signed: bool
 ) -> Terms:
-    """Return the terms with room for `noise` in every counter of a sum.
+    """Return the terms with room for noise in every counter of a sum.
 
     Args:
-        agreed: the terms.
+        agreed: the terms of the secure sum.
         largest_entry: the most that one client adds to a counter, without noise.
-        noise: the most that noise adds to one before the sum is opened.
+        noise: the largest absolute value of the noise in a counter before the sum is opened.
         folds: whether sums are folded, and need twice the room (`secagg.config.check_terms`).
-        signed: `Encoding.is_signed`.
+        signed: whether an item may subtract from a counter (`Encoding.is_signed`).
     """
     bits = whole_bits(agreed.most_clients, largest_entry, noise, folds=folds, signed=signed)
     return agreed.with_room(bits, noise)
@@ -288,17 +289,17 @@ def with_noise(
 def with_validity(
     agreed: Terms, summation: Summation, items: int, *, folds: bool = False, signed: bool
 ) -> Terms:
-    """Return the terms with proofs of every report, where they are asked for, or can be had.
+    """Return the terms with proofs of every report, if proofs are requested, or if possible.
 
     Args:
-        agreed: the terms, with room for the noise.
-        summation: what is asked.
+        agreed: the terms of the secure sum, with room for the noise.
+        summation: the requested method of summing, which may request or exclude proofs.
         items: the most items that one client contributes, `Plan.most_items`.
         folds: whether sums are folded, as for `with_noise`.
-        signed: `Encoding.is_signed`.
+        signed: whether an item may subtract from a counter (`Encoding.is_signed`).
 
     Raises:
-        InvalidInputError: proofs are asked for, and cannot be had.
+        InvalidInputError: proofs are requested, but not possible.
     """
     if not isinstance(agreed, TwoServerConfig) or summation.validity is Validity.NONE:
         return agreed
@@ -314,13 +315,13 @@ def with_validity(
 
 
 def check_rounds(summation: Summation, num_clients: Sequence[int]) -> None:
-    """Refuse sizes of cohorts that were asked for, where they do not fit the rounds.
+    """Refuse the requested sizes of cohorts, if they do not fit the rounds.
 
-    The predicted error counts on every client being in some cohort.
+    The predicted error assumes that every client is in a cohort.
 
     Args:
-        summation: how the rounds are summed.
-        num_clients: the clients of each round.
+        summation: the method of summing rounds, with the sizes of cohorts.
+        num_clients: the number of clients of each round.
 
     Raises:
         InvalidInputError: a full cohort is larger than the largest round, or an even split of the
@@ -344,10 +345,10 @@ def check_rounds(summation: Summation, num_clients: Sequence[int]) -> None:
 
 
 def check_cohorts(agreed: Terms, summation: Summation, num_clients: Sequence[int]) -> None:
-    """Refuse rounds that do not split into cohorts of the sizes that a plan's terms allow.
+    """Refuse rounds that cannot be split into cohorts of the sizes that a plan's terms allow.
 
     Raises:
-        InvalidInputError: which sizes they are.
+        InvalidInputError: a cohort would be too small or too large; the message names its size.
     """
     sizes = [size for count in num_clients if count for size in summation.sizes(count)]
     if not agreed.least_clients <= min(sizes) <= max(sizes) <= agreed.most_clients:

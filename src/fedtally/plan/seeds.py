@@ -1,13 +1,13 @@
-"""The seed of a small plan: of a few draws, the one that spreads the candidates most evenly.
+"""The seed of a small plan: among a few random seeds, the one that spreads candidates most evenly.
 
-A sketch of a hundred counters is as lucky as its one draw of hashes. An item's cell has a number of
-the other candidates, some with the sign 1 and some with -1. Where the signs do not cancel, what all
-rare items hold together moves the cell by as much in every campaign, whoever holds what. So a seed
-that nobody chose is drawn several times. The draw is taken under which each candidate, held once,
-leaves the least energy in the counters. It is a matter of the hashes and of public candidates: no
-client decides which seeds are tried, or which one is taken. docs/accuracy.md has what it gains.
-Campaigns that are tried with the frequencies of the plan show it only if their rare items are like
-those of the population, and plans for any frequencies have none.
+The error of a sketch with only a hundred counters depends much on its one draw of hashes. An item
+shares its cell with some other candidates, which have the signs +1 and -1. If these signs do not
+cancel, the rare items together shift the cell by about the same amount in every campaign. So if the
+user gives no seed, several are drawn. If every candidate is held once, each seed leaves an energy
+(the mean squared counter), and the seed with the least energy is taken. The choice depends only on
+hashes and public candidates, not on clients. docs/accuracy.md says what it gains. Trial campaigns
+could replace this rule only if their rare items were like those of the population, and plans for
+any frequencies have no rare items.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from fedtally.plan import Plan
 from fedtally.sketch import CountSketch, SketchSpec
 
 DRAWS = 8
-MOST_COUNTERS = 150  # of all batches, up to which a draw is worth others
-MOST_CANDIDATES = 1 << 17  # of more, the sums of rare items hardly differ between draws
+MOST_COUNTERS = 150  # with more counters, over all batches, other seeds gain too little
+MOST_CANDIDATES = 1 << 17  # with more candidates, sums of rare items hardly differ between seeds
 
 
 def even_seed(plan: Plan, domain: Domain) -> bytes:
-    """Return the most even of `DRAWS` seeds, the first of which is the plan's own.
+    """Return the most even of `DRAWS` seeds (see `unevenness`), the first of which is the plan's.
 
-    It is the plan's own where it has more than `MOST_COUNTERS` counters, where not everybody may
-    know the candidates, and where it has no hashes: in a histogram.
+    It is the plan's own seed if the plan has more than `MOST_COUNTERS` counters, if its candidates
+    are not public or too many, or if it has no hashes because it is a histogram.
 
     Args:
-        plan: a plan whose seed was drawn, and nobody chose it.
-        domain: its candidates.
+        plan: a plan whose seed was drawn at random.
+        domain: the candidates of the plan.
 
     >>> from fedtally.domain import IntegerRange
     >>> domain = IntegerRange(1, 500)
@@ -52,7 +52,7 @@ def even_seed(plan: Plan, domain: Domain) -> bytes:
 
 
 def draws(seed: bytes) -> list[bytes]:
-    """Return `DRAWS` seeds of 32 bytes, the first of which is the given one."""
+    """Return `DRAWS` seeds of 32 bytes: the given seed, and others that are derived from it."""
     more = (
         hashlib.shake_256(b"fedtally/1/draw of a seed\x00%d" % number + seed).digest(32)
         for number in range(1, DRAWS)
@@ -61,9 +61,9 @@ def draws(seed: bytes) -> list[bytes]:
 
 
 def unevenness(spec: SketchSpec, domain: Domain) -> float:
-    """Return the mean square of the counters in which each candidate is held once.
+    """Return the mean square of the counters of a sketch in which every candidate is held once.
 
-    That is about the number of candidates over the width. It is less where signs cancel.
+    It is about the number of candidates over the width, and less if signs cancel.
 
     >>> from fedtally.domain import IntegerRange
     >>> spec = SketchSpec(5, 12, "shared", 1, bytes(32))

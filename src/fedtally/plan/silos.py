@@ -1,4 +1,4 @@
-"""Silos: what is asked of them, which numbers can sum securely, and what sums show of a size."""
+"""Silos: their options, which numbers of silos can sum securely, and how well sums show sizes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Silos:
-    """What is asked of a plan whose clients are silos.
+    """The options of a plan whose clients are silos.
 
     Args:
-        people: the most people of a silo, 2 to 2^40; None: as many as a simulation's largest silo
-            has, or as a plan says that is given.
-        silos_per_person: the most silos that hold one person, in the whole campaign.
-        expected: the people of all silos together that errors are predicted for; None: as many as
-            the silos may have. With fewer people the same noise is a larger share.
+        people: the most people of a silo, 2 to 2^40; None: the people of a simulation's largest
+            silo, or the number in a given plan.
+        silos_per_person: the most silos that hold the same person, in the whole campaign.
+        expected: the number of people of all silos together for which errors are predicted; None:
+            the most people that the silos may have. With fewer people the same noise causes a
+            larger error.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -51,7 +52,7 @@ class Silos:
             validate.integer(1, expected_people=self.expected)
 
     def check(self, num_silos: int) -> None:
-        """Refuse a number of silos that does not go with the rest.
+        """Refuse a number of silos that does not fit the other options.
 
         Raises:
             InvalidInputError: a person is in more silos than there are, or more people are expected
@@ -70,11 +71,11 @@ class Silos:
             )
 
     def expected_of(self, num_silos: int) -> int:
-        """Return how many people are expected in `num_silos` silos."""
+        """Return the number of people that are expected in `num_silos` silos together."""
         return num_silos * self.most if self.expected is None else self.expected
 
     def beyond_column(self) -> dict[str, int]:
-        """Return what is asked beside a column of silos, by its option."""
+        """Return the options that are set besides the column of silos, by name."""
         return given(
             people=self.people,
             silos_per_person=self.silos_per_person if self.silos_per_person > 1 else None,
@@ -82,7 +83,7 @@ class Silos:
 
     @property
     def most(self) -> int:
-        """The most people of a silo, once that is known."""
+        """The most people of a silo, which must be known by now."""
         assert self.people is not None
         return self.people
 
@@ -94,13 +95,13 @@ def fitting_numbers(
 
     Args:
         max_dropout: the share of the silos that may drop out, 0 to below 1.
-        adversary: "semi-honest" or "active", or the member.
-        corrupt: the corrupt silos of a sum, C, at least 1: a silo that reads the result takes its
-            own share of the noise out of it.
+        adversary: the adversary, "semi-honest" or "active", or the member of `Adversary`.
+        corrupt: the number of corrupt silos of a sum, at least 1, since a silo that reads the
+            result can subtract its own share of the noise.
         most: the largest number of silos to try.
 
     Returns:
-        {silos: honest silos whose shares make up the noise}.
+        A dict from each number of silos to its number of honest silos that surely add noise.
 
     >>> fitting_numbers(0.2, "active"), 3 in fitting_numbers(0.0, "active")
     ({8: 4, 9: 5, 10: 6, 11: 6, 12: 7}, False)
@@ -109,7 +110,7 @@ def fitting_numbers(
     found = {}
     for silos in range(MIN_CLIENTS, most + 1):
         try:
-            # neither length nor bits decide whether there is a graph
+            # whether there is a graph of neighbours does not depend on length and bits
             parameters = propose(
                 silos,
                 length=1,
@@ -126,7 +127,7 @@ def fitting_numbers(
 
 
 def in_ranges(numbers: Iterable[int]) -> str:
-    """Return rising numbers in words, with runs of them as ranges; "none" for no number.
+    """Return a text of rising numbers, with consecutive ones as ranges; "none" for no number.
 
     >>> in_ranges([2, 3, 4, 6, 8, 9]), in_ranges([])
     ('2 to 4, 6, 8 to 9', 'none')
@@ -139,15 +140,16 @@ def in_ranges(numbers: Iterable[int]) -> str:
 
 
 def size_shown(plan: Plan, sums: int = 1, confidence: float = 0.95) -> float:
-    """Return how closely a sum shows the size of one silo to who knows all others: +- people.
+    """Return the precision, in +- people, with which a sum shows the size of one silo.
 
-    It is the quantile of the noise on the number of people that is sure to be there, taken as
-    normal. With more honest silos in a sum there is more noise.
+    It is for a reader who knows the sizes of all other silos. It is a quantile of the least noise
+    on the number of people, which is taken as normal. More honest silos in a sum add more noise.
 
     Args:
         plan: a plan of silos.
-        sums: the sums that are compared: 2 for the difference of one with the silo and one without.
-        confidence: the share of campaigns in which the size is within the bound.
+        sums: the number of sums that are compared: 2 for the difference between a sum with the silo
+            and a sum without it.
+        confidence: the share of campaigns in which the size is within this precision.
 
     Raises:
         InvalidInputError: the plan is not one of silos.
@@ -162,15 +164,15 @@ def size_shown(plan: Plan, sums: int = 1, confidence: float = 0.95) -> float:
 
 
 def error_of_number(distribution: Frequencies, noise: float, probability: float) -> float:
-    """Return what the noise on the number of people adds to the error of the heaviest item.
+    """Return the error of the heaviest item's frequency that noise on the number of people causes.
 
-    Frequencies are shares of that number. An error of it scales all of them, so it moves that of
-    the heaviest item most. It is independent of the noise in the counters: the squares of the two
+    Frequencies are shares of this number. Its error scales all frequencies, so the heaviest item
+    changes most. The error is independent of the noise in the counters: the squares of the two
     errors add up.
 
     Args:
         distribution: the known frequencies.
-        noise: the standard deviation of the noise on the number, as a share of the people.
+        noise: the standard deviation of the noise on the number of people, divided by this number.
         probability: the probability with which the error may be exceeded.
     """
     heaviest = float(distribution.frequencies.max(initial=0.0))

@@ -1,15 +1,16 @@
-"""How large a sketch must be: rows and width from the error that is asked for, or from bytes.
+"""The size of a sketch: rows and width for a target error tau, or for a budget of bytes.
 
 `size_by_model` searches for the smallest rows x width whose largest error exceeds tau with
-probability at most p, `within` for the rows x width within a budget of bytes that have the smallest
-largest error. Both ask `Predictor` what a size does. The paper's own sizes are in
+probability at most p. `within` searches for the size with the smallest largest error within a
+budget of bytes. Both predict errors by `Predictor`. The paper's own sizes are in
 `fedtally.plan.paper`.
 
-Plans rest on joint recovery, and by default belief propagation answers. Its errors are smaller,
-which is room for frequencies that are not quite as assumed. A pilot shows them, of clients who were
-drawn with those of the campaign: then less room will do, and `size_by_answer` searches for it. What
-a pilot gets wrong is to fit in what is left of the room. That is most where items are alike, which
-is what a pilot may not show.
+Plans are sized for the errors of joint recovery, but by default belief propagation decodes the
+answer. Its errors are smaller. This margin covers frequencies that differ from the assumed ones. A
+pilot whose clients were drawn with those of the campaign shows the frequencies. Then a smaller
+margin suffices, and `size_by_answer` searches for a smaller size. The margin that is left must
+cover the errors of the pilot. They are largest if many items have nearly the same frequency, which
+a pilot may not show.
 """
 
 from __future__ import annotations
@@ -51,22 +52,24 @@ __all__ = [
     "within",
 ]
 
-MARGIN = 1.1  # by which the width exceeds the predicted one
-# The share of p that is planned for: what a pilot gets wrong is to fit in the rest.
+MARGIN = 1.1  # the factor by which the width exceeds the predicted width
+# The share of p that predicted errors may use; the rest is for the errors of a pilot.
 RISK = 0.5
-TOO_UNCERTAIN = 0.5  # relative standard error of the hardness from which a pilot says too little
-FEW = 3.0  # clients of a pilot: of items that so many hold, or fewer, little shows
-SHAPE = 1.5  # times the hardness from which it is said that the shape of the tail is a guess
-_FACTOR = 2.0  # by which a small sketch may be smaller than is predicted
-# The largest error of joint recovery, which does not answer, may be 1 / this of tau.
+TOO_UNCERTAIN = 0.5  # from this relative standard error of the hardness, a pilot is not used
+FEW = 3.0  # a pilot shows little of items that this many of its clients hold, or fewer
+# from this ratio of the largest hardness to the hardness, a message says that the shape of the tail
+# is a guess
+SHAPE = 1.5
+_FACTOR = 2.0  # the factor by which a small sketch may be smaller than predicted
+# The largest error of joint recovery may be tau / SHARE if another decoder answers.
 SHARE = 0.9
-# The share of p that is planned for by the error of the decoder that answers. It depends on how
-# many items are rare, and how rare, which a pilot tells badly.
+# The share of p that the error of the answering decoder may use. This error depends on the numbers
+# and frequencies of rare items, which a pilot shows badly.
 TRUSTED = 0.2
 
 
 class UnreachableError(InvalidInputError):
-    """No sketch has the error that was asked for, or none that bytes can buy."""
+    """No sketch meets the target error, or none within the budget of bytes."""
 
 
 def size_by_model(
@@ -80,22 +83,22 @@ def size_by_model(
     risk: float = RISK,
     with_linf: bool = True,
 ) -> Size:
-    """Return the smallest rows x width that are predicted to keep tau, and a margin.
+    """Return the smallest rows x width that are predicted to meet tau, plus a margin of the width.
 
     Args:
         distribution: the known frequencies.
-        tau: the largest error that is asked for, in (0, 1).
+        tau: the largest error that is allowed, in (0, 1).
         predictor: the predictor of errors, which knows clients, rounds, recovery and noise.
-        p: probability, in (0, 1), with which the largest error may exceed tau.
-        rows: the rows to search; 3..31 for the median, 7..16 for joint recovery if None.
-        margin: the factor by which the width exceeds the predicted one, at least 1.
-        risk: the share of p that is planned for, above 0, at most 1.
-        with_linf: whether to say the size's largest error, which takes as long as the search; None
-            if not.
+        p: the probability, in (0, 1), with which the largest error may exceed tau.
+        rows: the numbers of rows to search; None: 3..31 for the median, 7..16 for joint recovery.
+        margin: the factor by which the width exceeds the predicted width, at least 1.
+        risk: the share of p that the predicted error may use, above 0, at most 1.
+        with_linf: whether to predict the largest error of the size, too, which takes as long as the
+            search; otherwise it is None.
 
     Raises:
         InvalidInputError: a value is out of its range.
-        UnreachableError: no size reaches tau, since noise alone exceeds it.
+        UnreachableError: no size meets tau, since noise alone exceeds it.
 
     >>> distribution = Frequencies.from_frequencies([i**-1.5 / 2.6 for i in range(1, 10_001)])
     >>> predictor = Predictor(10_000, recovery="median")
@@ -120,8 +123,8 @@ def size_by_model(
     width = _tried(predictor, distribution, tau, planned, *found, margin)
     if width is None:
         width, most = min(math.ceil(found[1] * margin), MAX_WIDTH), min(2 * found[1] + 9, MAX_WIDTH)
-        # A width may be predicted to fail though a smaller one is predicted to do: joint recovery
-        # then fits other items.
+        # A width may be predicted to fail although a smaller one is predicted to suffice, because
+        # joint recovery then fits other items.
         while fails(found[0], width) and width < most:
             width += max(1, width // 50)
     linf = predictor.linf(distribution, planned, found[0], width) if with_linf else None
@@ -131,14 +134,14 @@ def size_by_model(
 def _worst_case(
     distribution: Frequencies, tau: float, predictor: Predictor, p: float, searched: Sequence[int]
 ) -> Size:
-    """Return the paper's size for the worst frequencies, where a pilot does not tell the width.
+    """Return the paper's size for the worst frequencies, used if a pilot is too uncertain.
 
     Args:
-        distribution: the known frequencies.
-        tau: the largest error that is asked for.
+        distribution: the frequencies that the pilot suggests.
+        tau: the largest error that is allowed.
         predictor: the predictor of errors.
         p: the probability with which the largest error may exceed tau.
-        searched: the rows to search.
+        searched: the numbers of rows to search.
 
     Raises:
         UnreachableError: noise alone exceeds tau.
@@ -174,18 +177,18 @@ def _tried(
     width: int,
     margin: float,
 ) -> int | None:
-    """Return the least width that keeps tau in trials, and a margin.
+    """Return the least width that meets tau in trial campaigns, plus a margin.
 
-    None where the error model is relied on.
+    Return None if the sketch is large enough to rely on the error model instead.
 
     Args:
         predictor: the predictor of errors.
         distribution: the known frequencies.
-        tau: the largest error.
-        p: the probability with which it may be exceeded.
-        rows: the rows of the sketch.
-        width: the width that is predicted to suffice.
-        margin: the margin, as in `size_by_model`.
+        tau: the largest error that is allowed.
+        p: the probability with which this error may be exceeded.
+        rows: the number of rows of the sketch.
+        width: the width that the error model predicts to suffice.
+        margin: the factor of the margin, as in `size_by_model`.
     """
     tried: list[Trials] = []
 
@@ -208,22 +211,22 @@ def _tried(
         high += max(1, high // 8)
         while high <= most and fails(high):
             high += max(1, high // 8)
-    else:  # mostly it is little below what is predicted
+    else:  # usually the least width is little below the predicted one
         low, step = max(high - 1, 1), 2
         while low > 1 and not fails(low):
             low, high, step = max(low - step, 1), low, 2 * step
         while high - low > 1:
             middle = max(math.isqrt(low * high), low + 1)
             low, high = (middle, high) if fails(middle) else (low, middle)
-    # One counter more a row is often more than the margin. What is wider than was tried is
-    # predicted, perhaps to be worse.
+    # For a small sketch one more counter per row is often more than the margin. A width above the
+    # tried ones would be judged by the error model, which may predict a larger error.
     found = max(high, min(round(high * margin), most)) if high <= most else most + 1
-    # Where failures are too rare to show, no smaller width than predicted.
+    # If failures are too rare to occur in trials, take at least the predicted width.
     return found if p * predictor.repeats >= TELLING else max(found, math.ceil(width * margin))
 
 
 def _noise_exceeds(predictor: Predictor, tau: float, rows: int, domain_size: int) -> float:
-    """Return the probability that the mean over rows of noise alone exceeds tau for any item."""
+    """Return the probability that noise alone, averaged over the rows, exceeds tau for any item."""
     scale = (
         predictor.noise_of(rows) * math.sqrt(predictor.num_rounds / rows) / predictor.num_clients
     )
@@ -235,7 +238,7 @@ def _noise_exceeds(predictor: Predictor, tau: float, rows: int, domain_size: int
 
 
 def _guessed(distribution: Frequencies, tau: float, predictor: Predictor) -> str:
-    """Say so where the shape of the tail, which is a guess, decides."""
+    """Return a note if the size depends on the guessed shape of the tail, otherwise ""."""
     if distribution.fit is None:
         return ""
     if tau * distribution.fit.clients < FEW:
@@ -263,13 +266,17 @@ def _guessed(distribution: Frequencies, tau: float, predictor: Predictor) -> str
 
 
 def _smallest(fails: Callable[[int, int], bool], rows: Sequence[int]) -> tuple[int, int] | None:
-    """Return the rows and the width, from 2 on, with the fewest cells of those that do not fail.
+    """Return the rows and the width, at least 2, with the fewest cells that do not fail.
 
-    None, if all fail.
+    Return None if all fail.
+
+    Args:
+        fails: a function that returns whether a sketch of some rows and width fails.
+        rows: the numbers of rows to try.
     """
     best: tuple[int, int] | None = None
     for one in rows:
-        # Only a width that makes fewer cells is of interest: one look, where there is none.
+        # Only a width with fewer cells than the best is of interest. Test the largest one first.
         high = MAX_WIDTH if best is None else min((best[0] * best[1] - 1) // one, MAX_WIDTH)
         if high < 2 or fails(one, high):
             continue
@@ -280,7 +287,8 @@ def _smallest(fails: Callable[[int, int], bool], rows: Sequence[int]) -> tuple[i
                 break
             low *= 2
         step = max(high // 16, 1)
-        while best is not None and high - step > low:  # mostly it is little below what others need
+        # usually the least width is little below the width with as many cells as the best
+        while best is not None and high - step > low:
             if fails(one, high - step):
                 low = high - step
                 break
@@ -306,16 +314,17 @@ def within(
 
     Args:
         distribution: the known frequencies.
-        max_bytes: the budget.
-        bytes_of: what rows and width cost; it must not fall with the width.
+        max_bytes: the budget of upload bytes per client.
+        bytes_of: a function that returns the bytes for rows and width; it must not fall with the
+            width.
         predictor: the predictor of errors, which knows clients, rounds, recovery and noise.
-        p: probability, in (0, 1), with which linf may be exceeded.
-        rows: the rows to search; as for `size_by_model`.
-        risk: the share of p that is planned for.
+        p: the probability, in (0, 1), with which linf may be exceeded.
+        rows: the numbers of rows to search, as for `size_by_model`.
+        risk: the share of p that the predicted error may use.
 
     Raises:
         InvalidInputError: a value is out of its range.
-        UnreachableError: the budget buys no sketch.
+        UnreachableError: no sketch fits the budget.
     """
     planned = validate.inside(p=p) * validate.real(1e-6, 1.0, risk=risk)
     max_bytes = validate.integer(1, max_bytes=max_bytes)
@@ -335,7 +344,7 @@ def within(
         )
     _, _, one, width = min(sizes)
     linf = predictor.linf(distribution, planned, one, width)
-    # Where recovery is predicted to be exact, one client more or less is in question.
+    # If recovery is predicted to be exact, the uncertainty is looked up at an error of one client.
     unknown = (
         distribution.uncertainty(min(max(linf, 1 / predictor.num_clients), 0.5)) > TOO_UNCERTAIN
     )
@@ -350,10 +359,10 @@ def within(
 
 @dataclass(frozen=True)
 class Answering(Predictor):
-    """Predicts both the decoder that answers and the one that plans rest on.
+    """A predictor of the errors of two decoders: the answering one, and joint recovery.
 
     Args:
-        answer: the name of the decoder that answers.
+        answer: the name of the decoder of the answer.
     """
 
     answer: str = ""
@@ -361,10 +370,11 @@ class Answering(Predictor):
     def failures(
         self, distribution: Frequencies, tau: float, rows: int, width: int
     ) -> Iterator[float]:
-        """Yield what is to be at most p: of joint recovery, then of the decoder that answers.
+        """Yield two numbers that must be at most p, for joint recovery and the answering decoder.
 
-        That of the latter is predicted with the rare items as the pilot suggests them, so that it
-        is to be at most `TRUSTED` times p.
+        The first is the probability that joint recovery exceeds its allowed error. The second is
+        the probability that the answering decoder exceeds tau, divided by `TRUSTED`, because it
+        relies on rare items as the pilot suggests them.
         """
         yield from super().failures(distribution, tau / SHARE, rows, width)
         known, numbers = distribution.rising
@@ -372,22 +382,22 @@ class Answering(Predictor):
         yield kind_of(self.answer).failure(known, sums, numbers, tau) / TRUSTED
 
     def modelled_linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
-        """Return the larger one of the errors that `failures` looks at."""
+        """Return the larger of the two predicted errors, in the sense of `failures`."""
         known, numbers = distribution.rising
         sums = self._sums(distribution, rows, width)
         own = kind_of(self.answer).predict(known, sums, numbers, p * TRUSTED).linf
         return max(SHARE * super().modelled_linf(distribution, p, rows, width), own)
 
     def answers(self, rows: int, width: int) -> bool:
-        """Whether the sketch is large enough for the decoder that is to answer."""
+        """Return whether the sketch is large enough for the answering decoder."""
         batches = Schedule.parse(self.schedule).num_batches(self.num_rounds)
         return rows * width * batches >= kind_of(self.answer).fewest_cells
 
     def _careful(self, distribution: Frequencies, tau: float) -> Frequencies:
-        """Return the distribution as it is.
+        """Return the distribution unchanged.
 
-        Rare items that are alike are the hardest for joint recovery, and the decoder that answers
-        gains most by them.
+        Joint recovery alone would be planned for rare items of equal frequency, its hardest case.
+        For such items the answering decoder has its largest advantage.
         """
         return distribution
 
@@ -402,19 +412,19 @@ def size_by_answer(
     rows: Iterable[int] | int | None = None,
     with_linf: bool = True,
 ) -> Size | None:
-    """Return the smallest rows x width with which the decoder that answers is to keep tau.
+    """Return the smallest rows x width with which the answering decoder is predicted to meet tau.
 
-    None where nothing is known of it, or where it gains nothing: with noise, few cells, many
-    candidates, several items a client, or rounds that differ, or if few clients are in the pilot.
+    Return None if its errors cannot be predicted, or if it has no advantage: with noise, few cells,
+    many candidates, several items per client, rounds that differ, or a pilot of few clients.
 
     Args:
-        distribution: what a pilot shows of the clients' frequencies.
-        tau: the largest error that is asked for, in (0, 1).
-        predictor: the predictor of joint recovery.
-        asked: the decoder that is asked for, or "auto".
+        distribution: the frequencies that a pilot suggests.
+        tau: the largest error that is allowed, in (0, 1).
+        predictor: the predictor of the errors of joint recovery.
+        asked: the requested decoder, or "auto".
         p: the probability, in (0, 1), with which the largest error may exceed tau.
-        rows: the rows to search, as for `size_by_model`.
-        with_linf: whether to say the size's largest error.
+        rows: the numbers of rows to search, as for `size_by_model`.
+        with_linf: whether to predict the largest error of the size, too.
     """
     answering = _answering(distribution, tau, predictor, asked, predictor.searched_rows(rows))
     if answering is None:
@@ -440,7 +450,7 @@ def size_by_answer(
 def _answering(
     distribution: Frequencies, tau: float, predictor: Predictor, asked: str, rows: list[int]
 ) -> Answering | None:
-    """Return the predictor of the decoder that answers; None where it is not relied on."""
+    """Return the predictor of the answering decoder's errors; None if it cannot be relied on."""
     fit, size = distribution.fit, distribution.domain_size
     if fit is None or fit.clients * tau < FEW:
         return None
@@ -453,5 +463,5 @@ def _answering(
     if len(answers) > 1 or not (answer := answers.pop()).kind.rests_on:
         return None
     given = {field.name: getattr(predictor, field.name) for field in fields(predictor)}
-    # where all is planned by formula, no campaigns of joint recovery are tried
+    # this predictor uses only formulas: no trial campaigns of joint recovery are run
     return Answering(**given | {"repeats": 0, "recovery": answer.kind.rests_on}, answer=str(answer))

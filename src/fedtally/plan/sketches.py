@@ -1,14 +1,14 @@
-"""The sketches that a design may have: schedule, rows and width for an error, or for bytes.
+"""Choose the schedule, the rows and the width of a sketch, for a target error or for bytes.
 
-**Schedules.** Where nothing is noised, rounds of new signs are at least as good as rounds that
-share them: collisions cancel. Noise changes that. Who adds noise once to every sum that is opened
-adds as much to each of them, so that rounds are better added up first, in some number of batches:
-docs/accuracy.md says why. That number depends on the width, and the width on it: both are chosen in
-turn until nothing changes.
+**Schedules.** Without noise, new signs in each round are at least as good as shared signs, because
+collisions cancel. Noise changes this. An aggregator, or two servers, add the same amount of noise
+to every sum that is opened. So it may be better to add up rounds first, in some number of batches:
+docs/accuracy.md says why. The best number of batches depends on the width, and the width on the
+number of batches: both are chosen in turn until nothing changes.
 
-**What is out of reach.** Noise leaves an error that no width takes away, and bytes buy a width.
-`Sketches.reach` says how small an error is to be had. From it follows by halving how many clients,
-bytes or which epsilon would do.
+**Targets out of reach.** Noise causes an error that no width removes, and the bytes limit the
+width. `Sketches.reach` returns the smallest error that is possible. By bisection over it, the
+planner finds how many clients or bytes, or which epsilon, would suffice.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from fedtally.plan.sizes import RISK, UnreachableError, size_by_answer, size_by_
 from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import Schedule
 
-_TURNS = 4  # schedule and size, chosen in turn
-_BETTER = 0.95  # of the error: what another schedule must save to be taken instead of the first
+_TURNS = 4  # the most times that schedule and size are chosen in turn
+_BETTER = 0.95  # another schedule is taken only if its error is below this share of the present one
 
 
 @dataclass(frozen=True)
 class Sketches:
-    """The sketches that a design may have, where the frequencies are known.
+    """The sketches that a design may have, if the frequencies are known.
 
     Args:
-        design: the plan to be, whose size is not looked at.
+        design: the design; its size, if it has one, is ignored.
         frequencies: the known frequencies.
         schedules: the schedules to choose from, the preferred one first.
-        rows: the rows of the sketch; None: all that are worth it are tried.
+        rows: the number of rows of the sketch; None: all reasonable numbers are tried.
     """
 
     design: Design
@@ -50,15 +50,15 @@ class Sketches:
 
     @classmethod
     def of(cls, design: Design, frequencies: Frequencies, rows: int | None = None) -> Sketches:
-        """Return the sketches of all schedules that the design may have."""
+        """Return the `Sketches` of a design, with all schedules that it may have."""
         return cls(design, frequencies, design.schedules, rows)
 
     def smallest(self, tau: float, *, with_linf: bool = True) -> Design:
-        """Return the design with the sketch that meets a target with the fewest bytes.
+        """Return the design with the sketch that meets a target error with the fewest bytes.
 
         Args:
-            tau: the largest error that is asked for, in (0, 1).
-            with_linf: whether the size says its largest error, as for `size_by_model`.
+            tau: the largest error that is allowed, in (0, 1).
+            with_linf: whether to predict the largest error of the size, as for `size_by_model`.
 
         Raises:
             InvalidInputError: a value is out of its range.
@@ -96,13 +96,13 @@ class Sketches:
         """Return the design with the sketch of the smallest predicted error within a budget.
 
         Args:
-            max_bytes: the budget.
-            compared: whether sizes of neighbouring schedules are compared, too, which takes a few
-                times as long.
+            max_bytes: the budget of upload bytes per client.
+            compared: whether sizes under neighbouring schedules are compared, too, which takes
+                several times as long.
 
         Raises:
             InvalidInputError: a value is out of its range.
-            UnreachableError: the budget buys no sketch.
+            UnreachableError: no sketch fits the budget.
         """
 
         def sized(schedule: Schedule) -> Design:
@@ -123,13 +123,13 @@ class Sketches:
         return self._nearby(sized, error, found) if compared else found
 
     def reach(self, rows: int, max_bytes: int | None = None) -> float:
-        """Return the smallest largest error that a number of rows reaches.
+        """Return the least possible value of the largest error, for a given number of rows.
 
-        It is infinite if no width is bought.
+        It is infinite if no width fits the bytes.
 
         Args:
-            rows: the rows of the sketch.
-            max_bytes: the bytes that buy the width; None: the width is the largest.
+            rows: the number of rows of the sketch.
+            max_bytes: the upload bytes that limit the width; None: the largest width is taken.
         """
         schedule, width = self._least_noised, MAX_WIDTH
         if max_bytes is not None:
@@ -142,16 +142,16 @@ class Sketches:
         return self.linf(schedule, rows, width)
 
     def linf(self, schedule: Schedule, rows: int, width: int) -> float:
-        """Return the largest error by the error model.
+        """Return the largest error of a sketch as the error model predicts it.
 
-        It is exceeded with the share of the failure probability that is planned for.
+        It is exceeded with probability `RISK * failure_probability`.
         """
         planned = self.design.spec.failure_probability * RISK
         predictor = self.design.predictor(schedule)
         return predictor.modelled_linf(self.frequencies, planned, rows, width)
 
     def cost(self, design: Design) -> int:
-        """Return the bytes of a client, for the size of a design: right to a few bytes."""
+        """Return the upload bytes of a client for the size of a design, right to a few bytes."""
         schedule, rows, width, *_ = design.chosen
         return self.design.bytes_of(rows, width, schedule)
 
@@ -160,13 +160,13 @@ class Sketches:
 
         The present schedule stays, unless another one is clearly better.
 
-        They are tried one after the other, in both directions, as long as errors fall: over the
-        number of batches the error first falls and then rises.
+        Schedules are tried one after the other, in both directions, as long as errors fall. With a
+        growing number of batches the error first falls and then rises.
 
         Args:
-            rows: the rows of the sketch.
-            width: the counters of a row.
-            now: the present schedule; None: the first.
+            rows: the number of rows of the sketch.
+            width: the number of counters of a row.
+            now: the present schedule; None: the first of `schedules`.
         """
         listed = list(self.schedules)
         start = 0 if now is None else listed.index(now)
@@ -188,7 +188,7 @@ class Sketches:
         return self.design.with_size(schedule, size.rows, size.width).sized_by(size)
 
     def _width(self, schedule: Schedule, rows: int, max_bytes: int) -> int:
-        """Return the largest width that a budget buys; 0 if none."""
+        """Return the largest width within a budget of upload bytes; 0 if no width fits."""
         return bisect_right(
             range(1, MAX_WIDTH + 1),
             max_bytes,
@@ -197,9 +197,9 @@ class Sketches:
 
     @property
     def _least_noised(self) -> Schedule:
-        """The schedule with the least noise, of equal ones the first.
+        """The schedule with the least noise, the first among equal ones.
 
-        If it does not meet a target, none does.
+        If this schedule does not meet a target, no other one does.
         """
         searched = kind_of(self.design.recovery).planned_rows if self.rows is None else [self.rows]
         rows = sorted(searched)[len(searched) // 2]
@@ -208,9 +208,11 @@ class Sketches:
     def _in_turn(
         self, sized: Callable[[Schedule], Design], cost: Callable[[Design], float]
     ) -> Design:
-        """Return the cheapest of the designs that come up until the schedule stays.
+        """Choose size and schedule in turn until the schedule stays; return the cheapest design.
 
-        Schedule and size are chosen in turn.
+        Args:
+            sized: a function that returns the design with the best size under a schedule.
+            cost: the quantity to minimise: the bytes or the error of a design.
         """
         found = cheapest = sized(self._least_noised)
         for _ in range(_TURNS - 1):
@@ -228,12 +230,17 @@ class Sketches:
         cost: Callable[[Design], float],
         found: Design,
     ) -> Design:
-        """Return the cheapest design that is reached from one, or from the preferred schedule.
+        """Return the cheapest design that `descend` finds over the schedules.
 
-        Sizes and schedules that are chosen in turn may stop too early. Where many items are alike,
-        the error of a size that just meets the target falls off a cliff: any other schedule then
-        looks worse at these bytes, also one that meets the target with a fraction of them. So the
-        costs are compared, as `descend` does.
+        Choosing size and schedule in turn (`_in_turn`) may stop too early. If many items have
+        nearly the same frequency, the error of a size that just meets the target rises steeply when
+        anything changes. At the same bytes every other schedule then looks worse, even one that
+        would meet the target with a fraction of the bytes. So `descend` compares costs.
+
+        Args:
+            sized: a function that returns the design with the best size under a schedule.
+            cost: the quantity to minimise: the bytes or the error of a design.
+            found: the design that `_in_turn` returned.
         """
         listed = list(self.schedules)
 
@@ -243,7 +250,7 @@ class Sketches:
                 return found
             try:
                 return sized(listed[place])
-            except UnreachableError:  # more noise than the target bears
+            except UnreachableError:  # the noise under this schedule exceeds the target
                 return None
 
         def price(place: int) -> float:
@@ -255,15 +262,15 @@ class Sketches:
 
 
 def descend(price: Callable[[int], float], start: int, count: int) -> int:
-    """Return the place of a schedule that neither neighbour undercuts.
+    """Return the index of a local minimum of a price over the indices 0 .. count - 1.
 
-    It is reached from the cheaper one of two places, the start and the first, from place to place
-    as long as prices fall.
+    The descent begins at index `start` or at index 0, whichever is cheaper. It goes from neighbour
+    to neighbour as long as the price falls.
 
     Args:
-        price: the price of a place, which is asked for more than once.
-        start: a place.
-        count: the number of places.
+        price: a function that returns the price of an index; it may be called twice for an index.
+        start: the index at which the descent may begin.
+        count: the number of indices.
 
     >>> prices = [5.0, 4.0, 6.0, 3.0, 7.0]
     >>> descend(prices.__getitem__, 4, 5), descend(prices.__getitem__, 2, 5)

@@ -1,6 +1,7 @@
-"""The rule by which a campaign of several rounds ends before its last one.
+"""The rule by which a campaign of several rounds ends before its last round.
 
-`campaign.ending` follows it, and docs/plan.md says what it saves and how often it errs.
+`campaign.ending` applies the rule. docs/plan.md says what it saves, and how often the error is
+larger than the rule estimates.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from fedtally.plan.parts.vector import Vector
     from fedtally.sketch import SketchSpec
 
-# Rounds with hashes or signs of their own: of one the fit's own noise is hardly known.
+# The fewest rounds, each with its own hashes or signs, before the end: from one round alone the
+# noise of the fit is hardly known.
 LEAST_ROUNDS = 2
 LEAST_NOISED_ROUNDS = 3
 
@@ -31,12 +33,12 @@ class Stopping:
     """The rule by which a campaign ends early.
 
     Args:
-        linf: the largest error of any frequency that is asked for, in (0, 1).
-        probability: the chance with which it may be exceeded, in (0, 1).
-        recovery: the name of the decoder that answers.
-        least_rounds: the fewest rounds before the end; those of a batch count as one.
-        least_clients: the fewest clients before the end. The error is one among those who took
-            part: few clients may be unlike all the others.
+        linf: the largest error of any frequency that is allowed, in (0, 1).
+        probability: the probability with which this error may be exceeded, in (0, 1).
+        recovery: the name of the decoder of the answer.
+        least_rounds: the fewest rounds before the end; the rounds of a batch count as one.
+        least_clients: the fewest clients before the end. The estimated error is only about the
+            clients who took part, and few clients may differ from all the others.
     """
 
     linf: float
@@ -57,21 +59,22 @@ def check_stopping(
     summing: Summing,
     protection: Protection,
 ) -> None:
-    """Refuse a plan that cannot end when its error is known.
+    """Refuse a plan that cannot end as soon as its error is known to be small enough.
 
     Args:
         rule: the rule of the plan.
-        spec: the sketches of the plan.
-        num_clients: the clients of all rounds.
+        spec: the spec of the plan's sketches.
+        num_clients: the number of clients of all rounds.
         candidates: the plan's candidates.
-        vector: what a client sends.
-        clients: who sends it.
-        summing: how rounds are summed.
-        protection: who adds the noise.
+        vector: the kind of a client's vector.
+        clients: the senders of the vectors.
+        summing: the way to sum rounds.
+        protection: the party that adds the noise, and what follows from it.
 
     Raises:
-        InvalidInputError: joint recovery cannot decode its sums, or says nothing of the answer's
-            errors; looking at the sums costs privacy; or the rule asks for all clients.
+        InvalidInputError: joint recovery cannot decode the sums, or its errors say nothing about
+            the errors of the answer; looking at the sums costs privacy; or the rule needs all
+            clients.
     """
     check(
         given(until_known=True),
@@ -80,7 +83,7 @@ def check_stopping(
             sketch=not vector.shares_counters,
             persons=clients.entries > 0,
             not_two_server=summing.servers is not None,
-            noise_of_clients=protection.is_secret,  # each look would be a release of its own
+            noise_of_clients=protection.is_secret,  # each look at the sums would be a release
         ),
     )
     least, before = rule.least_rounds, rule.least_clients
@@ -91,7 +94,7 @@ def check_stopping(
         f"needs {least} or more rounds with signs of their own, and the schedule {spec.schedule}"
         f" has {in_number(spec.num_batches, 'one', '{}')}": spec.num_batches < least,
         f"needs at least {fewest} rows, got {spec.rows}": spec.rows < fewest,
-        # the errors that end the campaign are not the answer's, which may be several times as large
+        # the rule uses errors of joint recovery; another decoder's may be several times as large
         f"needs recovery {' or '.join(AS_EXACT)}, got {rule.recovery}": (
             rule.recovery not in AS_EXACT
         ),

@@ -1,7 +1,7 @@
-"""The plan that goes on where another one ends: all that it says, a later start, and a new seed.
+"""The successor of a plan with a calendar: the same plan with a later start and a new seed.
 
-A plan with a calendar has an end, so that what it may cost anybody is known when it is accepted.
-Its successor is another plan: a ledger and the clients' records charge it for its own life.
+A plan with a calendar has an end, so that its whole privacy cost is known when it is accepted. Its
+successor is another plan: the ledger and the clients' records charge it separately.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from fedtally.plan.plan import Plan
 def successor(
     plan: Plan, *, seed: bytes, start: datetime | None = None, population: str | None = None
 ) -> Plan:
-    """Return the plan that goes on where another one ends.
+    """Return the plan that continues a campaign after the end of another plan.
 
-    It has the keys of its predecessor, too: the same server asks the same clients.
+    It keeps the keys of its predecessor, because the same server asks the same clients.
 
     Args:
-        plan: the predecessor, with a calendar.
-        seed: the 32 bytes that its hashes come from, other than those of the predecessor.
-        start: when its first round opens, an aware time; None: when the predecessor ends.
-        population: the population whose budget it charges, which must be that of the predecessor;
-            None: that one.
+        plan: the predecessor, which must have a calendar.
+        seed: the 32 bytes from which the successor's hashes are derived; not the predecessor's.
+        start: the time when the successor's first round opens, aware; None: the end of the
+            predecessor.
+        population: the name of the population whose privacy budget is charged, which must be the
+            predecessor's; None: the predecessor's.
 
     Raises:
-        InvalidInputError: the predecessor has no calendar, or hashes that were certified; the two
-            overlap; both have the same seed; or the population is another one.
+        InvalidInputError: the predecessor has no calendar, or has certified hashes; the two plans
+            overlap in time; both have the same seed; or the population differs.
 
     >>> from datetime import UTC
     >>> from fedtally.plan.calendar import DAY, Calendar

@@ -1,7 +1,7 @@
-"""What one sum takes, stage by stage: its messages, their bytes, and the operations.
+"""The cost of one sum, stage by stage: the messages, their bytes, and the operations.
 
-Bytes follow from the plan and the number of clients, exactly. Operations are priced by a `Host`
-(`plan.costs`). `LINES` has a function for each way to sum.
+Bytes follow exactly from the plan and the number of clients. A `Host` (`plan.costs`) gives the CPU
+seconds of operations. `LINES` has a function for each method of summing.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:  # the sums of one server need neither two nor proofs
     from fedtally.secagg.two_server import Kind as ReportKind
     from fedtally.secagg.two_server import ReportProof, TwoServerParameters
 
-# the stages of a sum without messages of secure aggregation, beside that of the encoding
+# stages of a sum that have no messages of secure aggregation
 NOISE, RESULT = "noise", "result"
 # the stages of the protocol with two servers
 TO_LEADER, TO_HELPER, COMBINING = "report to the leader", "report to the helper", "combining"
 
 
 class Line(NamedTuple):
-    """What one stage of one sum takes: messages and their bytes, both ways, and operations.
+    """The cost of one stage of one sum: messages in both directions, their bytes, and operations.
 
     Attributes:
-        stage: its name.
-        up: messages from clients, and the bytes of each.
-        down: messages to clients, and the bytes of each.
-        clients: the number of clients that work.
-        client: the operations of one client that works.
-        server: the operations of the servers.
-        between: the bytes that two servers tell each other.
-        times: the number of sums like this one.
+        stage: the name of the stage.
+        up: the number of messages from clients, and the bytes of each.
+        down: the number of messages to clients, and the bytes of each.
+        clients: the number of clients that do the work of `client`.
+        client: the operations of one of these clients.
+        server: the operations of the servers, for the whole sum.
+        between: the bytes that two servers send each other.
+        times: the number of sums with this cost.
     """
 
     stage: str
@@ -60,10 +60,10 @@ class Crowd:
 
     Attributes:
         plan: the campaign's plan.
-        size: the clients that are invited.
-        gone: the clients that drop out.
-        identities: the entries of the allow-list.
-        rows: the rows of a silo's table; 0 where clients are no silos.
+        size: the number of clients that are invited.
+        gone: the number of clients that drop out.
+        identities: the number of entries of the allow-list.
+        rows: the number of rows of a silo's table; 0 if clients are persons.
     """
 
     plan: Plan
@@ -73,7 +73,7 @@ class Crowd:
     rows: float = 0.0
 
     def contributed(self) -> Work:
-        """Return what making one vector takes: the sketch, and the client's share of the noise."""
+        """Return the operations that make one vector: the sketch, and the client's noise share."""
         made = {"sketch": 1.0} | ({"row": self.rows} if self.rows else {})
         share = self.plan.protection.of_client()
         if share is None:
@@ -84,39 +84,39 @@ class Crowd:
 def lines_of_sum(
     plan: Plan, size: int, dropout: float, identities: int, rows: float = 0.0
 ) -> list[Line]:
-    """Return the stages of a sum of `size` clients, of which a share drops out.
+    """Return the cost of each stage of a sum of `size` clients, of which a share drops out.
 
     Args:
         plan: the campaign's plan.
-        size: the clients that are invited.
+        size: the number of clients that are invited.
         dropout: the share of clients that drops out.
-        identities: the entries of the allow-list.
-        rows: the rows of a silo's table; 0 where clients are no silos.
+        identities: the number of entries of the allow-list.
+        rows: the number of rows of a silo's table; 0 if clients are persons.
     """
     return LINES[plan.summing.kind](Crowd(plan, size, int(dropout * size), identities, rows))
 
 
 def _planes(entries: int, bits: int) -> int:
-    """Return the entries of all planes besides the first (`packing`), which take longer."""
+    """Return the number of entries in bit planes but the first; these are slower (`packing`)."""
     return entries * (bits.bit_count() - 1)
 
 
 @dataclass(frozen=True)
 class _Masked:
-    """A sum whose vectors are masked, and have checksum entries."""
+    """A sum of masked vectors, which have checksum entries besides the counters."""
 
     crowd: Crowd
     parameters: Parameters | TwoServerParameters
 
     @property
     def vector(self) -> int:
-        """The bytes of a mask."""
+        """The number of bytes of a mask in memory, before a vector is packed."""
         entries = self.parameters.length + self.parameters.checksum_entries
         return entries * lane(self.parameters.bits).itemsize
 
     @property
     def planes(self) -> int:
-        """The entries of a vector in planes besides the first."""
+        """The number of entries of a vector in all bit planes but the first."""
         return _planes(self.parameters.length, self.parameters.bits)
 
 
@@ -149,55 +149,55 @@ def _ideal(crowd: Crowd) -> list[Line]:
 
 @dataclass(frozen=True)
 class _Cohort(_Masked):
-    """One cohort, whose clients drop out evenly in the stages after the first.
+    """One cohort; equally many of its clients drop out in each stage after the first.
 
-    A client that drops out gets the message of its stage, and does not answer.
+    A client that drops out in a stage gets the message of this stage, but does not answer it.
     """
 
     parameters: Parameters
 
     @cached_property
     def steps(self) -> tuple[Exchange, ...]:
-        """The exchanges of the protocol, in their order."""
+        """The exchanges (a request and its reply) of the protocol, in their order."""
         return EXCHANGES[self.parameters.adversary]
 
     @property
     def leave(self) -> float:
-        """The clients that drop out in each stage after the first."""
+        """The expected number of clients that drop out in each stage after the first."""
         return self.crowd.gone / (len(self.steps) - 1)
 
     @property
     def dealt(self) -> float:
-        """The clients that deal shares of their secrets."""
+        """The number of clients that deal shares of their secrets."""
         return self.crowd.size - self.leave
 
     @property
     def alive(self) -> float:
-        """The clients whose vectors come."""
+        """The number of clients whose vectors arrive."""
         return self.crowd.size - 2 * self.leave
 
     @cached_property
     def graph(self) -> Graph:
-        """The neighbours of a client, and the shares that open a secret."""
+        """The graph: how many neighbours a client has, and how many shares open a secret."""
         return self.parameters.graph(self.crowd.size)
 
     @property
     def dealers(self) -> int:
-        """The neighbours of a client that deal shares."""
+        """The number of a client's neighbours that deal shares."""
         return round(self.graph.neighbours * (self.dealt - 1) / (self.crowd.size - 1))
 
     @property
     def signers(self) -> int:
-        """The clients that confirm who is in the sum, where they do."""
+        """The number of clients that confirm who is in the sum, if the protocol has this step."""
         return round(self.alive - self.leave)
 
     @property
     def signed(self) -> int:
-        """1 where clients sign what they send, and confirm who is in the sum; else 0."""
+        """1 if clients sign their messages and confirm who is in the sum, otherwise 0."""
         return int(any(step.reply is Kind.CONFIRM for step in self.steps))
 
     def asked(self) -> dict[Kind, float]:
-        """Return the clients that are asked for each reply."""
+        """Return the number of clients that are asked for each kind of reply."""
         n = self.crowd.size
         return {
             Kind.ADVERTISE: n,
@@ -208,7 +208,7 @@ class _Cohort(_Masked):
         }
 
     def answered(self) -> dict[Kind, float]:
-        """Return the clients that send each reply."""
+        """Return the number of clients that send each kind of reply."""
         return {
             Kind.ADVERTISE: self.crowd.size,
             Kind.SHARES: self.dealt,
@@ -218,7 +218,7 @@ class _Cohort(_Masked):
         }
 
     def of_client(self) -> dict[Kind, Work]:
-        """Return the operations of one client for each reply."""
+        """Return the operations of one client for each kind of reply."""
         (k, t), others = self.graph, (self.crowd.size - 1) * self.signed
         return {
             Kind.ADVERTISE: {"keys": 1, "verification": 1, "signature": self.signed},
@@ -235,7 +235,7 @@ class _Cohort(_Masked):
         }
 
     def of_server(self) -> dict[Kind, Work]:
-        """Return the operations of the server on all replies of each kind."""
+        """Return the operations of the server for all replies of each kind."""
         alive, slots = self.alive, self.crowd.size * self.graph.neighbours
         return {
             Kind.ADVERTISE: {"verification": self.crowd.size * self.signed},
@@ -250,7 +250,7 @@ class _Cohort(_Masked):
         }
 
     def opening(self) -> Work:
-        """Return the operations that take the masks off a sum."""
+        """Return the operations of the server that remove the masks from a sum."""
         k, t = self.graph
         peers = k * self.alive / self.crowd.size
         return {
@@ -294,9 +294,10 @@ def _secagg(crowd: Crowd) -> list[Line]:
 
 @dataclass(frozen=True)
 class _Batch(_Masked):
-    """One batch of two servers. Of every two reports that are lost, one reaches the helper.
+    """One batch of two servers.
 
-    A client sends to the leader once the helper has accepted.
+    A client sends to the leader only after the helper has accepted its report. Half of the clients
+    that drop out do so before the helper has their report, and half after it.
     """
 
     parameters: TwoServerParameters
@@ -304,16 +305,16 @@ class _Batch(_Masked):
 
     @property
     def kept(self) -> int:
-        """The reports that both servers have."""
+        """The number of reports that both servers have."""
         return self.crowd.size - self.crowd.gone
 
     @property
     def came(self) -> float:
-        """The reports that come to the helper."""
+        """The expected number of reports that reach the helper."""
         return self.crowd.size - self.crowd.gone / 2
 
     def sizes(self) -> Mapping[ReportKind, int]:
-        """Return the bytes of each message."""
+        """Return the number of bytes of each kind of message."""
         from fedtally.secagg.two_server.proven import proven_message_bytes
         from fedtally.secagg.two_server.reports import message_bytes
 
@@ -322,7 +323,7 @@ class _Batch(_Masked):
         return proven_message_bytes(self.proof, self.kept, round(self.came))
 
     def writing(self) -> Work:
-        """Return the operations of a client that writes its report."""
+        """Return the operations of one client that makes its report."""
         written = extended(
             self.crowd.contributed(),
             seal=1,
@@ -337,7 +338,7 @@ class _Batch(_Masked):
         return extended(written, proof=1, word=self.proof.circuit.length)
 
     def reading(self) -> Work:
-        """Return the operations of the leader on all reports."""
+        """Return the operations of the leader when it receives all reports."""
         words = {} if self.proof is None else {"word": self.kept * self.proof.circuit.length}
         return extended(
             words,
@@ -350,7 +351,7 @@ class _Batch(_Masked):
         )
 
     def combining(self) -> Work:
-        """Return the operations that check all reports and make one sum of them."""
+        """Return the operations of both servers that check all reports and add them up."""
         kept, held, counters = self.kept, round(self.came), self.parameters.length
         opened: Work = {
             "phase": 1,
@@ -360,8 +361,8 @@ class _Batch(_Masked):
             "opened": counters,
         }
         if self.proof is not None:
-            # checked by both servers, and added up by both; modular arithmetic replaces what was
-            # priced
+            # both servers check and add up each report; modular arithmetic replaces the operations
+            # that were counted above
             words = self.proof.circuit.length
             opened = extended(opened, proof=held + kept, word=(held + 3 * kept) * words)
         noise = self.crowd.plan.protection.of_server()

@@ -1,4 +1,4 @@
-"""The error that a plan was made for."""
+"""The target of a plan: the largest error that it was made for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.decoders import Recovery
 
-_SAID = re.compile("[ -~]{1,200}")  # what a target says of frequencies
+_SAID = re.compile("[ -~]{1,200}")  # the text of a target about frequencies
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,14 @@ class Target:
 
     Args:
         linf: the largest error of any candidate's frequency, above 0, below 1.
-        failure_probability: the probability with which it may be exceeded, above 0, below 1.
+        failure_probability: the probability with which `linf` may be exceeded, above 0, below 1.
         recovery: the name of the decoder of the sums.
-        frequencies: the frequencies of the target, in 1 to 200 printable ASCII characters:
-            "any" if it holds whatever they are, or what they are assumed to be like, such as
-            "zipf:a=1.1". None: the plan does not say.
-        until_known: the fewest clients whose sums may end the campaign before its last round, as
-            soon as they are known to be within `linf` (`plan.stopping`); None: it goes on.
+        frequencies: the frequencies for which the target holds, in 1 to 200 printable ASCII
+            characters: "any" for any frequencies, or an assumed shape, such as "zipf:a=1.1". None:
+            the plan does not say.
+        until_known: the fewest clients with which the campaign may end before its last round, as
+            soon as its error is known to be within `linf` (`plan.stopping`). None: it does not end
+            early.
 
     >>> Target(0.001, 0.1, "joint").to_dict()
     {'linf': 0.001, 'failure_probability': 0.1, 'recovery': 'joint'}
@@ -51,17 +52,17 @@ class Target:
         object.__setattr__(self, "recovery", str(Recovery.parse(self.recovery, "target.recovery")))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entries as JSON-able values; what the plan does not say is absent."""
+        """Return the entries as JSON-able values; entries that are None are left out."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @staticmethod
     def fields_of(target: Target | None) -> dict[str, Any] | None:
-        """Return what `to_dict` does; None where a plan has no target."""
+        """Return the entries of a target as `to_dict` does; None if a plan has no target."""
         return None if target is None else target.to_dict()
 
     @classmethod
     def from_dict(cls, values: Any) -> Target:
-        """Return the target that `to_dict` described.
+        """Return the target from the entries that `to_dict` returned.
 
         Raises:
             InvalidInputError: an entry is missing, unknown or out of bounds.
@@ -69,6 +70,6 @@ class Target:
         optional = ["frequencies", "until_known"]
         found = validate.table("target", values, list(cls.__dataclass_fields__), optional=optional)
         for name in optional:
-            if found.get(name, "") is None:  # JSON's null would be another text of one plan
+            if found.get(name, "") is None:  # with null, one plan could be written in two ways
                 raise InvalidInputError(f"target.{name} must be given, or be left out, got null")
         return cls(**found)

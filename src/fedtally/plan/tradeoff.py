@@ -1,6 +1,6 @@
-"""How the error of a plan falls with its bytes, and what would halve it.
+"""Curves of a plan's error over its bytes, and the changes that would halve the error.
 
-All errors are those that the planner predicts for a plan of its own with these bytes.
+For each number of bytes the planner makes a separate plan, and predicts its error.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from fedtally.plan.request import CampaignSpec
     from fedtally.plan.ways import Way
 
-EPSILONS = (None, 4.0, 2.0, 1.0, 0.5)  # beside that of the plan
-_COUNTERS = (0.25, 0.5, 1.0, 2.0, 4.0)  # times those of the plan
-_BUDGETS = (1, 2, 4)  # times the bytes of the plan, in which its error is to be halved
+EPSILONS = (None, 4.0, 2.0, 1.0, 0.5)  # the epsilons of curves, besides the plan's own
+_COUNTERS = (0.25, 0.5, 1.0, 2.0, 4.0)  # the sizes of sketches, as multiples of the plan's counters
+_BUDGETS = (1, 2, 4)  # the budgets for halving the error, as multiples of the plan's bytes
 
 
 class Size(NamedTuple):
-    """A plan of other bytes: what a client may send, what it sends, and the predicted error."""
+    """A plan with other bytes: a client's budget and actual upload in bytes, and the error."""
 
     max_bytes: int
     bytes_per_client: int
@@ -41,36 +41,37 @@ class Size(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """Plans of the same epsilon, by their bytes; None: without differential privacy."""
+    """Plans with the same epsilon, by their bytes; epsilon None: no differential privacy."""
 
     epsilon: float | None
     sizes: tuple[Size, ...]
 
 
 class Halved(NamedTuple):
-    """A plan with half the error: the change that it takes, and the plan."""
+    """A plan with half the error, and the change that leads to it."""
 
-    way: Way | None  # None: it only takes more bytes
+    way: Way | None  # None: more bytes alone suffice
     plan: Plan
 
 
 def epsilon_of(proposal: Proposal) -> float | None:
-    """Return the epsilon that a plan was asked for; None: it has no differential privacy."""
+    """Return the requested epsilon of a plan; None: it has no differential privacy."""
     asked = proposal.design.spec.privacy
     return None if asked is None else asked.epsilon
 
 
 def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) -> list[Curve]:
-    """Return errors against bytes for the epsilons in `EPSILONS`, and for that of the plan.
+    """Return curves of the error over the bytes, for the epsilons in `EPSILONS` and the plan's own.
 
-    Each size is the plan that `fedtally plan --max-bytes` makes with the rows, the schedule and the
-    seed of the plan. Frequencies are those of the plan: any, or those that are assumed. What the
-    planner refuses is left out, and so are sketches from the bytes of a `histogram_within` on. The
-    plan itself stands in the curve of its epsilon.
+    Each point is the plan that `fedtally plan --max-bytes` makes with the rows, the schedule, the
+    seed and the frequencies (any, or assumed) of the given plan. Sizes that the planner refuses are
+    left out, and so are sketches with at least the bytes of `histogram_within`. The given plan is a
+    point of the curve of its epsilon.
 
     Args:
-        proposal: a sketch over a list of candidates.
-        report: called with a stage, the sizes that are done, and all.
+        proposal: a proposed plan with a sketch over a list of candidates.
+        report: a function that is called with the name of a stage, the number of sizes that are
+            done, and the number of all sizes.
     """
     own = epsilon_of(proposal)
     epsilons = [*EPSILONS, *([] if own in EPSILONS else [own])]
@@ -92,10 +93,10 @@ def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) ->
 
 
 def histogram_within(proposal: Proposal) -> Proposal | None:
-    """Return the histogram that the planner takes in place of the largest sketches; None: none.
+    """Return the plan with a histogram that the planner prefers to the largest sketches, or None.
 
     Args:
-        proposal: a sketch over a list of candidates.
+        proposal: a proposed plan with a sketch over a list of candidates.
     """
     design = proposal.design
     found = histogram(design, _sketches(proposal.plan)[-1])
@@ -106,14 +107,14 @@ def histogram_within(proposal: Proposal) -> Proposal | None:
 
 
 def _budgets(proposal: Proposal) -> list[int]:
-    """Return the bytes of the sketches that the planner would take, and of the plan."""
+    """Return the budgets of bytes of the sketches on a curve, including the plan's own bytes."""
     own, better = proposal.plan.bytes_per_client, histogram_within(proposal)
     end = math.inf if better is None else better.plan.bytes_per_client
     return [one for one in _sketches(proposal.plan) if one < end or one == own]
 
 
 def _sketches(plan: Plan) -> list[int]:
-    """Return the bytes of sketches with a part of the plan's counters, or several times as many."""
+    """Return the bytes of sketches whose counters are multiples (`_COUNTERS`) of the plan's."""
     own = plan.rows * plan.width * plan.modulus_bits / 8
     return [round(plan.bytes_per_client + (factor - 1) * own) for factor in _COUNTERS]
 
@@ -134,7 +135,9 @@ def _of_bytes(proposal: Proposal, epsilon: float | None, max_bytes: int) -> Prop
 
 
 def private_at(spec: CampaignSpec, epsilon: float | None) -> CampaignSpec:
-    """Return what is asked with another epsilon, or with the usual privacy where none was asked.
+    """Return the spec with another epsilon, or with default privacy if it had none.
+
+    With the epsilon None, return the spec without privacy.
 
     >>> from fedtally.plan.request import Request
     >>> spec = private_at(Request(secure_sum="secagg").resolve(), 2.0)
@@ -150,13 +153,13 @@ def private_at(spec: CampaignSpec, epsilon: float | None) -> CampaignSpec:
 
 
 def halvings(proposal: Proposal) -> Iterator[Halved]:
-    """Yield plans with half the error, each with the one change that it takes.
+    """Yield plans with half the error, each with the single change that leads to it.
 
-    Changes are looked for within the bytes of the plan, then within twice and four times as many.
-    Each is yielded once, with the plan that the planner then makes.
+    Changes are searched for within the bytes of the plan, then within twice and four times as many.
+    Each kind of change is yielded once, with the plan that the planner makes after it.
 
     Args:
-        proposal: a plan over a list of candidates, with an error.
+        proposal: a proposed plan over a list of candidates, with a predicted error above 0.
     """
     design, target = proposal.design, proposal.target
     half = target.linf / 2
@@ -183,7 +186,7 @@ def halvings(proposal: Proposal) -> Iterator[Halved]:
 
 
 def _with(design: Design, way: Way) -> Design | None:
-    """Return the design with one thing changed; None where another error or bytes are named."""
+    """Return the design after one change; None if the change is of the error or of the bytes."""
     if way.what == "epsilon":
         return design.with_epsilon(way.value)
     if way.what == "clients":
@@ -192,7 +195,7 @@ def _with(design: Design, way: Way) -> Design | None:
 
 
 def _plan_of(design: Design, known: Frequencies | None) -> Plan | None:
-    """Return the plan that meets a design's tau; None: none does."""
+    """Return the plan that meets a design's tau; None if no plan does."""
     with suppress(InvalidInputError):
         return attempt(design, known).plan
     return None

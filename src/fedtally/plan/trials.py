@@ -1,17 +1,18 @@
-"""Trial campaigns: the largest errors of sketches too small for an error model.
+"""Trial campaigns: simulate the largest error of sketches that are too small for an error model.
 
-With a hundred counters chance decides: whether two of a dozen heavy items share a cell, and which
-of them is fitted first. Means over such events, of which `fedtally.recovery.error_model` is made,
-say little of what happens. But so small a campaign takes some hundredths of a second, so it is run,
-again and again, with hashes and clients of its own.
+With a hundred counters chance decides the error: whether two of a dozen heavy items share a cell,
+and which of them is fitted first. The error model, `fedtally.recovery.error_model`, predicts means
+over such events, which say little about a single campaign. But so small a campaign takes only some
+hundredths of a second. So many campaigns are simulated, each with its own hashes and clients.
 
-Only campaigns of one batch (one round, or shared hashes) are run: several take as many times
-longer, and `JUMP` and `FALL` of `plan.predictor` are all that guards these. The `ITEMS`
-heaviest items take part one by one; what all others leave in a cell is normal noise. There are at
-most `CANDIDATES` candidates. In a larger domain the largest error of what hardly anybody holds is
-taken to grow as that of normals does, which is too fast: what a cell holds is bounded.
+Only campaigns of one batch (one round, or shared hashes) are simulated. Several batches would take
+several times as long; for these there are only the limits `JUMP` and `FALL` of `plan.predictor`.
+The `ITEMS` heaviest items are simulated one by one. The sum of all other items in a cell is
+simulated as normal noise. There are at most `CANDIDATES` candidates. In a larger domain the largest
+error of items that hardly anybody holds is assumed to grow like the maximum of normal variables.
+This is too fast, since the content of a cell is bounded, so the prediction is on the safe side.
 
-The draws are a function of the size alone, so that the same question has the same answer.
+The random draws depend only on the size, so that the same arguments give the same result.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from fedtally.recovery.phantoms import generator
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 F64 = npt.NDArray[np.float64]
-MOST_CELLS = 150  # counters up to which campaigns are run
+MOST_CELLS = 150  # the most counters of a sketch whose campaigns are simulated
 CANDIDATES = 100_000
 ITEMS = 5000
-# probability of so few failures, were they twice as many as allowed, at which no more campaigns are
-# run
+# No more campaigns are run if the observed failures are so few that they would have at most this
+# probability with a failure rate of twice the allowed one.
 _SURE = 0.02
 _FIRST_ID = 1
 _SHARED = Schedule.parse("shared")
@@ -44,15 +45,16 @@ _SHARED = Schedule.parse("shared")
 
 @dataclass(frozen=True)
 class Trials:
-    """Campaigns of one size; `of` returns those that were run already.
+    """The trial campaigns of one size of sketch; `of` returns a cached object with earlier results.
 
     Args:
         distribution: the known frequencies.
-        num_clients: the clients of all rounds together.
+        num_clients: the number of clients of all rounds together.
         recovery: the name of a decoder.
-        noise: standard deviation in each counter of the sum over all rounds, in counts.
-        rows: the rows of the sketch.
-        width: the width of the sketch.
+        noise: the standard deviation of the noise in each counter of the sum over all rounds, in
+            counts.
+        rows: the number of rows of the sketch.
+        width: the number of counters of a row.
     """
 
     distribution: Frequencies
@@ -63,7 +65,7 @@ class Trials:
     width: int
 
     @staticmethod
-    @lru_cache(maxsize=512)  # a plan for any frequencies looks at hundreds
+    @lru_cache(maxsize=512)  # the search for a plan for any frequencies tries hundreds of sizes
     def of(
         distribution: Frequencies,
         num_clients: int,
@@ -72,11 +74,11 @@ class Trials:
         rows: int,
         width: int,
     ) -> Trials:
-        """Return the campaigns of these arguments, those of the class."""
+        """Return the trial campaigns for these arguments, from a cache; see the class."""
         return Trials(distribution, num_clients, recovery, noise, rows, width)
 
     def errors(self, repeats: int) -> F64:
-        """Return the largest errors of `repeats` campaigns, frequencies: float64 [repeats].
+        """Return the largest error, a frequency, of each of `repeats` campaigns: float64 [repeats].
 
         >>> distribution = Frequencies.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
         >>> bool((Trials.of(distribution, 1000, "joint", 0.0, 7, 8).errors(20) < 0.01).all())
@@ -87,18 +89,18 @@ class Trials:
     def exceeds(
         self, tau: float, probability: float, repeats: int, like: Trials | None = None
     ) -> bool:
-        """Say whether a larger share than `probability` of campaigns has an error above tau.
+        """Return whether more than a share `probability` of the campaigns has an error above tau.
 
-        No more are run than it takes to know that, or to be about sure that it is below twice as
-        many.
+        Campaigns are run only until the answer is known, or until it is nearly sure that the share
+        is below twice `probability`.
 
         Args:
             tau: an error, a frequency.
-            probability: the share that is allowed.
-            repeats: how many campaigns that is a share of.
-            like: campaigns of another width. Campaigns of one number have the same clients and
-                hashes whatever the width: those with the largest errors there come first here,
-                since more failures than are allowed are too many in any order.
+            probability: the share of campaigns that may exceed tau.
+            repeats: the number of campaigns to which the share applies.
+            like: the campaigns of another width, or None. Campaigns with the same number have the
+                same clients and hashes at every width. So the numbers with the largest errors in
+                `like` are run first: once there are too many failures, the order does not matter.
 
         >>> distribution = Frequencies.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
         >>> trials = Trials.of(distribution, 1000, "joint", 0.0, 7, 2)
@@ -114,10 +116,10 @@ class Trials:
                 kept += 1
             if failed > allowed:
                 return True
-            if kept > allowed:  # they are not alike
+            if kept > allowed:  # the errors at the two widths are not similar
                 break
-        # What is about sure is so of campaigns in their own order alone, not of those that were
-        # picked.
+        # Stopping because it is nearly sure is valid only for campaigns in their usual order, not
+        # for the selected ones above.
         for done in range(10, repeats + 10, 10):
             failed = int((self.errors(min(done, repeats)) > above).sum())
             if failed > allowed:
@@ -127,18 +129,18 @@ class Trials:
         return False
 
     def failure(self, tau: float, repeats: int) -> float:
-        """Return the share of `repeats` campaigns that has an error above tau."""
+        """Return the share of `repeats` campaigns whose largest error is above tau."""
         return float((self.errors(repeats) > tau * (1 + 1e-9)).mean())
 
     def linf(self, probability: float, repeats: int, tau: float | None = None) -> float:
-        """Return the largest error that all but a share of `repeats` campaigns keep.
+        """Return the error that is exceeded in a share `probability` of the campaigns.
 
         Args:
-            probability: the share.
-            repeats: how many campaigns that is a share of.
-            tau: an error to be kept. If half of the campaigns, or three quarters, make it sure that
-                tau is exceeded with less than `probability`, no more are run. The chance to be
-                wrong with that is at most `_SURE`, over both looks together.
+            probability: the share of campaigns with a larger error.
+            repeats: the number of campaigns to which the share applies.
+            tau: the error that is allowed, or None. If half or three quarters of the campaigns
+                already show that tau is exceeded with less than `probability`, no more are run. The
+                probability that this is wrong is at most `_SURE`, over both tests together.
 
         >>> distribution = Frequencies.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
         >>> trials = Trials.of(distribution, 1000, "joint", 0.0, 7, 7)
@@ -159,23 +161,23 @@ class Trials:
         return {}
 
     def _campaign(self, repeat: int) -> float:
-        """Return the largest error of one campaign, by its number."""
+        """Return the largest error of the campaign with this number."""
         if repeat not in self._errors:
-            with kernels.one_thread():  # a campaign asks for a millisecond's work, many times
+            with kernels.one_thread():  # each call of the kernels is short, about a millisecond
                 self._errors[repeat] = self._error(
                     generator(repeat.to_bytes(4, "little"), b"trial")
                 )
         return self._errors[repeat]
 
     def _worst_first(self, repeats: int) -> list[int]:
-        """Return the campaigns below `repeats` that were run, the largest error first."""
+        """Return the numbers, below `repeats`, of the campaigns that were run, worst first."""
         return sorted(
             (one for one in self._errors if one < repeats),
             key=lambda one: (-self._errors[one], one),
         )
 
     def _error(self, rng: np.random.Generator) -> float:
-        # What is drawn before the noise is the same whatever the width: `exceeds` counts on it.
+        # All draws before the noise must not depend on the width: `exceeds` relies on this.
         items, others = _items(
             self.distribution,
             self.num_clients,
@@ -184,7 +186,7 @@ class Trials:
         held = rng.binomial(self.num_clients, np.minimum(items, 1.0)).astype(np.int64)
         held = held[held > 0]
         counts = np.zeros(min(self.distribution.domain_size, CANDIDATES), np.int64)
-        # Anywhere: of estimates that are equal, joint recovery takes the first.
+        # At random places, because joint recovery takes the first among equal estimates.
         places = rng.choice(len(counts), len(held), replace=False)
         counts[places] = held
         sketch = CountSketch(SketchSpec(self.rows, self.width, _SHARED, 1, rng.bytes(32)), 0)
@@ -198,19 +200,17 @@ class Trials:
         decoder = kind_of(self.recovery).make([sketch], candidates)
         errors = np.abs(decoder.range(_FIRST_ID, len(counts)) - counts)
         largest = float(errors.max())
-        errors[places] = 0.0  # what is left is the error of what nobody holds
+        errors[places] = 0.0  # what remains are the errors of items that nobody holds
         light = float(errors.max()) * _growth(len(counts), self.distribution.domain_size)
         return max(largest, light) / self.num_clients
 
 
 @lru_cache(maxsize=4)
 def _items(distribution: Frequencies, num_clients: int, most: int) -> tuple[F64, float]:
-    """Return the heaviest items' frequencies, and the others' sum of squared counts.
+    """Return the frequencies of the heaviest items, and the sum of squared counts of the others.
 
-    The frequencies are float64 [most].
-
-    Groups of items of like frequency have numbers that are not whole: the sum of them is rounded,
-    group by group.
+    The frequencies are float64 [at most `most`]. The number of items in a group of equal frequency
+    need not be an integer: cumulative sums of these numbers are rounded, group by group.
     """
     order = np.argsort(-distribution.frequencies)
     frequencies = distribution.frequencies[order]
@@ -223,7 +223,7 @@ def _items(distribution: Frequencies, num_clients: int, most: int) -> tuple[F64,
 
 
 def _growth(candidates: int, domain_size: int) -> float:
-    """Return how much larger the largest of more normals is.
+    """Return by which factor the maximum of `domain_size` normals exceeds that of `candidates`.
 
     >>> _growth(1000, 1000), round(_growth(100_000, 1_000_000), 3)
     (1.0, 1.107)

@@ -1,4 +1,4 @@
-"""Ways out where no plan meets a target: the smallest changes with which one does."""
+"""Ways out if no plan meets a target: the smallest changes of the request that help."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from fedtally.plan.sizes import UnreachableError
 from fedtally.plan.sketches import Sketches
 from fedtally.privacy.config import MAX_EPSILON
 
-_MORE_CLIENTS = (100, 10, 3)  # times as many, that may do
-_TRIES, _ENOUGH = 5, 1.1  # how often a value that falls short is raised, and how far first
+_MORE_CLIENTS = (100, 10, 3)  # multiples of the clients up to which a number is searched for
+_TRIES, _ENOUGH = 5, 1.1  # how often a value that does not suffice is raised, and the first factor
 
 
 class Way(NamedTuple):
-    """One change with which a target is met.
+    """One change of the request with which a target is met.
 
     Attributes:
-        what: "tau", "epsilon", "clients", "cohort" or "bytes".
-        value: the value that it would have to have, rounded up to two digits.
-        text: the same in words.
+        what: the quantity to change: "tau", "epsilon", "clients", "cohort" or "bytes".
+        value: the new value of this quantity, rounded up to two digits.
+        text: the change in words.
     """
 
     what: str
@@ -46,17 +46,17 @@ class Way(NamedTuple):
 
     @classmethod
     def of(cls, what: str, value: float, text: str) -> Way:
-        """Return a way whose value is rounded up, and written where the text has braces."""
+        """Return a way with the value rounded up, and written into the braces of the text."""
         rounded = rounded_up(value)
         is_whole = "," in text
         return cls(what, float(rounded), text.format(int(float(rounded)) if is_whole else rounded))
 
 
 def smallest_or_ways(design: Design, frequencies: Frequencies, *, with_linf: bool = True) -> Design:
-    """Return what `fedtally.plan.search.smallest` returns.
+    """Return the result of `fedtally.plan.search.smallest`, or raise an error that names ways out.
 
     Raises:
-        InvalidInputError: nothing meets the target; what would is named.
+        InvalidInputError: no size meets the target; the message names changes that help.
     """
 
     def keeps(other: Design) -> bool:
@@ -71,19 +71,20 @@ def smallest_or_ways(design: Design, frequencies: Frequencies, *, with_linf: boo
 def unreachable(
     design: Design, frequencies: Frequencies, keeps: Callable[[Design], bool] = lambda _: True
 ) -> InvalidInputError:
-    """Return the error for a target out of reach, with the smallest changes that help.
+    """Return the error for a target that no plan meets, with the smallest changes that help.
 
     Args:
-        design: the plan that was to be.
-        frequencies: the frequencies for which it cannot be.
-        keeps: whether a plan can be made of another design; without it, what looks enough is named.
+        design: the design whose target is not met.
+        frequencies: the frequencies for which it is not met.
+        keeps: a function that returns whether a plan can be made of another design. By default,
+            estimated changes are named without this test.
     """
     ways = ways_out([way.text for way in ways_to_meet(design, frequencies, keeps)])
     return InvalidInputError(f"tau {design.spec.tau:g} {why_unreachable(design)}; {ways}")
 
 
 def ways_out(ways: Sequence[str]) -> str:
-    """Return which changes would do, each by itself, in words.
+    """Return a text that lists changes, each of which suffices alone.
 
     >>> ways_out(["tau 0.1"]), ways_out(["tau 0.1", "900 bytes"])
     ('this would do: tau 0.1', 'any of these would do: tau 0.1; 900 bytes')
@@ -94,7 +95,7 @@ def ways_out(ways: Sequence[str]) -> str:
 
 
 def why_unreachable(design: Design) -> str:
-    """Return with what a target cannot be met, in words."""
+    """Return the options with which a target cannot be met, as a part of a sentence."""
     spec, clients = design.spec, f"{design.clients[0]:,} clients"
     if spec.silos is not None:
         clients = f"{design.clients[0]:,} silos and {design.expected:,} people"
@@ -109,14 +110,16 @@ def why_unreachable(design: Design) -> str:
 def ways_to_meet(
     design: Design, frequencies: Frequencies, keeps: Callable[[Design], bool] = lambda _: True
 ) -> Iterator[Way]:
-    """Yield the smallest changes, one at a time, with which a design's target is met.
+    """Yield the smallest changes, each of which alone makes a design meet its target.
 
-    Only the usual rows are tried, as by `reaches`, and what looks enough is then asked for.
+    A change is first estimated for sketches with the usual number of rows, as `reaches` does, and
+    then tested by `keeps`.
 
     Args:
-        design: the plan that was to be.
-        frequencies: the frequencies for which it cannot be.
-        keeps: whether a plan can be made of another design; by default what looks enough is one.
+        design: the design whose target is not met.
+        frequencies: the frequencies for which it is not met.
+        keeps: a function that returns whether a plan can be made of another design. By default,
+            every estimated change counts as sufficient.
     """
     looked = _Looked(design, frequencies, keeps)
     for found in (looked.tau, looked.epsilon, looked.clients, looked.cohort, looked.upload):
@@ -127,9 +130,10 @@ def ways_to_meet(
 
 @dataclass(frozen=True)
 class _Looked:
-    """A target out of reach, and the least changes that would do; None: none would.
+    """The search for changes with which a design meets its target; each method tries one quantity.
 
-    The arguments are those of `ways_to_meet`.
+    The methods return None if no value of their quantity suffices. The arguments are those of
+    `ways_to_meet`.
     """
 
     design: Design
@@ -137,12 +141,12 @@ class _Looked:
     keeps: Callable[[Design], bool]
 
     def tau(self) -> Way | None:
-        """Return the least tau that is met."""
+        """Return the change to the least tau that can be met."""
         spec = self.design.spec
         size = self.design.domain.size
         assert spec.tau is not None
 
-        def known(tau: float) -> Frequencies:  # of another error, others are the hardest
+        def known(tau: float) -> Frequencies:  # the hardest frequencies depend on tau
             if not self.frequencies.is_hardest:
                 return self.frequencies
             return hardest.usual_plateau(tau, size, max_items=spec.max_items)
@@ -151,7 +155,7 @@ class _Looked:
         return None if value is None else Way.of("tau", value, "tau {}")
 
     def epsilon(self) -> Way | None:
-        """Return the least epsilon."""
+        """Return the change to the least epsilon that suffices."""
         asked = self.design.spec.privacy
         if asked is None:
             return None
@@ -159,7 +163,7 @@ class _Looked:
         return None if value is None else Way.of("epsilon", value, "epsilon {}")
 
     def clients(self) -> Way | None:
-        """Return the fewest clients."""
+        """Return the change to the fewest clients that suffice."""
         few = self.design.clients[0]
         for times in _MORE_CLIENTS:
             most = min(MAX_CLIENTS, times * few)
@@ -173,10 +177,10 @@ class _Looked:
         return None
 
     def cohort(self) -> Way | None:
-        """Return the smallest cohorts.
+        """Return the change to the smallest size of cohorts that suffices.
 
-        Of secagg each cohort is opened, and each with the noise of a whole: fewer and larger ones
-        have less.
+        With secagg the sum of each cohort is opened, and holds the noise that a whole sum needs. So
+        fewer and larger cohorts have less noise in total.
         """
         spec, summation, whole = (
             self.design.spec,
@@ -192,7 +196,7 @@ class _Looked:
         return Way.of("cohort", value, f"cohorts of up to {{:,}} ({opt.max_cohort})")
 
     def upload(self) -> Way | None:
-        """Return the fewest bytes."""
+        """Return the change to the fewest upload bytes that suffice."""
         spec = self.design.spec
         if spec.size.max_bytes is None or not spec.size.allows(Encoding.SKETCH):
             return None
@@ -212,19 +216,19 @@ class _Looked:
         high: float,
         known: Callable[[float], Frequencies] | None = None,
     ) -> float | None:
-        """Return about the least value from low to high that does; None: none does.
+        """Return about the least value from low to high that suffices; None if none does.
 
         Args:
-            changed: returns the design with a value.
+            changed: a function that returns the design with a given value.
             low: the least value that is tried.
             high: the largest value that is tried.
-            known: returns the frequencies for a value; None: they stay.
+            known: a function that returns the frequencies for a value; None: they do not change.
         """
 
         def suffices(value: float) -> bool:
             try:
                 other = changed(value)
-            except InvalidInputError:  # more clients than one sum may have
+            except InvalidInputError:  # for example, one sum may not have that many clients
                 return False
             return reaches(other, self.frequencies if known is None else known(value))
 
@@ -233,9 +237,14 @@ class _Looked:
 
 
 def _enough(keeps: Callable[[float], bool], value: float, most: float = math.inf) -> float | None:
-    """Return about the least value of two digits that does, from one on that looks enough.
+    """Return about the least value, to two digits, that suffices; None if none is found.
 
-    None where none is found. Few are asked for, since each takes as long as a plan.
+    Few values are tested, because each test takes as long as making a plan.
+
+    Args:
+        keeps: a function that returns whether a value suffices.
+        value: an estimate of the least value, where the tests begin.
+        most: the largest value to test.
 
     >>> _enough(lambda value: value > 131, 120.4), _enough(lambda value: value > 131, 120.4, 125)
     (140.0, None)
@@ -248,5 +257,5 @@ def _enough(keeps: Callable[[float], bool], value: float, most: float = math.inf
         if keeps(value):
             middle = float(rounded_up(math.sqrt(few * value or value**2)))
             return middle if middle < value and keeps(middle) else value
-        few, value, factor = value, value * factor, factor**2  # twice as far each time
+        few, value, factor = value, value * factor, factor**2  # doubles the step in logarithms
     return None
