@@ -1,18 +1,18 @@
-"""A plan for strings nobody has listed: what names need, or what bytes buy.
+"""Choose the size of a plan with an open domain: nobody has the list of strings.
 
-The target is that no frequency is off by more than tau, and that the names of strings above 2 tau
-are read (`fedtally.plan.readable_names` says from which frequency they are). Sizes are first
-guessed in closed form (`fedtally.plan.open_guesses`). Of those that look cheapest the widths are
-then computed. Where bytes are given and no tau, the least tau whose guesses fit into the bytes is
-looked for first.
+The target has two parts: no frequency is off by more than tau, and the names of strings above 2 tau
+are read (`fedtally.plan.readable_names` predicts which names are read). Sizes are first estimated
+in closed form (`fedtally.plan.open_guesses`). Then exact widths are computed for the cheapest
+guesses. If bytes are given and no tau, the least tau whose guesses fit the bytes is found first.
 
-Three searches are those of `fedtally.plan.search`, for a vector of two sketches: `smallest`, `best`
-and `least_epsilon`. Each takes a `Design`, without a number of rounds in its request if the number
-is to be chosen, and the names that are asked for.
+The searches `smallest`, `best` and `least_epsilon` do the same as in `fedtally.plan.search`, but
+for a vector of two parts: the *finder*, a sketch that finds hashes, and the *spelling*, sketches
+that spell names. Each takes a `Design` and the request about names. If the request has no number of
+rounds, the number is chosen.
 
-Without noise, rounds cost nothing: each client spells fewer positions, and no round waits for
-another one. But the sum of a round has fewer clients, and shows more of each. Under noise every
-release costs noise.
+Without noise more rounds cost nothing: each client spells fewer positions, and no round waits for
+another one. But the sum of a round then has fewer clients, and shows more of each. With noise every
+release costs additional noise.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from fedtally.plan.ways import ways_out, why_unreachable
 from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery.decoders import OPEN
 
-_REFINED = 3  # sizes whose widths are computed, of those that look cheapest
-_TURNS = 20  # of widening a size until it keeps its target
+_REFINED = 3  # the number of cheapest guesses whose exact widths are computed
+_TURNS = 20  # the most times that a size is widened until it meets its target
 _WIDER = 1.05
-_WIDEST = 64  # times the width that is guessed
-_PRECISION = 1.02  # of what is said to do instead
-_MORE, _ENOUGH = 4, 1.15  # looks for what does, and by how much more at each
-_CLOSE = 1.005  # precision of the least tau that bytes buy, and of widths
+_WIDEST = 64  # the largest width that is tried, as a multiple of the guessed width
+_PRECISION = 1.02  # the relative precision of a value that an error message suggests
+_MORE, _ENOUGH = 4, 1.15  # how often a value that does not suffice is raised, and its factor
+_CLOSE = 1.005  # the relative precision of the least tau within a budget, and of widths
 _NARROWER = 0.99
-_MOST_CLIENTS = 1000  # times as many, that are tried
-_WORTH = 1.5  # times the least tau, for sums that show less of single clients
+_MOST_CLIENTS = 1000  # the most clients that are tried, as a multiple of the given number
+_WORTH = 1.5  # tau may be this many times the least tau if sums then show less of single clients
 _LEAST_TAU, LARGEST_TAU = 1e-7, 0.5
 
 
 class Bought(NamedTuple):
-    """What bytes buy.
+    """The size for a budget of bytes, with its predictions.
 
     Attributes:
-        design: the plan to be, with its size.
-        linf: the predicted largest error, with a margin and without the finder's spare width.
-        names: the names that are predicted to be read, where the threshold is twice that error.
+        design: the design, with its size.
+        linf: the largest error, predicted for a finder without its spare width (`Wanted.spare`).
+        names: the names that are predicted to be read, for a threshold of twice this error.
     """
 
     design: Design
@@ -72,11 +72,11 @@ class Bought(NamedTuple):
 
 
 def smallest(design: Design, law: Frequencies, wanted: Wanted) -> Design:
-    """Return the size that meets the design's target with the fewest bytes.
+    """Return the design with the size that meets its target with the fewest bytes.
 
     Raises:
-        InvalidInputError: nothing does, within the bytes that are given if there are; what would is
-            named.
+        InvalidInputError: no size meets the target within any given budget of bytes; the message
+            names changes that help.
     """
     guesses = Guesses(design, law, wanted)
     sized = _smallest(guesses)
@@ -86,13 +86,13 @@ def smallest(design: Design, law: Frequencies, wanted: Wanted) -> Design:
 
 
 def best(design: Design, law: Frequencies, wanted: Wanted) -> Bought:
-    """Return the size that names the rarest strings within the bytes, and what it can do.
+    """Return the size with the least tau within the budget of bytes, and its predictions.
 
-    Error and names are balanced as a target balances them: the least tau is looked for.
+    The least tau balances the two parts of a target: the error, and the names that are read.
 
     Raises:
-        InvalidInputError: no name can be read, or the sums would show what single clients hold;
-            what would do is named.
+        InvalidInputError: no name can be read, or the sums would show the items of single clients;
+            the message names changes that help.
     """
     if design.spec.size.max_bytes is None:
         design = design.with_bytes(DEFAULT_MAX_BYTES)
@@ -109,12 +109,12 @@ def best(design: Design, law: Frequencies, wanted: Wanted) -> Bought:
 
 
 def least_epsilon(design: Design, law: Frequencies, wanted: Wanted) -> Design:
-    """Return the design with the least epsilon, of two digits, that meets its target.
+    """Return the design with the least epsilon, to two digits, with which its target is met.
 
-    It has no size yet.
+    The returned design has no size yet.
 
     Raises:
-        InvalidInputError: none does.
+        InvalidInputError: no epsilon suffices.
     """
     guesses = Guesses(design, law, wanted)
     epsilon = _least(guesses, design.with_epsilon, MIN_EPSILON, MAX_EPSILON)
@@ -128,14 +128,22 @@ def least_epsilon(design: Design, law: Frequencies, wanted: Wanted) -> Design:
 
 
 def predicted(design: Design, law: Frequencies, wanted: Wanted) -> Names:
-    """Return the names that a design of a size is predicted to read, for its target."""
+    """Return the names that a design with a size is predicted to read, for its target."""
     tau = design.spec.tau
     assert tau is not None
     return predict(design.plan(), law, 2 * tau, wanted.length, design.expected)
 
 
 def checked(design: Design, *, allow_rare: bool) -> RareNames | None:
-    """Return what the smallest sum of a design of a size shows, refused if that is too much."""
+    """Return the rare names that the smallest sum of a design shows; None if it has noise.
+
+    Args:
+        design: the design, with a size.
+        allow_rare: whether a sum may show the items of single clients.
+
+    Raises:
+        InvalidInputError: the smallest sum shows too much of single clients.
+    """
     rare = of_plan(design.plan(), design.sizes, design.people)
     if rare is not None and not allow_rare:
         rare.check()
@@ -143,7 +151,7 @@ def checked(design: Design, *, allow_rare: bool) -> RareNames | None:
 
 
 def _shown(design: Design) -> int:
-    """Return how much the smallest sum shows of single clients, as `Guess.risk`."""
+    """Return the exact risk of a design with a size, 0 to 2, as in `Guess.risk`."""
     rare = of_plan(design.plan(), design.sizes, design.people)
     return 0 if rare is None else rare.is_warned + rare.is_refused
 
@@ -152,11 +160,16 @@ def _shown(design: Design) -> int:
 
 
 def _smallest(guesses: Guesses, tries: int = _REFINED) -> Design | None:
-    """Return what `smallest` does, of a number of guesses; None: nothing meets the target."""
+    """Return the same as `smallest`, from the first guesses; None if no size meets the target.
+
+    Args:
+        guesses: the guesses of sizes.
+        tries: the number of guesses whose exact widths are computed, if one of them suffices.
+    """
     best: tuple[int, int, Design] | None = None
     for number, guess in enumerate(guesses.ranked):
         if number >= tries and (best is None or best[0] <= guess.risk):
-            break  # a size may show more than its guess, and another one less
+            break  # else go on: a size may have a higher risk than its guess, and a later one not
         refined = _refined(guesses, guess)
         if refined is not None and (best is None or refined[:2] < best[:2]):
             best = refined
@@ -167,7 +180,10 @@ def _smallest(guesses: Guesses, tries: int = _REFINED) -> Design | None:
 
 
 def _refined(guesses: Guesses, guess: Guess) -> tuple[int, int, Design] | None:
-    """Return risk and bytes, and the size with widths that keep the target; None: none do."""
+    """Return the risk, the bytes and the design of a guess with exact widths that meet the target.
+
+    Return None if no width meets it, or if the risk is too high.
+    """
     design = guess.design
     schedule, rows, width, spelling, _ = design.chosen
     assert spelling is not None
@@ -198,7 +214,17 @@ def _refined(guesses: Guesses, guess: Guess) -> tuple[int, int, Design] | None:
 def _exact_width(
     guesses: Guesses, predictor: Predictor, rows: int, guess: int, tau: float
 ) -> int | None:
-    """Return the width with which the finder keeps tau by the error model, and spare."""
+    """Return the width with which the finder meets tau by the error model, with its margins.
+
+    Return None if no width does.
+
+    Args:
+        guesses: the guesses of sizes.
+        predictor: the predictor of errors.
+        rows: the number of rows of the finder.
+        guess: the guessed width.
+        tau: the largest error that is allowed.
+    """
     planned = guesses.spec.failure_probability * RISK
 
     def keeps(width: int) -> bool:
@@ -224,10 +250,10 @@ def _exact_width(
 
 
 def _least_tau(guesses: Guesses) -> tuple[int, float]:
-    """Return the least tau whose guesses fit into the bytes, and the most risk among them.
+    """Return a bound on the risk, and the least tau of guesses within the bytes and this bound.
 
-    Of sums that show less of single clients the least tau may be larger, unless they may show
-    everything.
+    The lower risk is preferred if its tau is at most `_WORTH` times the least tau. With privacy, or
+    if the user allows every risk, the risk does not matter.
     """
     found: dict[int, float] = {}
     any_risk = guesses.wanted.allow_rare or guesses.spec.is_private
@@ -243,24 +269,24 @@ def _least_tau(guesses: Guesses) -> tuple[int, float]:
 
 
 def _affords(guesses: Guesses, risk: int, tau: float) -> bool:
-    """Return whether a guess for another tau fits into the bytes."""
+    """Return whether some guess for another tau fits the bytes with at most this risk."""
     return guesses.of(guesses.design.with_tau(tau)).affords(risk)
 
 
 def _bought(guesses: Guesses, guess: Guess, risk: int) -> Bought | None:
-    """Return the size of a guess, as wide as fits; None: it does not fit."""
+    """Return the size of a guess, made as wide as the budget allows; None if it does not fit."""
     design = guess.design
 
     def fits(design: Design) -> bool:
         return design.bytes_per_client <= guesses.budget and _shown(design) <= risk
 
-    for _ in range(_TURNS):  # guesses are right to a few bytes
+    for _ in range(_TURNS):  # the bytes of a guess are right to a few bytes
         if fits(design):
             break
         design = design.with_size(*_scaled(design.chosen, _NARROWER, _NARROWER))
     else:
         return None
-    for finder, spelling in ((_CLOSE, _CLOSE), (_CLOSE, 1.0)):  # both, and then what is left
+    for finder, spelling in ((_CLOSE, _CLOSE), (_CLOSE, 1.0)):  # widen both, then only the finder
         while True:
             wider = design.with_size(*_scaled(design.chosen, finder, spelling))
             if not fits(wider) or wider.size == design.size:
@@ -275,10 +301,10 @@ def _bought(guesses: Guesses, guess: Guess, risk: int) -> Bought | None:
 
 
 def _buys_nothing(guesses: Guesses) -> InvalidInputError:
-    """Return the error for bytes that buy no name, not even one that all clients hold."""
+    """Return the error for a budget with which not even a name that all clients hold is read."""
     free = guesses.of(guesses.design.with_tau(LARGEST_TAU))
     design = free.designs[0]
-    design.bytes_of(1, 1, design.example)  # that no sum is safe says its own error
+    design.bytes_of(1, 1, design.example)  # raises its own error if no secure sum is possible
     sizes = [guess.size for guess in free.ranked if guess.risk <= guesses.most_risk]
     length = guesses.length
     nothing = f"no name of up to {length} bytes can be read, however many clients hold it"
@@ -288,13 +314,13 @@ def _buys_nothing(guesses: Guesses) -> InvalidInputError:
             f"with {guesses.budget:,} bytes {nothing}: give at least {enough:,} bytes"
         )
     for guess in sorted(free.ranked, key=lambda guess: guess.design.num_rounds):
-        checked(guess.design, allow_rare=guesses.wanted.allow_rare)  # it shows too much
+        checked(guess.design, allow_rare=guesses.wanted.allow_rare)  # raises if it shows too much
     way = "have more clients" + " or a larger epsilon" * guesses.spec.is_private
     return InvalidInputError(f"{nothing}, whatever the bytes: {way}")
 
 
 def _scaled(chosen: Chosen, finder: float, spelling: float) -> Chosen:
-    """Return a size whose widths of finder and spelling are multiplied by two factors.
+    """Return a size with the widths of finder and spelling multiplied by two factors.
 
     >>> from fedtally.sketch import Schedule, Spelling
     >>> _scaled(Chosen(Schedule.parse("shared"), 5, 100, Spelling(4, 30, 64)), 1.05, 0.99)[2:4]
@@ -314,7 +340,7 @@ def _scaled(chosen: Chosen, finder: float, spelling: float) -> Chosen:
 
 
 def _unreachable(guesses: Guesses) -> InvalidInputError:
-    """Return the error for a target out of reach, with the smallest changes that help."""
+    """Return the error for a target that no size meets, with the smallest changes that help."""
     out = ways_out(list(_ways(guesses)))
     design = guesses.designs[0]
     reads = f"names of strings that more than {2 * guesses.tau:g} of the clients hold"
@@ -322,7 +348,7 @@ def _unreachable(guesses: Guesses) -> InvalidInputError:
 
 
 def _ways(guesses: Guesses) -> Iterator[str]:
-    """Yield the smallest changes, one at a time, with which the target is met."""
+    """Yield texts of the smallest changes, each of which alone makes the design meet its target."""
     spec, design = guesses.spec, guesses.design
     number = design.clients[0]
     tau = _least(guesses, design.with_tau, guesses.tau, LARGEST_TAU)
@@ -350,9 +376,10 @@ def _ways(guesses: Guesses) -> Iterator[str]:
 
 
 def _least_cohort(guesses: Guesses) -> float | None:
-    """Return the smallest cohorts of secagg that do; None: there are none.
+    """Return the smallest size of secagg's cohorts that suffices; None if there is none.
 
-    Each cohort is opened, with the noise of a whole: fewer and larger ones have less.
+    The sum of each cohort is opened, and holds the noise that a whole sum needs. So fewer and
+    larger cohorts have less noise in total.
     """
     spec = guesses.spec
     number = guesses.design.clients[0]
@@ -368,7 +395,7 @@ def _least_cohort(guesses: Guesses) -> float | None:
 
 
 def _longest(guesses: Guesses) -> int | None:
-    """Return the longest strings that do, of fewer bytes than they may have; None: none do."""
+    """Return the largest maximum length, in bytes, below the present one that suffices, or None."""
     longest, length = guesses.domain.max_length, guesses.length
 
     def suffices(bound: int) -> bool:
@@ -386,20 +413,20 @@ def _longest(guesses: Guesses) -> int | None:
 def _least(
     guesses: Guesses, changed: Callable[[float], Design], low: float, high: float
 ) -> float | None:
-    """Return the least value of two digits that meets the target; None: none up to `high`.
+    """Return the least value, to two digits, with which the target is met; None if none is.
 
     Args:
-        guesses: the target out of reach.
-        changed: returns the design with a value.
+        guesses: the guesses for the design whose target is not met.
+        changed: a function that returns the design with a given value.
         low: the least value that is tried.
         high: the largest value that is tried.
     """
     found = least(lambda x: guesses.of(changed(x)).reaches(), low, high, _PRECISION)
-    for _ in range(_MORE):  # what looks enough may not be
+    for _ in range(_MORE):  # a value that suffices by the guesses may not suffice exactly
         if found is None or found > high:
             return None
         value = float(rounded_up(found))
-        with suppress(InvalidInputError):  # such as a delta that is too large for more clients
+        with suppress(InvalidInputError):  # for example, delta is too large for more clients
             if _smallest(guesses.of(changed(value)), tries=1) is not None:
                 return value
         found = value * _ENOUGH

@@ -1,7 +1,9 @@
-"""Sizes for an open domain that may meet its target, guessed in closed form.
+"""Estimate, in closed form, sizes for an open domain that may meet its target.
 
-They are of many numbers of rounds, rows of the finder and rows of the spelling.
-`fedtally.plan.open_domain` computes the widths of those that look best.
+A vector of an open domain has two parts: the *finder* is the sketch that finds the hashes of
+frequent strings, and the *spelling* has the sketches from which their names are read. There is a
+guess for each number of rounds, of rows of the finder and of rows of the spelling.
+`fedtally.plan.open_domain` then computes exact widths for the best guesses.
 """
 
 from __future__ import annotations
@@ -27,23 +29,26 @@ from fedtally.recovery.decoders import OPEN
 from fedtally.sketch import Schedule, Spelling
 from fedtally.sketch.schedule import AUTO
 
-# Times the finder's width that a law asks which is only assumed. Words and names have about twice
-# the energy below tau that i^-1.1 has, which no other exponent over a million strings has. It is a
-# margin and no theorem: `python -m experiments open-tau` measures it.
+# The factor by which the finder is widened if the frequencies (the law) are only assumed. The
+# strings below tau have about twice the energy (sum of f^2) in words and names that they have under
+# i^-1.1, and no other exponent over a million strings has that much. This margin has no proof:
+# `python -m experiments open-tau` measures it.
 FINDER_SPARE = 1.6
 _FINDER_ROWS = (4, 5, 6, 8, 10, 12, 16, 20)
 _SPELLING_ROWS = (3, 4, 5)
-_LINF = 6.2  # standard errors of the largest error of all hashes, about; then it is computed
+_LINF = 6.2  # about the largest error of all hashes, in standard errors; later computed exactly
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of the names of an open domain, beside the target.
+    """The request about the names of an open domain, besides the target.
 
     Attributes:
-        length: bytes that 9 of 10 frequent names do not exceed.
-        allow_rare: plan even if whoever opens a sum can read what single clients hold.
-        spare: times the finder's width that the law asks; 1 where the law is known.
+        length: the length in bytes that 9 of 10 frequent names do not exceed.
+        allow_rare: whether to allow plans whose sums show the items of single clients to whoever
+            opens them.
+        spare: the factor by which the finder is wider than the frequencies demand; 1 if the
+            frequencies are known.
     """
 
     length: int = NAME_LENGTH
@@ -52,12 +57,13 @@ class Wanted:
 
 
 class Guess(NamedTuple):
-    """A size, about: its widths are not computed yet.
+    """An estimated size, whose exact widths are not computed yet.
 
     Attributes:
-        risk: 0 where single clients hardly show, 1 where they do, 2 where that must be allowed.
-        size: bytes of a client.
-        design: the plan to be, with its number of rounds and its size.
+        risk: how much the sums show of single clients: 0 hardly anything, 1 something, 2 so that
+            the user must allow it.
+        size: the upload bytes of a client.
+        design: the design, with its number of rounds and this size.
     """
 
     risk: int
@@ -66,19 +72,19 @@ class Guess(NamedTuple):
 
 
 class _Shared(NamedTuple):
-    """What the sizes of one schedule share: sums over the law, above all.
+    """The values that all sizes under one schedule have in common, mostly sums over frequencies.
 
     Attributes:
-        tau: the largest error of the finder.
+        tau: the largest error that the finder may have.
         clients: the number that frequencies are shares of.
-        batches: the batches of rounds.
-        blocks: the positions that a client spells.
-        noise: the variance in all rounds together, for each row.
-        spread: the finder's squared error by rare strings, times its counters.
-        frequent: the strings of at least twice that error.
-        speller: what spells names; its rows and its noise are still open.
-        rarer: what `Speller.rarer` says of the names that are asked for.
-        people: the clients of a sum; infinite where noise protects them.
+        batches: the number of batches of rounds.
+        blocks: the number of positions that a client spells.
+        noise: the variance of the noise in a counter over all rounds, for each row of the vector.
+        spread: the squared error of the finder that rare strings cause, times its counters.
+        frequent: the number of strings whose frequency is at least 2 tau.
+        speller: the sketches that spell names; their rows and noise are not chosen yet.
+        rarer: the result of `Speller.rarer` for twice the target tau, from which names are read.
+        people: about the number of people in the smallest sum; infinite if noise protects them.
     """
 
     tau: float
@@ -93,19 +99,19 @@ class _Shared(NamedTuple):
     people: float
 
     def risk(self, counters: int) -> int:
-        """Return about how much the sums show of single clients, as in `Guess`."""
+        """Return the estimated risk of sums with this number of counters, 0 to 2, as in `Guess`."""
         return (counters * WARNED > self.people) + (counters > self.people)
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """The sizes that may do for a design, and what they are guessed from.
+    """The guesses of sizes that may suffice for a design.
 
     Args:
-        design: the plan to be: its request has a tau, or bytes, or both. Without a number of
-            rounds in its request, the number is chosen.
+        design: the design; its request has a tau, or bytes, or both. If the request has no number
+            of rounds, the number is chosen.
         law: the frequencies of the strings.
-        wanted: the names that are asked for.
+        wanted: the request about names.
     """
 
     design: Design
@@ -113,12 +119,12 @@ class Guesses:
     wanted: Wanted
 
     def of(self, design: Design) -> Guesses:
-        """Return the guesses for another design."""
+        """Return the same object for another design."""
         return replace(self, design=design)
 
     @property
     def spec(self) -> CampaignSpec:
-        """What is asked."""
+        """The resolved request of the design."""
         return self.design.spec
 
     @property
@@ -128,32 +134,32 @@ class Guesses:
 
     @property
     def length(self) -> int:
-        """The bytes of a name that is to be read."""
+        """The length in bytes of the names that must be read."""
         return min(self.wanted.length, self.domain.max_length)
 
     @property
     def tau(self) -> float:
-        """The target, which there must be."""
+        """The target, the largest error; the request must have one."""
         assert self.spec.tau is not None
         return self.spec.tau
 
     @property
     def budget(self) -> float:
-        """The bytes of a client."""
+        """The most upload bytes of a client; infinite if the request does not limit them."""
         return self.spec.size.max_bytes or math.inf
 
     @property
     def most_risk(self) -> int:
-        """The most risk that is allowed, as `Guess` has it."""
+        """The highest risk, in the sense of `Guess`, that is allowed."""
         return 2 if self.wanted.allow_rare else 1
 
     @cached_property
     def ranked(self) -> list[Guess]:
-        """Sizes that may meet the target, the best first: with little risk, and few bytes."""
+        """The sizes that may meet the target, the lowest risk first, and then the fewest bytes."""
         return sorted(self._guesses(), key=lambda guess: guess[:2])
 
     def affordable(self, risk: int) -> list[Guess]:
-        """Return the guesses that fit into the bytes, of at most that risk."""
+        """Return the guesses within the budget of bytes whose risk is at most `risk`."""
         with suppress(InvalidInputError):  # fewer clients than a secure sum needs
             return [
                 guess for guess in self.ranked if guess.risk <= risk and guess.size <= self.budget
@@ -161,7 +167,7 @@ class Guesses:
         return []
 
     def affords(self, risk: int) -> bool:
-        """Return whether a guess fits into the bytes, of at most that risk."""
+        """Return whether some guess within the budget of bytes has a risk of at most `risk`."""
         with suppress(InvalidInputError):
             return any(
                 guess.risk <= risk and guess.size <= self.budget for guess in self._guesses()
@@ -169,28 +175,31 @@ class Guesses:
         return False
 
     def reaches(self) -> bool:
-        """Whether a guess says that some size meets the target, within the bytes if there are."""
+        """Return whether some guess meets the target within the bytes and the allowed risk."""
         return self.affords(self.most_risk)
 
     @cached_property
     def designs(self) -> list[Design]:
-        """The designs of all numbers of rounds that may be chosen, without a size.
+        """The designs, without a size, for each number of rounds that may be chosen.
 
         Raises:
-            InvalidInputError: cohorts that were asked for do not fit the rounds.
+            InvalidInputError: with none of these numbers the rounds can be summed as requested.
         """
         designs, refused = [], None
         for number in self._numbers_of_rounds():
             try:
                 designs.append(of_rounds(self.design, number))
-            except InvalidInputError as error:  # so many rounds are not summed safely
+            except InvalidInputError as error:  # rounds this small cannot be summed as requested
                 refused = refused or error
         if refused is not None and not designs:
             raise refused
         return designs
 
     def _numbers_of_rounds(self) -> list[int]:
-        """Return the numbers of rounds to choose from: for each number of blocks the least."""
+        """Return the numbers of rounds to choose from.
+
+        For each number of positions that a client spells, it is the least number of rounds.
+        """
         if self.spec.size.num_rounds is not None:
             return [self.spec.size.num_rounds]
         if self.spec.size.schedule != AUTO:
@@ -200,33 +209,33 @@ class Guesses:
         return sorted({-(-positions // number) for number in blocks if number} | {1})
 
     def _guesses(self) -> Iterator[Guess]:
-        """Yield the guesses, in any order; what is refused altogether is refused before the first.
+        """Yield the guesses in any order, so that a caller can stop at the first that fits.
 
-        Whoever needs one that fits need not wait for the others.
+        If the request must be refused, the error is raised before the first guess.
         """
         asked = [one for design in self.designs for one in self._schedules_of(design)]
         for design, schedule, tau in asked:
             yield from self._guesses_of(design, schedule, tau)
 
     def _schedules_of(self, design: Design) -> Iterator[tuple[Design, Schedule, float]]:
-        """Yield a design with each schedule that may do, and the largest error of its finder."""
+        """Yield (design, schedule, tau) for each possible schedule; tau is the finder's error."""
         try:
             tau = design.tau_of_sketch(self.law)
         except UnreachableError:
             return
-        _ = design.honest_clients  # that no noise is sure says its own error
+        _ = design.honest_clients  # raises its own error if no client's noise is sure
         for schedule in self._schedules(design):
             yield design, schedule, tau
 
     def _guesses_of(self, design: Design, schedule: Schedule, tau: float) -> Iterator[Guess]:
-        """Yield a guess for each number of rows of the finder, if some width may do."""
+        """Yield a guess for each number of rows of the finder with which some width may suffice."""
         with suppress(InvalidInputError):  # too many positions for the code of long names
             shape = Spelling(1, 1, self.domain.max_length)
             shape.check_batches(schedule.num_batches(design.num_rounds))
             shared = self._shared(design, schedule, shape, tau)
             theta, length = 2 * self.tau, self.length
 
-            @cache  # without noise it is the same for all rows of the finder
+            @cache  # without noise the result is the same for all rows of the finder
             def columns_of(spelled: int, noise: float) -> int | None:
                 speller = replace(shared.speller, rows=spelled, noise=noise / shared.batches)
                 return speller.width(theta, length, shared.rarer)
@@ -237,7 +246,7 @@ class Guesses:
                     yield guess
 
     def _shared(self, design: Design, schedule: Schedule, shape: Spelling, tau: float) -> _Shared:
-        """Return what the sizes of a schedule share; `tau` is the largest error of the finder."""
+        """Return the values common to all sizes of a schedule; `tau` is the finder's error."""
         f, number, clients = self.law.frequencies, self.law.numbers, design.expected
         batches, rare = schedule.num_batches(design.num_rounds), f < tau
         speller = Speller(self.law, 1, shape.positions(batches), clients / batches, 0.0)
@@ -263,16 +272,17 @@ class Guesses:
         shared: _Shared,
         columns_of: Callable[[int, float], int | None],
     ) -> Guess | None:
-        """Return about the narrowest size that may do; None: no width does.
+        """Return about the smallest size that may suffice; None if no width does.
 
-        Of the numbers of rows of the spelling it has that of the fewest bytes.
+        The number of rows of the spelling is the one with the least risk, then the fewest bytes.
 
         Args:
-            design: the plan to be, with its number of rounds.
+            design: the design, with its number of rounds.
             schedule: the hashes of each round.
-            rows: the rows of the finder.
-            shared: what the sizes of the schedule share.
-            columns_of: gives the width of the spelling, for its rows and the noise of all rounds.
+            rows: the number of rows of the finder.
+            shared: the values common to all sizes of the schedule.
+            columns_of: a function that returns the width of the spelling for its number of rows and
+                the noise variance of all rounds; None: no width suffices.
         """
         found = []
         for spelled in _SPELLING_ROWS:
@@ -304,12 +314,14 @@ class Guesses:
         return [Schedule.parse(one) for one in names]
 
     def _finder_width(self, shared: _Shared, noise: float, rows: int) -> int | None:
-        """Return about the width with which the errors of all hashes are at most tau, and spare.
+        """Return about the width with which all hashes' errors are at most tau, with the margin.
+
+        Return None if no width suffices.
 
         Args:
-            shared: what the sizes of the schedule share.
-            noise: the variance in all rounds together.
-            rows: the rows of the finder.
+            shared: the values common to all sizes of the schedule.
+            noise: the variance of the noise in a counter, over all rounds together.
+            rows: the number of rows of the finder.
         """
         left = rows * (shared.tau / _LINF) ** 2 - noise / shared.clients**2
         if left <= 0:
@@ -321,10 +333,10 @@ class Guesses:
 
 
 def of_rounds(design: Design, num_rounds: int) -> Design:
-    """Return a design of a number of rounds.
+    """Return the design with this number of rounds.
 
     Raises:
-        InvalidInputError: cohorts that were asked for do not fit the rounds.
+        InvalidInputError: the requested sizes of cohorts do not fit the rounds.
     """
     made = design.with_rounds(num_rounds)
     made.check_even_rounds()

@@ -1,8 +1,8 @@
-"""The predicted error of a campaign, for every size of its sketch.
+"""Predict the error of a campaign for any size of its sketch.
 
-Small sketches of one batch are tried (`fedtally.plan.trials`), all others are predicted
-(`fedtally.recovery.error_model`), with two safeguards where predictions for joint recovery are
-doubtful: `Predictor.modelled_failure` and `Predictor._sure`.
+The errors of small sketches of one batch come from simulated campaigns (`fedtally.plan.trials`).
+All others come from an error model (`fedtally.recovery.error_model`). Two safeguards apply if its
+predictions for joint recovery are doubtful: `Predictor.modelled_failure` and `Predictor._sure`.
 """
 
 from __future__ import annotations
@@ -30,32 +30,33 @@ from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.error_model import Prediction, Sums
 from fedtally.sketch import Schedule
 
-# A sketch this much narrower, whose error is this much larger, makes a prediction for joint
-# recovery doubtful: the decoder may stop where the narrower one does.
+# If the error of a sketch JUMP times narrower is more than FALL times larger, a prediction for
+# joint recovery is doubtful: decoding may end with an error as for the narrower sketch.
 JUMP, FALL = 1.4, 2.0
-# Exact recovery is relied on with so many cells for each item, and where it is predicted for
-# sketches this much narrower, too.
+# A prediction of exact recovery is relied on with CELLS cells for each item, or if it also holds
+# for sketches narrower by the factors SURE.
 CELLS, SURE = 4, (1.1, 1.25)
-TELLING = 2  # failures that trials must allow, at least, to say anything
-_STEPS, _CLOSE = 8, 1.005  # towards an error that it depends on itself
+TELLING = 2  # trials tell something only if at least this number of failures is allowed
+_STEPS, _CLOSE = 8, 1.005  # the most iterations of `modelled_linf`, and the ratio at which they end
 
-# `Predictor._failure`, of a tau, or `Predictor._linf`, of a probability
+# `Predictor._failure`, a function of tau, or `Predictor._linf`, a function of the probability
 _Predicted = Callable[["Predictor", Frequencies, float, int, int], float]
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """Predicts the errors of a campaign, whatever the size of its sketch.
+    """A predictor of the errors of a campaign, for any size of its sketch.
 
     Args:
-        num_clients: the clients of all rounds together.
-        schedule: shared, fresh, hybrid or batched:B.
-        num_rounds: M.
+        num_clients: the number of clients of all rounds together.
+        schedule: the schedule: shared, fresh, hybrid or batched:B.
+        num_rounds: the number of rounds.
         recovery: the name of a decoder.
-        noise: standard deviation in each counter of each round's sum, in counts; or a function of
-            the rows, on which it depends under differential privacy.
-        round_sizes: clients of each round, together num_clients; of equal size if None.
-        repeats: the most campaigns that are run to know what a small sketch does; 0: none.
+        noise: the standard deviation of the noise in each counter of each round's sum, in counts;
+            or a function that returns it for a number of rows, on which it depends with privacy.
+        round_sizes: the number of clients of each round, with the sum num_clients; None: rounds of
+            equal size.
+        repeats: the most campaigns that are simulated to predict the error of a small sketch.
         mechanism: the mechanism of the noise.
         draws: the number of draws of the noise, in all rounds together.
     """
@@ -72,7 +73,7 @@ class Predictor:
 
     @classmethod
     def from_plan(cls, plan: Plan, recovery: str) -> Self:
-        """Return the predictor of a plan, with all of its noise: nobody drops out.
+        """Return the predictor of a plan, with the most noise: no client drops out.
 
         >>> domain = {"kind": "range", "size": 1000, "public": True}
         >>> plan = Plan(rows=7, width=200, schedule="hybrid", num_rounds=4, num_clients=8000,
@@ -99,17 +100,14 @@ class Predictor:
         )
 
     def with_repeats(self, most: int) -> Self:
-        """Return the predictor with at most that many trials; none where none may be run."""
+        """Return the predictor with at most `most` trials; if it had none, it still has none."""
         return replace(self, repeats=min(most, self.repeats))
 
     def trials(self, distribution: Frequencies, rows: int, width: int) -> Trials | None:
-        """Return the campaigns that say what a small sketch does.
-
-        None where the error model says it.
-        """
+        """Return the trial campaigns of a small sketch; None if the error model is used instead."""
         schedule = Schedule.parse(self.schedule)
         if not self.repeats or not kind_of(self.recovery).has_collisions:
-            return None  # none may be tried, or the error model is exact
+            return None  # no campaigns may be simulated, or the error model is exact
         if rows * width > MOST_CELLS or len(schedule.batches_of(self.num_rounds)) > 1:
             return None
         noise = _rounded_up(self.noise_of(rows) * math.sqrt(self.num_rounds))
@@ -119,7 +117,7 @@ class Predictor:
     def failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
         """Return the probability that the largest error exceeds tau.
 
-        It is predicted, or for a small sketch counted in trials.
+        It comes from the error model, or for a small sketch from trial campaigns.
         """
         trials = self.trials(distribution, rows, width)
         return (
@@ -140,11 +138,11 @@ class Predictor:
 
         Args:
             distribution: the known frequencies.
-            p: the probability.
-            rows: the rows of the sketch.
-            width: the counters of a row.
-            tau: an error to be kept. Fewer trials of a small sketch are run where they make it sure
-                that it is.
+            p: the probability, in (0, 1).
+            rows: the number of rows of the sketch.
+            width: the number of counters of a row.
+            tau: the error that is allowed, or None. Trials of a small sketch end early if they
+                already show that tau is met.
         """
         trials = self.trials(distribution, rows, width) if p * self.repeats >= TELLING else None
         return (
@@ -158,18 +156,18 @@ class Predictor:
     ) -> float:
         """Return the probability that the largest error exceeds tau, by the error model.
 
-        Or the probability that that of a sketch `JUMP` times narrower exceeds `FALL` tau, if that
-        is larger. If the error of joint recovery falls that fast with the width, the model may
-        predict the fall at too small a width.
+        As a safeguard for joint recovery, return the probability that the error of a sketch `JUMP`
+        times narrower exceeds `FALL` tau, if this is larger. If the error falls so fast with the
+        width, the model may predict the fall at too small a width. `_sure` is another safeguard.
         """
         return max(self.failures(distribution, tau, rows, width))
 
     def failures(
         self, distribution: Frequencies, tau: float, rows: int, width: int
     ) -> Iterator[float]:
-        """Yield the probabilities of which `modelled_failure` is the largest.
+        """Yield the probabilities whose maximum `modelled_failure` returns.
 
-        If the first one exceeds a bound, the others are never computed.
+        They are computed lazily: a caller can stop at the first that exceeds its bound.
         """
         distribution = self._careful(distribution, tau)
         found = self._failure(distribution, tau, rows, width)
@@ -189,7 +187,8 @@ class Predictor:
         The same safeguards as in `modelled_failure` apply.
         """
         found, known, narrower = 0.0, distribution, int(width / JUMP)
-        # from below to the least error that is exceeded with p if items below it are alike
+        # `_careful` makes rare items equal below an error, which changes the error. So iterate from
+        # below to the least error that is consistent.
         for _ in range(_STEPS):
             before = found
             found = self._linf(known, p, rows, width)
@@ -202,11 +201,11 @@ class Predictor:
         return found
 
     def error_of_noise(self, candidates: int, probability: float, expected: int) -> float:
-        """Return the largest error of a histogram, exceeded with a probability.
+        """Return the largest error of a histogram, which only noise causes.
 
         Args:
-            candidates: the number of counts, which all have the noise.
-            probability: the probability, in (0, 1).
+            candidates: the number of candidates, each with a noisy count.
+            probability: the probability, in (0, 1), with which the error is exceeded.
             expected: the number that frequencies are shares of: clients, or the people of silos.
         """
         sums = Sums.of(
@@ -224,9 +223,9 @@ class Predictor:
         return kind_of(self.recovery).predict(none, sums, none, probability).linf
 
     def _careful(self, distribution: Frequencies, tau: float) -> Frequencies:
-        """Return the distribution that joint recovery is planned with.
+        """Return the distribution for which errors of joint recovery are predicted.
 
-        Rare items are taken to be alike, where a pilot tells little of them.
+        A pilot shows little of rare items: if there was one, these get equal frequencies.
         """
         if not self._fits_items or distribution.fit is None:
             return distribution
@@ -244,23 +243,24 @@ class Predictor:
         rows: int,
         width: int,
     ) -> float:
-        """Return what is predicted of a width: of a narrower one, if exact recovery is not sure.
+        """Return the prediction for a width, or for a narrower one if exact recovery is not sure.
 
-        It may begin at a wider sketch than it is predicted for. If the decoder stops before it is
-        there, its error is at most that of a narrower sketch which is not predicted to be exact.
-        Noise makes nothing surer: whether all items are recovered is asked of sums without it.
+        In truth exact recovery may need a wider sketch than the model predicts. If the decoder
+        fails to recover all items, its error is at most that of a narrower sketch for which exact
+        recovery is not predicted. Whether recovery is exact is tested without noise, because noise
+        cannot make it more certain.
 
         Args:
-            predicted: predicts a width.
-            found: what it predicts of this one; what is returned is at least that.
+            predicted: the function that predicts an error or a probability, see `_Predicted`.
+            found: its prediction for this width; the result is at least this value.
             distribution: the known frequencies.
-            bound: what `predicted` takes.
-            rows: the rows of the sketch.
-            width: the counters of a row.
+            bound: the tau or the probability that `predicted` takes.
+            rows: the number of rows of the sketch.
+            width: the number of counters of a row.
         """
         items, cells = self._items(distribution), rows * width
         if not self._fits_items or not cells < CELLS * items <= CELLS * cells:
-            return found  # sure, or too many for exact recovery
+            return found  # exact recovery is sure, or there are too many items for it
         free = replace(self, noise=0.0)
         exact = predicted(free, distribution, bound, rows, width) if self.noise_of(rows) else found
         for one in () if exact > 0.0 else SURE:
@@ -270,15 +270,15 @@ class Predictor:
         return found
 
     def _items(self, distribution: Frequencies) -> float:
-        """Return how many items clients are expected to hold."""
+        """Return the expected number of different items that clients hold."""
         missed = np.exp(-distribution.frequencies * self.num_clients)
         return float(distribution.numbers @ (1.0 - missed))
 
     def _model_of(self, distribution: Frequencies, rows: int) -> DecoderKind:
-        """Return the decoder whose error is planned with.
+        """Return the decoder whose error is predicted.
 
-        What some decoders gain depends on the shape of the tail. Where that is not known, nothing
-        of it is relied on.
+        The advantage of some decoders depends on the shape of the tail. If this shape is not known,
+        the error of the decoder that they rest on (`DecoderKind.rests_on`) is predicted instead.
         """
         known = distribution.has_known_shape
         name = self.recovery if known else kind_of(self.recovery).rests_on or self.recovery
@@ -317,11 +317,11 @@ class Predictor:
         return model.predict(known, sums, numbers, p)
 
     def noise_of(self, rows: int) -> float:
-        """Return the standard deviation of the noise in a counter of each round's sum."""
+        """Return the standard deviation of the noise in a counter of a round's sum, in counts."""
         return self.noise(rows) if callable(self.noise) else self.noise
 
     def searched_rows(self, rows: Iterable[int] | int | None) -> list[int]:
-        """Return the rows to search, from the middle outwards."""
+        """Return the numbers of rows to search, from the middle outwards; None: the usual ones."""
         if rows is None:
             rows = kind_of(self.recovery).planned_rows
         searched = sorted(
@@ -352,8 +352,8 @@ def predict_linf(
         frequencies: the known frequencies.
         recovery: the name of a decoder.
         probability: the probability, in (0, 1).
-        repeats: the most campaigns that are tried, as for `Predictor`.
-        tau: an error to be kept, as for `Predictor.linf`.
+        repeats: the most campaigns that are simulated, as for `Predictor`.
+        tau: the error that is allowed, or None, as for `Predictor.linf`.
         expected: the number that frequencies are shares of; None: the clients of the plan.
     """
     predictor = replace(
@@ -361,7 +361,7 @@ def predict_linf(
         num_clients=expected or plan.num_clients,
     ).with_repeats(repeats)
     linf = predictor.linf(frequencies, probability, plan.rows, plan.width, tau)
-    if not plan.clients.entries:  # nobody counts people with noise
+    if not plan.clients.entries:  # only silos have noise on their number of people
         return linf
     stddev = predictor.noise_of(plan.rows) * math.sqrt(plan.num_rounds)
     return math.hypot(
@@ -370,9 +370,9 @@ def predict_linf(
 
 
 def _rounded_up(noise: float) -> float:
-    """Return noise rounded up to three digits.
+    """Return a standard deviation of noise, rounded up to three digits.
 
-    A plan, and the question that it was sized for, then share their trials.
+    With rounding, trials for a finished plan can reuse those of the search for its size.
 
     >>> _rounded_up(15.8047), _rounded_up(28.0), _rounded_up(0.0)
     (15.9, 28.0, 0.0)

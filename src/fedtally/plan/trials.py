@@ -3,7 +3,7 @@
 With a hundred counters chance decides the error: whether two of a dozen heavy items share a cell,
 and which of them is fitted first. The error model, `fedtally.recovery.error_model`, predicts means
 over such events, which say little about a single campaign. But so small a campaign takes only some
-hundredths of a second. So many campaigns are simulated, each with its own hashes and clients.
+hundredths of a second, so the planner simulates many, each with its own hashes and clients.
 
 Only campaigns of one batch (one round, or shared hashes) are simulated. Several batches would take
 several times as long; for these there are only the limits `JUMP` and `FALL` of `plan.predictor`.

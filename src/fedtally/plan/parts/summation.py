@@ -1,4 +1,4 @@
-"""How rounds are to be summed, as it is asked: before there are terms of a protocol.
+"""The requested way to sum rounds, before there are terms of a protocol.
 
 >>> Summation("secagg", max_cohort=1000).sizes(2500), Summation("two-server").sizes(2500)
 ([834, 833, 833], [2500])
@@ -19,26 +19,26 @@ from fedtally.privacy.events import NoiseBy
 from fedtally.secagg.config import SecureSum, Terms, needed_keys
 from fedtally.secagg.params import MAX_CLIENTS, Adversary, Validity, corrupt_clients
 
-# what a client costs grows with the cohort if active
+# smaller if active: then the cost of each client grows with its cohort
 MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}
 
 
 @dataclass(frozen=True)
 class Summation:
-    """How the rounds of a simulation are to be summed.
+    """The requested way to sum the rounds of a simulation.
 
     Args:
-        method: a `SecureSum`, or its name.
+        method: the secure sum, a `SecureSum` or its name.
         adversary: the adversary of "secagg": "semi-honest" or "active".
-        dropout: the share of every cohort that drops out.
-        max_corrupt: the share of a cohort that may be corrupt.
+        dropout: the share of every cohort that drops out, 0 to below 1.
+        max_corrupt: the share of a cohort that may be corrupt, 0 to below 1.
         max_cohort: the most clients in a cohort; a larger round is split.
-        min_cohort: the fewest clients that a cohort may have, so that a session opens where some
-            of `max_cohort` have not come; None: no fewer than an even split of the rounds makes.
-        validity: whether reports of "two-server" have proofs, a `Validity` or its name; None: if
-            they can have them.
-        max_dropout: the share of a cohort that may drop out without loss of the sum; None: as many
-            as do, at least 5 %.
+        min_cohort: the fewest clients of a cohort: a session opens with these, even if fewer than
+            `max_cohort` have come; None: the smallest cohort of an even split of the rounds.
+        validity: whether reports of "two-server" have proofs, a `Validity` or its name; None: they
+            have proofs if the plan allows proofs.
+        max_dropout: the share of a cohort that may drop out without loss of the sum; None:
+            `dropout`, at least 5 %.
 
     Raises:
         InvalidInputError: a value is out of bounds, or does not go with the method.
@@ -89,17 +89,17 @@ class Summation:
 
     @property
     def is_two_server(self) -> bool:
-        """Whether two servers sum, which add up the rounds of a release before they open it."""
+        """Whether two servers sum: they add up the rounds of a release before they open it."""
         return self.method is SecureSum.TWO_SERVER
 
     @property
     def opens_rounds(self) -> bool:
-        """Whether each round is opened when it has landed."""
+        """Whether the sum of each round is opened as soon as the round is complete."""
         return not self.is_two_server
 
     @property
     def has_cohorts(self) -> bool:
-        """Whether the clients of a round sum among themselves, in cohorts."""
+        """Whether the clients of a round are summed in cohorts, by secure aggregation."""
         return self.method is SecureSum.SECAGG
 
     @property
@@ -109,7 +109,7 @@ class Summation:
 
     @property
     def borne(self) -> float:
-        """The share of a cohort that may drop out."""
+        """The share of a cohort that may drop out without loss of the sum."""
         assert self.max_dropout is not None
         return self.max_dropout
 
@@ -125,7 +125,7 @@ class Summation:
         return shared_out(num_clients, number) if number else []
 
     def rounds_of_sum(self, releases: Sequence[range]) -> list[int]:
-        """Return the numbers of rounds that one sum may add up, the smallest first.
+        """Return the different numbers of rounds that one sum may add up, the smallest first.
 
         Args:
             releases: the rounds of each release.
@@ -133,18 +133,20 @@ class Summation:
         return sorted({len(rounds) for rounds in releases}) if self.is_two_server else [1]
 
     def fits(self, sums: Sequence[int]) -> bool:
-        """Return whether sums of these numbers of clients can be made.
+        """Return whether the method can make sums of these numbers of clients.
 
-        Two servers sum a release at once.
+        Only two servers have a limit here: they sum a whole release at once.
         """
         return not self.is_two_server or max(sums) <= MAX_CLIENTS
 
     def is_split(self, num_clients: int) -> bool:
-        """Return whether a round of that many clients is split into several cohorts."""
+        """Return whether a round of `num_clients` clients is split into several cohorts."""
         return self.has_cohorts and num_clients > self.most_clients
 
     def clients_of_sum(self, num_clients: float) -> float:
-        """Return the clients in one sum of a round, where as many drop out as may.
+        """Return the number of clients in one sum of a round, if as many drop out as may.
+
+        If a trusted server sums, nobody drops out. The number is not rounded.
 
         >>> round(Summation("secagg", max_cohort=1000, max_dropout=0.1).clients_of_sum(2500))
         750
@@ -156,12 +158,12 @@ class Summation:
         return num_clients * (1 - self.borne)
 
     def sums(self, sizes: Sequence[int], releases: Sequence[range]) -> list[int]:
-        """Return the clients of each secure sum.
+        """Return the number of clients of each secure sum, before rounds are split into cohorts.
 
-        Two servers add up the rounds of a release, other methods sum every round.
+        Two servers add up the rounds of a release; other methods sum every round by itself.
 
         Args:
-            sizes: clients of each round.
+            sizes: the number of clients of each round.
             releases: the rounds of each release.
         """
         if not self.is_two_server:
@@ -169,10 +171,9 @@ class Summation:
         return [sum(sizes[release.start : release.stop]) for release in releases]
 
     def extremes(self, least: int, most: int) -> list[int]:
-        """Return the numbers of clients whose cohorts are the smallest and the largest.
+        """Return round sizes, from `least` to `most`, with the smallest and the largest cohorts.
 
-        These are among the numbers from `least` to `most`. The others make cohorts of sizes
-        between.
+        All other round sizes in this range have cohorts of sizes between these.
 
         >>> Summation("secagg", max_cohort=1000).extremes(1990, 2010)
         [1990, 2000, 2001, 2010]
@@ -187,24 +188,28 @@ class Summation:
     def sharers(
         self, noise_by: NoiseBy | None, num_clients: Sequence[int], agreed: Terms | None = None
     ) -> int | None:
-        """Return the fewest clients that count on each other's noise; None unless clients add it.
+        """Return the fewest honest clients whose noise is surely in a sum; None: clients add none.
 
         Args:
-            noise_by: the parties that add the noise; None: nobody.
-            num_clients: the clients of each round.
-            agreed: the terms of the secure sum; None: an ideal one.
+            noise_by: the parties that add the noise; None: nobody adds noise.
+            num_clients: the number of clients of each round.
+            agreed: the terms of the secure sum; None: a trusted server sums.
         """
         if noise_by is not NoiseBy.CLIENTS:
             return None
         return self.honest_clients(num_clients) if agreed is None else agreed.honest_survivors
 
     def honest_clients(self, num_clients: Sequence[int]) -> int:
-        """Return the fewest clients that count on each other's noise under an ideal sum.
+        """Return the fewest honest clients whose noise is surely in a sum of a trusted server.
 
-        A trusted process stands in for secagg there.
+        In this simulation the trusted server stands for secagg, with its corrupt clients and
+        dropouts.
 
         Args:
-            num_clients: the clients of each round.
+            num_clients: the number of clients of each round; empty rounds are ignored.
+
+        Raises:
+            InvalidInputError: no honest client is sure to be in the smallest round.
         """
         sizes = [count for count in num_clients if count]
         least, corrupt = min(sizes), corrupt_clients(self.max_corrupt, max(sizes))
@@ -224,7 +229,7 @@ class Summation:
 
 
 def unmet_by(method: SecureSum) -> dict[Need, str]:
-    """Return the needs of options that a way to sum does not meet."""
+    """Return the needs of options that a method of summing does not meet; see `plan.rules`."""
     return unmet(
         secagg=method is not SecureSum.SECAGG and method,
         two_server=method is not SecureSum.TWO_SERVER and method,
