@@ -237,7 +237,7 @@ def minimax(
 ) -> Size:
     """Return the paper's size for the worst frequencies (`width_minimax`).
 
-    The arguments are those of `oracle`.
+    See `oracle` for the arguments.
 
     >>> minimax(0.01, num_clients=17_500, domain_size=175_000).width
     400
@@ -259,7 +259,7 @@ def linear(
 ) -> Size:
     """Return a size linear in the number of clients (`width_linear`).
 
-    The arguments are those of `oracle`.
+    See `oracle` for the arguments.
 
     >>> linear(num_clients=17_500, domain_size=175_000).width
     35000

@@ -95,7 +95,7 @@ class Plan:
             simulated, but not run.
         privacy: the differential privacy that the plan guarantees, with the noise that keeps the
             guarantee; None: none.
-        target: the error that the plan was made for; None: none was asked for.
+        target: the largest error that the plan was made for; None: no target was requested.
         people: the most people behind one client. Above 1 the clients are silos, such as hospitals:
             `max_items`, the clip and the privacy then apply to one person, and each client sends
             the number of its people as one more counter. `num_clients` counts silos.
@@ -594,7 +594,7 @@ class Plan:
 
     @property
     def bytes_per_client(self) -> int:
-        """The bytes that a client uploads in a round: its counters, and those of the protocol."""
+        """The bytes that a client uploads in a round, for its counters and for the protocol."""
         if self.secure_sum is not None:
             added = 0 if self.report_proof is None else self.report_proof.added_bytes
             return self.secure_sum.upload_bytes + added

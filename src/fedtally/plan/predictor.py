@@ -56,7 +56,8 @@ class Predictor:
             or a function that returns it for a number of rows, on which it depends with privacy.
         round_sizes: the number of clients of each round, with the sum num_clients; None: rounds of
             equal size.
-        repeats: the most campaigns that are simulated to predict the error of a small sketch.
+        repeats: the most campaigns that are simulated to predict the error of a small sketch; 0:
+            the error model predicts all sketches.
         mechanism: the mechanism of the noise.
         draws: the number of draws of the noise, in all rounds together.
     """
@@ -246,9 +247,9 @@ class Predictor:
         """Return the prediction for a width, or for a narrower one if exact recovery is not sure.
 
         In truth exact recovery may need a wider sketch than the model predicts. If the decoder
-        fails to recover all items, its error is at most that of a narrower sketch for which exact
-        recovery is not predicted. Whether recovery is exact is tested without noise, because noise
-        cannot make it more certain.
+        fails to recover all items, its error is at most the error of a narrower sketch for which
+        exact recovery is not predicted. Whether recovery is exact is tested without noise, because
+        noise cannot make it more certain.
 
         Args:
             predicted: the function that predicts an error or a probability, see `_Predicted`.

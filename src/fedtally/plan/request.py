@@ -309,9 +309,9 @@ class Request:
         return domain_of(self.domain)
 
     def _check_silos(self, silos: Silos) -> None:
-        # The rounds of silos are added up before decoding, which needs the schedule shared. With
-        # another schedule, predicted errors hold only for rounds that are alike because their
-        # clients are drawn at random. Silos are not alike.
+        # The rounds of silos are added up before decoding, so they have the schedule shared. Under
+        # other schedules, errors are predicted for similar rounds, whose clients are drawn at
+        # random. Silos differ too much for that.
         check(
             given(
                 secure_sum=self.secure_sum,

@@ -6,8 +6,8 @@ cancel, the rare items together shift the cell by about the same amount in every
 user gives no seed, several are drawn. If every candidate is held once, each seed leaves an energy
 (the mean squared counter), and the seed with the least energy is taken. The choice depends only on
 hashes and public candidates, not on clients. docs/accuracy.md says what it gains. Trial campaigns
-could replace this rule only if their rare items were like those of the population, and plans for
-any frequencies have no rare items.
+with the plan's frequencies show this gain only if their rare items are similar to the population's
+rare items. Plans for any frequencies have no rare items.
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ def _items(distribution: Frequencies, num_clients: int, most: int) -> tuple[F64,
 
 
 def _growth(candidates: int, domain_size: int) -> float:
-    """Return by which factor the maximum of `domain_size` normals exceeds that of `candidates`.
+    """Return the ratio of the largest of `domain_size` normals to the largest of `candidates`.
 
     >>> _growth(1000, 1000), round(_growth(100_000, 1_000_000), 3)
     (1.0, 1.107)

@@ -132,8 +132,8 @@ def ways_to_meet(
 class _Looked:
     """The search for changes with which a design meets its target; each method tries one quantity.
 
-    The methods return None if no value of their quantity suffices. The arguments are those of
-    `ways_to_meet`.
+    The methods return None if no value of their quantity suffices. See `ways_to_meet` for the
+    arguments.
     """
 
     design: Design

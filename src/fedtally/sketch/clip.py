@@ -42,7 +42,7 @@ class Clip(NamedTuple):
         spec: the spec of the sketch.
         round: the round, 0 .. num_rounds - 1.
         norm: the largest l2 norm, at least 0. One item has the norm sqrt(spec.touched): if the
-            bound is smaller, all items are dropped.
+            bound is smaller, no client can contribute a single item.
         spell: a function that turns ids, uint64 [n], into the rows of ids that `CountSketch.add`
             takes under a spelling, uint64 [n, 1 + positions]; None: the sketch has no spelling.
     """
@@ -291,8 +291,8 @@ def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
     """Return the indices of those `clients` whose sketch exceeds the clip: int64."""
     sizes, most = starts[clients + 1] - starts[clients], clip.largest_square
     validate.integer(0, MAX_ITEMS, items=np.max(sizes, initial=0))
-    # The squared norm of k items is at most k^2 times that of one item, which is `touched`. So most
-    # clients need no hashing.
+    # One item has the squared norm `touched`, and k items have at most k^2 times as much. So most
+    # clients pass without hashing.
     is_suspect = clip.spec.touched * sizes**2 > most
     suspects = clients[is_suspect]
     found = [

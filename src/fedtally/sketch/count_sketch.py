@@ -337,8 +337,8 @@ class CountSketch:
     Attributes:
         spec: the spec; only sketches of the same spec can be combined.
         round: the round, counted from 0.
-        vector: int64 [spec.vector_length], all counters: those of each part (`SketchSpec.parts`),
-            row by row.
+        vector: int64 [spec.vector_length], all counters, part by part (`SketchSpec.parts`) and row
+            by row.
         counters: int64 [rows, width], the first part of the vector: a view.
         num_clients: the number of clients whose contributions are in the sum. If clients are silos
             it is the number of their people. This number can carry noise, and then may be 0 or
@@ -515,7 +515,7 @@ class CountSketch:
         """Return the sketch that `to_bytes` packed.
 
         Raises:
-            UnreadableFileError: the bytes are damaged, or not those of a sketch.
+            UnreadableFileError: the bytes are damaged, or do not hold a sketch.
 
         >>> spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
         >>> sketch = CountSketch(spec, round=0)

@@ -120,7 +120,7 @@ def find_hardest(
         domain_size: the number of candidates.
         num_clients: the number of clients in all rounds.
         max_items: the number of items of one client.
-        near: about the number of items of the hardest plateau, such as that of a similar plan;
+        near: about the number of items of the hardest plateau, for example from a similar plan;
             None: it is not known.
 
     >>> def linf(known):  # items of 2 % and more are fitted

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedtally.domain import Domain
 
 _OPEN = "open"  # the kind of domain whose names are spelled
-_NFC = "nfc"  # the one normal form of strings that such a domain may ask for
+_NFC = "nfc"  # the only normal form of strings that an open domain may have
 # the kinds of domain whose ids are consecutive, from a first id that the description gives
 _IN_ORDER = ("range", "dictionary", "grid")
 

@@ -109,8 +109,8 @@ def check_honest(
         protection: the party that adds the noise, and what follows from it.
 
     Raises:
-        InvalidInputError: the guarantee counts more honest clients, or no share of silos' noise may
-            be known to a reader.
+        InvalidInputError: the guarantee counts more honest clients; or silos add the noise, and it
+            would not suffice without the share of one silo.
     """
     honest, least = terms.event.honest_survivors, summing.honest_clients
     if honest is not None and honest > least:
