@@ -569,7 +569,7 @@ class CountSketch:
     def _check_exact(self) -> None:
         """Refuse to add clients to a sum with noise.
 
-        The difference between the sums before and after would show their items without any noise.
+        The difference between the sums before and after would show the added items without noise.
         """
         if self.noise is not None:
             raise InvalidInputError(

@@ -32,7 +32,7 @@ class Spelling:
 
     Args:
         rows: the rows of the sketch of one position, 1 .. 1024.
-        width: its counters per row, 1 .. 2^24.
+        width: the counters per row of this sketch, 1 .. 2^24.
         max_length: the bytes of the longest name that can be spelled, 1 .. 192.
 
     >>> spelling = Spelling(rows=4, width=32, max_length=64)
