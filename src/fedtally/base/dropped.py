@@ -44,8 +44,8 @@ class Dropped(NamedTuple):
     Attributes:
         incomplete: the number of rows that lack an item, a client, a silo or a round. Under privacy
             a value that cannot be read counts as lacking; without privacy it ends the run.
-        outside: the number of clients whose items are outside the domain. Under privacy an item
-            that cannot be read is outside.
+        outside: the number of rows whose items are outside the domain; a row that has a count is
+            counted this many times. Under privacy an item that cannot be read is outside.
         over_max_items: the effect of the bound on the items of one client; None: rows do not name
             their clients, so that no bound is applied.
 
