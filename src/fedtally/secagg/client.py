@@ -708,8 +708,8 @@ class Client:
                 shared, self._ctx2, self._index, self._public.mask_key, peer, peer_key
             )
             shared.wipe()
-            # A pair mask cancels in the sum: the client with the smaller index adds it, and the other
-        # one subtracts it.
+            # The client with the smaller index adds the pair mask, and the other one subtracts it.
+            # So it cancels in the sum.
             masks.append((self._index < peer, mask))
         for adds, key in masks:
             (masking.add if adds else masking.subtract)(key)

@@ -196,9 +196,9 @@ TRANSITIONS: dict[Adversary, dict[ClientState, dict[Kind, Exchange]]] = {
     adversary: {step.before: {step.request: step} for step in steps}
     for adversary, steps in EXCHANGES.items()
 }
-"""The exchange for each profile, state of a client and type of request.
+"""The exchange for each profile, state of a client and type of message.
 
-A client also accepts an Abort after its first reply, and a Result once it is done. It replies to
+Besides, a client takes an Abort from its first answer on, and a Result once it is done. It answers
 neither.
 """
 
