@@ -188,8 +188,8 @@ class Client:
             within +-(2^(bits - 1) - 1). It is called at most once, after all checks and just before
             the item is spent.
         journal: the durable record of the sessions and of the spent item.
-        random: a function from a number of bytes to so many uniform bytes, from a cryptographic
-            source.
+        random: a function that returns as many uniform bytes as it is asked for, from a
+            cryptographic source.
         identity: the signing key of the client's entry in the allow-list; needed in `active`, and
             None otherwise.
 

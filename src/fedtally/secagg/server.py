@@ -120,9 +120,9 @@ class Server:
         not_after: the end of the session, Unix seconds; a later `close_phase` aborts the round.
         salt: 32 uniform bytes, secret until they are published with the sum. If an aggregator adds
             noise to the sum, the salt is never published.
-        random: a function from a number of bytes to so many uniform bytes, from a cryptographic
-            source. It is called once, and in `semi-honest` only: for the order of the roster, after
-            the last advert.
+        random: a function that returns as many uniform bytes as it is asked for, from a
+            cryptographic source. It is called once, and in `semi-honest` only: for the order of the
+            roster, after the last advert.
         allow_list: the identities that may take part; needed in `active`, and None otherwise.
         journal: a function that writes a checkpoint durably before it returns. With None, a server
             that crashes cannot resume the session.

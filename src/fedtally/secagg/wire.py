@@ -379,7 +379,7 @@ def encode_unmask(unmask: Unmask) -> bytes:
 
 
 def decode_unmask(body: bytes, neighbours: int) -> Unmask:
-    """Return the Unmask in a body, of a client with so many neighbours.
+    """Return the Unmask in a body; its sender has `neighbours` neighbours.
 
     Raises:
         RemoteProtocolError: the body has another length, a padding bit is set, or an element of a
