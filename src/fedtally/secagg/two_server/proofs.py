@@ -543,7 +543,7 @@ class ReportProof:
 
         Args:
             total: the share of the sum: counters and checksum words.
-            noise: as in `add`.
+            noise: int64 [counters]; the noise of this server; None if the parameters have none.
 
         Raises:
             InvalidInputError: the noise does not fit the parameters.

@@ -854,7 +854,8 @@ class Leader(_Server):
             offer: the offer of the helper.
 
         Raises:
-            BatchRefusedError: as for `query`.
+            BatchRefusedError: the offer is malformed or for other rounds, the servers have too few
+                reports in common, or a round is in another batch.
         """
         rounds, offered = self._ids_of(offer, Kind.OFFER, HELPER)
         # Only reports that both servers hold: a mask without its vector, or a vector without its
