@@ -77,24 +77,27 @@ def field_for_sums(clients: int, noise: int = 0, *, signed: bool = True) -> Fiel
 
 @dataclass(frozen=True)
 class OneHot:
-    """A vector of rows, each of which holds one entry +1, or -1 if signed, and zeros elsewhere.
+    """The circuit of a vector of rows: each row has one entry +1, or -1 if signed, else zeros.
 
     The words of a vector are its counters, row by row; then `checksum` words that are 1; then, with
-    `abstain`, the word e: 1, or 0 for a client that holds nothing, whose rows are all empty.
+    `abstain`, one word e. e is 0 if the client has no item: then all counters are 0. Otherwise e is
+    1. Without `abstain` there is no such word, and e below is 1.
 
-    The products, in this order, for row l from 0: (z, z), (-s, y), (s, s), with the weights
-    r3^(2l+1), r3^(2l+1) and r3^(2l+2); then, with `abstain`, (e, e - 1) with r3^(2 rows + 1). The
-    weight is a factor of the first input. Products that are missing in the last call are (0, 0).
-    Outputs: the sum of all calls, less the sum of r3^(2l+2) e over the rows (e is 1 without
-    `abstain`); then, unless `signed`, s - e of each row; then each checksum word less 1. Joint
-    randomness: r1, r2, r3.
+    z, y and s of a row are defined at the top of this file. The joint randomness is r1, r2 and r3.
+    The products, in this order, are (z, z), (-s, y) and (s, s) for each row l = 0, 1, ..., with the
+    weights r3^(2l+1), r3^(2l+1) and r3^(2l+2). With `abstain`, (e, e - 1) follows, with the weight
+    r3^(2 rows + 1). A weight is a factor of the first input of its product. If the last call has
+    too few products, it is filled up with (0, 0).
+
+    The outputs are: the sum of all calls minus the sum of r3^(2l+2) e over the rows; then, unless
+    `signed`, s - e of each row; then each checksum word minus 1.
 
     Args:
-        widths: the counters of each row, 1 .. 2^24.
+        widths: the number of counters of each row, 1 .. 2^24.
         field: GF(p^K), with p above the sums of the counters and below 2^64; see `field_for_sums`.
-        abstain: whether a client may hold nothing.
-        checksum: words that are 1 in each vector, so that their sum counts the vectors.
-        signed: whether the entry may be -1, as in a sketch; that of a histogram is +1.
+        abstain: whether a client may have no item, and send zeros.
+        checksum: the number of words that are 1 in each vector, so that their sum counts vectors.
+        signed: whether the entry of a row may be -1, as in a sketch; in a histogram it is +1.
 
     Raises:
         InvalidInputError: an argument is out of bounds.

@@ -26,7 +26,7 @@ class BatchFacts:
         journal: the journal of the server.
         context: the digest of the parameters, 32 bytes; every message and key is bound to it.
         rounds: the rounds whose reports are in the batch.
-        noise_source: a name for the code or plan that the server's noise comes from.
+        noise_source: a name for the origin of the server's noise.
 
     Attributes:
         range: the context, and the first and last round, encoded in 8 bytes.

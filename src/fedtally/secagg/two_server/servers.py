@@ -481,7 +481,7 @@ class Helper(_Server):
             +-parameters.noise; None if the parameters have none.
         reserve: a function that is called before each answer; if it raises an error, no noise is
             drawn and nothing is sent.
-        noise_source: a name for the origin of `noise`; `FrequencyServer` uses the name of the plan.
+        noise_source: a name for the origin of `noise`; `FrequencyServer` has one for plans' noise.
             The journal has it beside the batch. A server with another source refuses that batch.
         reports: the storage of the reports until the batch is closed; None: this server holds them
             in memory only, and a restart loses them.
@@ -664,7 +664,7 @@ class Leader(_Server):
             +-parameters.noise; None if the parameters have none.
         reserve: a function that is called before each query, and before an answer is accepted; if
             it raises an error, no noise is drawn and nothing is sent.
-        noise_source: a name for the origin of `noise`; `FrequencyServer` uses the name of the plan.
+        noise_source: a name for the origin of `noise`; `FrequencyServer` has one for plans' noise.
             The journal has it beside the batch. A server with another source refuses that batch.
         reports: the storage of the reports until the batch is closed; None: this server holds them
             in memory only, and a restart loses them.
