@@ -1,6 +1,6 @@
 """TurboSHAKE128 (RFC 9861), the hash with which Prio3 expands seeds. Hazard layer.
 
-The library pycryptodome is imported only here, and only when a hash is computed: Prio3 alone needs
+The library pycryptodome is imported only here, and only when a hash is computed: only Prio3 needs
 it.
 """
 

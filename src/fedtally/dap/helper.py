@@ -102,7 +102,7 @@ class Helper(Aggregator):
         self._store.drop(Table.JOB_ANSWER, id)
 
     def _verify(self, init: VerifyInit, now: float) -> tuple[VerifyResp, Added | None]:
-        """Return the answer for a report, and what the report adds; None if it does not pass."""
+        """Verify a report; return its answer and, if it passes, its `Added`, else None."""
         report = init.report
         try:
             self._check(report.metadata, now)

@@ -220,12 +220,12 @@ class Task:
 
     @property
     def vdaf(self) -> str:
-        """The name of the VDAF, as `make` takes it."""
+        """The name of the VDAF: "count", "sumvec" or "histogram"."""
         return _NAMES[self.configuration.vdaf_type]
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """The sizes of the VDAF, as `make` takes them."""
+        """The sizes of the VDAF by name, in the form that `make` accepts."""
         kind = KINDS[self.vdaf]
         sizes = kind.sizes.decode(self.configuration.vdaf_configuration)
         return {each.name: getattr(sizes, each.name) for each in fields(kind.sizes)}

@@ -50,7 +50,7 @@ class Count:
         return int(total[0])
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
-        """Return the inputs of the one call: x and x."""
+        """Return the inputs of the only call: x and x."""
         x = self.field.constant(measurement)
         return np.stack([x, x], -2)
 

@@ -148,9 +148,9 @@ class OneHot:
 
     @cached_property
     def chunk(self) -> int:
-        """The number of products in one call of the gadget: the one that makes the proof shortest.
+        """The number of products in one call of the gadget.
 
-        If several numbers do, it is the smallest of them.
+        It is the number that makes the proof shortest. If several numbers do, it is the smallest.
         """
 
         def proof_length(chunk: int) -> int:

@@ -241,14 +241,14 @@ class Client:
         raise InvalidInputError("the state of a client is secret: it cannot be copied or pickled")
 
     def receive(self, data: bytes, now: int) -> bytes | None:
-        """Take a message of the server; return the answer, or None if there is none.
+        """Process a message of the server; return the answer, or None if there is none.
 
         Args:
             data: the bytes that came; any bytes are allowed.
             now: the time, Unix seconds.
 
         Raises:
-            LocalProtocolError: the contribution is not of the form that the Invite asks for; the
+            LocalProtocolError: the contribution has another form than the Invite asks for; the
                 session is aborted.
             Exception: any error of `contribution`, `journal` or `random`, unchanged; the session is
                 aborted. No bytes of the server alone cause an exception.
@@ -288,7 +288,7 @@ class Client:
         return reply
 
     def confirms(self, total: npt.NDArray[np.int64], salt: bytes) -> bool:
-        """Tell whether a published sum is the one that the server announced to this client.
+        """Tell whether a published sum is the sum that the server announced to this client.
 
         The digest that the server announced also covers the set of survivors for which this client
         unmasked. So a sum over another set of survivors is not confirmed.

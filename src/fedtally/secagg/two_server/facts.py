@@ -3,7 +3,7 @@
 An entry is never changed or removed. So these rules hold for ever:
 
 1. An identity has one report in a range of rounds, and an id names one report.
-2. A round belongs to one range for ever, and a range has one batch: a report is in one at most.
+2. A round belongs to one range, and a range has one batch: a report is in at most one batch.
 3. A batch has noise from one source.
 4. A leader accepts one answer of the helper.
 """
@@ -151,13 +151,13 @@ class BatchFacts:
         return b"answer" + b"".join(self.range)
 
     def may_hear(self, digest: bytes) -> bool:
-        """Tell whether the leader has accepted no answer yet, or the one with this SHA-256."""
+        """Tell whether the leader has accepted no answer yet, or the answer with this SHA-256."""
         return self._journal.kept(self._answer) in (None, digest)
 
     def hear(self, digest: bytes) -> bool:
         """Record the SHA-256 of the answer that the leader accepts.
 
-        Return whether the journal has this digest now, and not the one of another answer.
+        Return whether the journal has this digest now, and not the digest of another answer.
         """
         return self._journal.keep(self._answer, digest) == digest
 

@@ -87,7 +87,7 @@ class BatchState(Enum):
 
 
 class LostReportError(FedtallyError):
-    """Refuse to continue with a report whose stored frame is missing, or differs from the accepted.
+    """Refuse to continue with a report whose stored frame is missing or was changed.
 
     Args:
         message: the text of the error.
@@ -703,9 +703,9 @@ class Leader(_Server):
     def refused(self) -> tuple[Refused, ...]:
         """The reports that `judge` refused, as identities and verdicts.
 
-        While the batch is open, these are the reports refused since this server started. Once it is
-        closed, they are the ones recorded at that time, also after a restart. It is empty if
-        reports have no proofs.
+        While the batch is open, these are the reports refused since this server started. Once the
+        batch is closed, they are the refused reports that were recorded with it, also after a
+        restart. It is empty if reports have no proofs.
         """
         return tuple(self._refused)
 
