@@ -1,4 +1,4 @@
-"""Hazard layer: keys, HPKE, the pseudorandom generator and secret sharing, with few safeguards.
+"""Hazard layer: thin functions for keys, HPKE, the pseudorandom generator and secret sharing.
 
 Nothing here is a protocol. Each function is safe only under the conditions in its docstring (such
 as a key used once, or a label used for one purpose). `fedtally.secagg` meets these conditions: use

@@ -621,9 +621,9 @@ class Helper(_Server):
             )
         total = self._total_of(ids)
         self._make_reservation()
-        # Privacy is charged before noise is drawn. Otherwise noise of a batch that could not be
-        # charged would be drawn again later, and two noises for one sum average out. The helper
-        # adds its own noise, since the leader knows the noise that it drew itself.
+        # Charged first, before noise is drawn. Otherwise noise of a batch that could not be charged
+        # would be drawn again later, and two noises for one sum average out. The helper adds its
+        # own noise, since the leader knows the noise that it drew itself.
         batch = name_of_batch(self._context, rounds, ids)
         share = self._check.message(total, self._drawn())
         return frame_of(Kind.ANSWER, self._context, HELPER, batch + share)
@@ -636,7 +636,7 @@ class Helper(_Server):
         query, _ = parts_of(recorded, self._answer_bytes)
         self._forget(query, BatchState.DONE)
         if self._reports is not None:
-            self._reports.erase()  # the journal has the answer: no report is needed again
+            self._reports.erase()  # the answer is in the journal, and can be had again
 
     def _take(self, part: Part, signed: tuple[bytes, ...]) -> Any:
         return self._check.of_helper(part, signed, self._key)
