@@ -1,8 +1,9 @@
-"""Hazard layer: keys, the pseudorandom generator and secret sharing, as thin as they can be.
+"""Hazard layer: thin functions for keys, HPKE, the pseudorandom generator and secret sharing.
 
-Nothing here is a protocol. Each function is safe only under the conditions that its docstring names
-(a key used once, a label used for one purpose); `fedtally.secagg` keeps them. Use that, not this.
-The library `cryptography` is imported only in this package.
+Nothing here is a protocol. Each function is safe only under the conditions in its docstring (such
+as a key used once, or a label used for one purpose). `fedtally.secagg` meets these conditions: use
+that package, and not this one. The library `cryptography` is imported only in this package.
 
-No randomness is drawn here: secret bytes are arguments.
+Secret bytes are arguments: no function draws them itself, except the ephemeral keys in `hpke` and
+`hpke_aad`.
 """

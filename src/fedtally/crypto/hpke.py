@@ -1,13 +1,13 @@
 """Hybrid public-key encryption (RFC 9180) for one recipient. Hazard layer.
 
-Base mode with X25519, HKDF-SHA256 and AES-256-GCM: anybody who knows the public key can seal, and a
-ciphertext does not say who sealed it. A `Label` and fields, as `info` of the RFC, bind a ciphertext
-to its purpose. The associated data are empty, and only the first message of a context is used: 32
-bytes of encapsulated key, then the ciphertext, 16 bytes longer than the plaintext.
+The mode is base, with X25519, HKDF-SHA256 and AES-256-GCM: anybody who knows the public key can
+seal, and a ciphertext does not prove who sealed it. A `Label` and fields, which are the `info` of
+the RFC, bind a ciphertext to its purpose. The associated data are empty. A context seals only one
+message: 32 bytes of encapsulated key, then the ciphertext, 16 bytes longer than the plaintext.
 
-The library draws the ephemeral key of every seal itself, from the operating system. Here and in
-`hpke_aad` alone randomness is no argument of the core: a caller that passed the same key twice
-would encrypt two plaintexts under one key and nonce.
+The library draws the ephemeral key of every seal itself, from the operating system. Only here and
+in `hpke_aad` randomness is not an argument: a caller that passed the same ephemeral key twice would
+encrypt two plaintexts under one key and nonce.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 
 
 class PrivateKey(_Hidden):
-    """The secret key of a recipient; never use it for any other exchange.
+    """The X25519 secret key of a recipient; never use it for any other key exchange.
 
     Args:
-        secret: 32 bytes, uniform.
+        secret: 32 uniform bytes.
 
     Attributes:
         public: the public key, 32 bytes.
@@ -59,23 +59,23 @@ class PrivateKey(_Hidden):
         self.public = self._key.public_key().public_bytes_raw()
 
     def open(self, sealed: bytes, label: Label, *fields: bytes) -> Secret:
-        """Return the plaintext of `seal`.
+        """Return the plaintext of bytes that `seal` made.
 
         Args:
-            sealed: the bytes that came from a peer.
-            label: the purpose that it must be sealed for.
-            fields: the fields that it must be bound to.
+            sealed: the sealed bytes that came from a peer.
+            label: the purpose that the bytes must be sealed for.
+            fields: the fields that the bytes must be bound to.
 
         Raises:
-            RejectedError: the bytes were not sealed to this key for this purpose, were changed,
-                hold nothing, or `check_point` refuses their encapsulated key.
+            RejectedError: the bytes were not sealed to this key for this purpose, were changed, or
+                have an empty plaintext; or `check_point` refuses their encapsulated key.
             InvalidInputError: this key was wiped.
         """
         key, info = _present(self._key), _join(label, fields)
         if not isinstance(sealed, bytes) or len(sealed) <= OVERHEAD_BYTES:
             raise RejectedError(f"what is sealed must be bytes, more than {OVERHEAD_BYTES} of them")
-        # A point of low order would make the shared secret zero, known to everybody: RFC 9180,
-        # section 7.1.4, demands the check. A second encoding of a point would be a second
+        # A point of low order would make the shared secret zero, which everybody knows: RFC 9180,
+        # section 7.1.4, demands the check. A second encoding of a point would give a second
         # ciphertext of the same plaintext.
         check_point(sealed[:KEY_BYTES])
         try:
@@ -86,18 +86,18 @@ class PrivateKey(_Hidden):
             ) from None
 
     def derive(self, salt: bytes, label: Label) -> Secret:
-        """Return 32 bytes of HKDF-SHA256 that only this secret key gives.
+        """Return a secret of 32 bytes that is derived from this secret key with HKDF-SHA256.
 
         Args:
-            salt: what they are for, public.
-            label: the purpose; not one that anything is sealed for.
+            salt: public bytes, such as a context; each salt gives another secret.
+            label: the purpose of the secret; it must not be a purpose of `seal`.
 
         Raises:
             InvalidInputError: this key was wiped.
         """
         secret = bytearray(_present(self._key).private_bytes_raw())
-        # X25519 does not look at these five bits (RFC 7748, section 5): without this, 32 encodings
-        # of one key, which open the same seals, would give 32 results
+        # X25519 ignores these five bits of a key (RFC 7748, section 5). If they were not set here,
+        # the 32 encodings of one key, which open the same ciphertexts, would give 32 results.
         secret[0] &= 248
         secret[31] = secret[31] & 127 | 64
         clamped = Secret(secret)
@@ -107,20 +107,21 @@ class PrivateKey(_Hidden):
         return derived
 
     def wipe(self) -> None:
-        """Forget the secret key; the library clears it."""
+        """Drop the secret key; the library overwrites its memory."""
         self._key = None
 
 
 def seal(public: bytes, plaintext: Secret, label: Label, *fields: bytes) -> bytes:
-    """Return the plaintext sealed to a public key; each call returns other bytes.
+    """Return the plaintext sealed to a public key: bytes that differ at each call.
 
-    They are `OVERHEAD_BYTES` longer than the plaintext.
+    The result is `OVERHEAD_BYTES` longer than the plaintext.
 
     Args:
-        public: the recipient's key, 32 bytes.
+        public: the recipient's public key, 32 bytes.
         plaintext: the bytes to seal.
         label: the purpose of the ciphertext.
-        fields: the fields that it is bound to; under one label each of them has one length.
+        fields: the fields that the ciphertext is bound to; under one label each field must always
+            have the same length.
 
     Raises:
         RejectedError: `check_point` refuses the key.

@@ -1,8 +1,9 @@
 """HPKE (RFC 9180) with associated data, for one message to one recipient. Hazard layer.
 
-Base mode with X25519, HKDF-SHA256 and AES-128-GCM: the suite that every implementation of DAP has.
-The library's HPKE, which `hpke` uses, takes no associated data, and DAP binds everything by them.
-So the key schedule stands here, over the library's X25519 and AES-GCM.
+The mode is base, with X25519, HKDF-SHA256 and AES-128-GCM: every implementation of DAP has this
+suite. The library's HPKE, which `hpke` uses, takes no associated data. DAP needs them: they bind a
+share to its task and report. So this file has the key schedule, over the library's X25519 and
+AES-GCM.
 
 As in `hpke`, the library draws the ephemeral key of every seal itself: a caller that passed the
 same key twice would encrypt two plaintexts under one key and nonce.
@@ -35,10 +36,10 @@ _AES_BYTES, _NONCE_BYTES = 16, 12
 
 
 class RecipientKey(_Hidden):
-    """The secret key of a recipient; never use it for any other exchange.
+    """The X25519 secret key of a recipient; never use it for any other key exchange.
 
     Args:
-        secret: 32 bytes, uniform.
+        secret: 32 uniform bytes.
 
     Attributes:
         public: the public key, 32 bytes.
@@ -58,13 +59,13 @@ class RecipientKey(_Hidden):
         self.public = self._key.public_key().public_bytes_raw()
 
     def open(self, enc: bytes, sealed: bytes, info: bytes, aad: bytes) -> bytes:
-        """Return the plaintext of `seal`.
+        """Return the plaintext of a ciphertext that `seal` made.
 
         Args:
-            enc: the encapsulated key that came from a peer.
-            sealed: the ciphertext that came with it.
-            info: the purpose that it must be sealed for.
-            aad: the associated data that it must be bound to.
+            enc: the encapsulated key that came from a peer, 32 bytes.
+            sealed: the ciphertext that came with the encapsulated key.
+            info: the purpose that the ciphertext must be sealed for.
+            aad: the associated data that the ciphertext must be bound to.
 
         Raises:
             RejectedError: the bytes were not sealed to this key for this purpose and these data,
@@ -84,20 +85,20 @@ class RecipientKey(_Hidden):
             ) from None
 
     def wipe(self) -> None:
-        """Forget the secret key; the library clears it."""
+        """Drop the secret key; the library overwrites its memory."""
         self._key = None
 
 
 def seal(public: bytes, plaintext: bytes, info: bytes, aad: bytes) -> tuple[bytes, bytes]:
-    """Return an encapsulated key and a ciphertext, 16 bytes longer than the plaintext.
+    """Return an encapsulated key of 32 bytes and a ciphertext; both differ at each call.
 
-    Each call returns others.
+    The ciphertext is 16 bytes longer than the plaintext.
 
     Args:
-        public: the recipient's key, 32 bytes.
+        public: the recipient's public key, 32 bytes.
         plaintext: the bytes to seal.
         info: the purpose of the ciphertext.
-        aad: the associated data that it is bound to.
+        aad: the associated data that the ciphertext is bound to.
 
     Raises:
         RejectedError: `check_point` refuses the key.
@@ -115,10 +116,17 @@ def _seal(
 
 
 def _schedule(shared: bytes, enc: bytes, public: bytes, info: bytes) -> tuple[AESGCM, bytes]:
-    """Return the cipher and its first nonce (RFC 9180, sections 4.1 and 5.1)."""
+    """Return the cipher and the nonce of its first message (RFC 9180, sections 4.1 and 5.1).
+
+    Args:
+        shared: the result of the X25519 exchange, 32 bytes.
+        enc: the encapsulated key.
+        public: the recipient's public key.
+        info: the purpose of the ciphertext.
+    """
     prk = _extract(_KEM_ID, b"", b"eae_prk", shared)
     secret = _expand(_KEM_ID, prk, b"shared_secret", enc + public, KEY_BYTES)
-    mode = b"\0"  # base: neither a sender's key nor a pre-shared one
+    mode = b"\0"  # base mode: neither a sender's key nor a pre-shared key
     context = (
         mode
         + _extract(_SUITE_ID, b"", b"psk_id_hash", b"")
@@ -134,6 +142,6 @@ def _extract(suite: bytes, salt: bytes, label: bytes, material: bytes) -> bytes:
 
 
 def _expand(suite: bytes, prk: bytes, label: bytes, info: bytes, length: int) -> bytes:
-    """Return at most 32 bytes: one block of HKDF-Expand."""
+    """Return `length` bytes of HKDF-Expand, at most 32: one block."""
     text = length.to_bytes(2, "big") + b"HPKE-v1" + suite + label + info
     return hmac.digest(prk, text + b"\1", hashlib.sha256)[:length]

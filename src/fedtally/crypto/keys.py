@@ -1,14 +1,14 @@
 """The key table of ``fedtally-secagg/1``, over X25519, Ed25519, HKDF and AES-256-GCM. Hazard layer.
 
 A `Label` binds every derived value to one purpose. The functions of the key table, `mask_key` to
-`ring_order_key`, say which secret, salt and fields belong to each. Integers in fields are
-little-endian, 32 bits wide. Fields are joined without separators, so that under one label each of
-them must have one length: otherwise two lists of fields could give the same bytes.
+`ring_order_key`, say which secret, salt and fields a key is derived from. Integers in fields are
+little-endian, 32 bits wide. Fields are joined without separators. So under one label each field
+must always have the same length: otherwise two lists of fields could give the same bytes.
 
 Secrets are objects that do not print, copy or pickle, and that can be wiped. In Python wiping does
-not reach the ``bytes`` that a derivation or an exchange returned on the way (they are freed, not
-cleared), copies that the caller made, and pages that the operating system wrote to disk. The
-library clears its own copy of a key when that is freed.
+not overwrite everything. It misses the temporary ``bytes`` of a derivation or exchange (they are
+freed, not overwritten), copies that the caller made, and memory that the operating system wrote to
+disk. The library overwrites its own copy of a key when it frees it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
-KEY_BYTES = 32  # of X25519, Ed25519, AES-256, SHA-256 and every context
-SEED_BYTES = 20  # of the secrets that are shared: 5 field elements, 155 bits
+KEY_BYTES = 32  # the size of X25519, Ed25519 and AES-256 keys, SHA-256 digests and contexts
+SEED_BYTES = 20  # the size of the seeds that are secret-shared: 5 field elements, 155 bits
 SIGNATURE_BYTES = 64
 TAG_BYTES = 16
 
 _T = TypeVar("_T")
-_NONCE = bytes(12)  # always the same: `seal` says why that is safe
-_PREFIX = b"fedtally-secagg/1 "  # name and version: nothing of another protocol verifies here
+_NONCE = bytes(12)  # always the same nonce: `seal` says why this is safe
+_PREFIX = b"fedtally-secagg/1 "  # name and version: values of other protocols are not valid here
 _FIELD_PRIME = 2**255 - 19
 # Points of order 1, 2, 4 and 8 on Curve25519 (torsion Z/8) and on its twist (Z/4), by u-coordinate.
-# What is exchanged with one of them is zero, whatever the secret key (RFC 7748, section 6.1).
+# The shared secret with such a point is zero for every secret key (RFC 7748, section 6.1).
 _LOW_ORDER = frozenset(
     {
         0,
@@ -47,7 +47,7 @@ _LOW_ORDER = frozenset(
         0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
     }
 )
-# The same points on the Edwards form, by y-coordinate. Under such a key one signature holds for
+# The same points in the Edwards form, by y-coordinate. Under such a key one signature is valid for
 # every message.
 _LOW_ORDER_IDENTITIES = frozenset(
     {
@@ -65,9 +65,10 @@ class RejectedError(InvalidInputError):
 
 
 class Label(bytes, Enum):
-    """The purposes of hashes, derived keys and signatures; no label is the beginning of another.
+    """The purposes of hashes, derived keys and signatures.
 
-    Else a label with its fields could be read as another label with other fields.
+    No label is the beginning of another label. Otherwise a label with its fields could be read as
+    another label with other fields.
     """
 
     MASK_SECRET_KEY = _PREFIX + b"mask secret key"
@@ -84,7 +85,7 @@ class Label(bytes, Enum):
     ADVERTISE = _PREFIX + b"advertise"
     CONFIRM = _PREFIX + b"confirm"
     POSSESSION = _PREFIX + b"proof of possession"
-    SIGNED_PLAN = _PREFIX + b"signed plan"  # "plan" alone was the label before plans had an end
+    SIGNED_PLAN = _PREFIX + b"signed plan"  # "plan" was the label before plans had an end date
     REVOCATION = _PREFIX + b"revocation"
     TWO_SERVER_CONTEXT = _PREFIX + b"two-server context"
     TWO_SERVER_ID = _PREFIX + b"two-server id"
@@ -106,7 +107,7 @@ class Label(bytes, Enum):
 
 
 class _Hidden:
-    """The base of secrets: an object that does not print, copy or pickle."""
+    """The base class of secrets: an object that does not print, copy or pickle."""
 
     __slots__ = ()
 
@@ -120,10 +121,10 @@ class _Hidden:
 
 
 class Secret(_Hidden):
-    """Secret bytes in a buffer of their own, which are compared in constant time.
+    """Secret bytes, in a buffer of this object; two secrets are compared in constant time.
 
     Args:
-        value: at least one byte; copied.
+        value: the secret bytes, at least one; they are copied.
 
     >>> secret = Secret(bytes(32))
     >>> secret
@@ -153,13 +154,13 @@ class Secret(_Hidden):
         )
 
     def reveal(self, length: int | None = None) -> memoryview:
-        """Return the bytes, as a read-only view that ends with `wipe`.
+        """Return the bytes as a read-only view, which `wipe` makes useless.
 
         Args:
-            length: the number that there must be; None for any number.
+            length: the length that the secret must have; None allows any length.
 
         Raises:
-            InvalidInputError: they were wiped, or are of another length.
+            InvalidInputError: the secret was wiped, or has another length.
         """
         if not self._buffer:
             raise InvalidInputError("this secret was wiped; derive or draw a new one")
@@ -170,11 +171,12 @@ class Secret(_Hidden):
         return self._view
 
     def wipe(self) -> None:
-        """Overwrite the bytes and forget them.
+        """Overwrite the bytes with zeros, and drop the buffer.
 
-        An array or a view that still holds the memory reads zeros.
+        An array or a view that still refers to the memory reads zeros.
         """
-        # in place first: a view that cannot be released must not keep the secret
+        # The bytes are overwritten in place first: a view that cannot be released must not keep
+        # the secret.
         self._buffer[:] = bytes(len(self._buffer))
         with suppress(BufferError):
             self._view.release()
@@ -185,7 +187,7 @@ class ExchangeKey(_Hidden):
     """An X25519 secret key (RFC 7748).
 
     Args:
-        secret: 32 bytes; which bits count is settled by the RFC.
+        secret: 32 bytes; X25519 sets or ignores five bits of them, as the RFC says.
 
     Attributes:
         public: the public key, 32 bytes.
@@ -200,9 +202,12 @@ class ExchangeKey(_Hidden):
         self.public = self._key.public_key().public_bytes_raw()
 
     def exchange(self, point: bytes) -> Secret:
-        """Return the raw 32 bytes that this key shares with the peer's public key.
+        """Return the raw shared secret of this key and a peer's public key: 32 bytes.
 
-        They are not uniform: hash them with `hkdf` before any other use (RFC 7748, section 6.1).
+        It is not uniform: hash it with `hkdf` before any other use (RFC 7748, section 6.1).
+
+        Args:
+            point: the peer's public key, 32 bytes.
 
         Raises:
             RejectedError: `check_point` refuses the point.
@@ -220,7 +225,7 @@ class SigningKey(_Hidden):
     """An Ed25519 secret key (RFC 8032).
 
     Args:
-        secret: 32 bytes, uniform.
+        secret: 32 uniform bytes.
 
     Attributes:
         public: the public key, 32 bytes.
@@ -251,13 +256,13 @@ def verify(public: bytes, signature: bytes, label: Label, *fields: bytes) -> Non
     """Check an Ed25519 signature over the label and the fields.
 
     Args:
-        public: the key, 32 bytes.
-        signature: 64 bytes, from a peer.
+        public: the public key of the signer, 32 bytes.
+        signature: the signature that came from a peer, 64 bytes.
         label: the purpose of the signature.
-        fields: the fields that are signed.
+        fields: the fields that the signature must cover.
 
     Raises:
-        RejectedError: this key did not sign this content.
+        RejectedError: this key did not sign this label and these fields.
 
     >>> key = SigningKey(Secret(bytes(32)))
     >>> verify(key.public, key.sign(Label.CONFIRM, b"yes"), Label.CONFIRM, b"no")
@@ -276,10 +281,10 @@ def verify(public: bytes, signature: bytes, label: Label, *fields: bytes) -> Non
 
 
 def check_point(point: bytes) -> bytes:
-    """Return the X25519 public key, if it is canonical and not of low order.
+    """Return an X25519 public key unchanged, if it is canonical and not of low order.
 
-    It must be 32 bytes, below 2^255 - 19. Then two keys are the same only if their bytes are, and
-    no exchange yields zero.
+    A canonical key has 32 bytes and is below 2^255 - 19. So two keys are the same point only if
+    their bytes are equal. A key that is not of low order never gives the shared secret zero.
 
     Raises:
         RejectedError: the key is not canonical, or of low order.
@@ -297,10 +302,10 @@ def check_point(point: bytes) -> bytes:
 
 
 def check_identity(key: bytes) -> bytes:
-    """Return the Ed25519 public key, if it is canonical and not of low order.
+    """Return an Ed25519 public key unchanged, if it is canonical and not of low order.
 
-    Its y-coordinate must be below 2^255 - 19. Under a key of low order one signature is valid for
-    every message, so that anybody could sign.
+    A canonical key has a y-coordinate below 2^255 - 19. Under a key of low order one signature is
+    valid for every message, so that anybody could sign.
 
     Raises:
         RejectedError: the key is not canonical, or of low order.
@@ -321,7 +326,7 @@ def check_identity(key: bytes) -> bytes:
 
 
 def digest(label: Label, *fields: bytes) -> bytes:
-    """Return the SHA-256 of the label and the fields: 32 bytes.
+    """Return the SHA-256 of a label and fields: 32 bytes.
 
     >>> digest(Label.CONTEXT, bytes(32)).hex()[:16]
     '1fc6d049b0988732'
@@ -330,21 +335,22 @@ def digest(label: Label, *fields: bytes) -> bytes:
 
 
 def hkdf(secret: Secret, salt: bytes, info: bytes) -> Secret:
-    """Return 32 bytes of HKDF-SHA256 (RFC 5869)."""
-    # 32 bytes are one block, so that extract and expand are one HMAC each; 1 is the block's number
+    """Return a key of 32 bytes that is derived with HKDF-SHA256 (RFC 5869)."""
+    # 32 bytes are one block, so that extract and expand are one HMAC each. The byte 1 is the number
+    # of the block.
     extracted = hmac.digest(salt, secret.reveal(), "sha256")
     return Secret(hmac.digest(extracted, info + b"\x01", "sha256"))
 
 
 def seal(key: Secret, plaintext: Secret) -> bytes:
-    """Return the AES-256-GCM ciphertext under nonce 0, and wipe the key.
+    """Return the AES-256-GCM ciphertext of a plaintext under nonce 0, and wipe the key.
 
-    The ciphertext is 16 bytes longer than the plaintext. A nonce that never changes is safe because
-    a key seals one plaintext: two under one key and nonce would show their difference, and allow
-    forgeries. The wipe keeps a caller from sealing twice.
+    The ciphertext is 16 bytes longer than the plaintext. The fixed nonce is safe because a key
+    seals only one plaintext, and the wipe prevents a second one. Two plaintexts under one key and
+    nonce would reveal their difference, and allow forgeries.
 
     Args:
-        key: 32 bytes; used up.
+        key: the key, 32 bytes; this call wipes it.
         plaintext: the bytes to seal.
     """
     sealed = AESGCM(key.reveal(KEY_BYTES)).encrypt(_NONCE, plaintext.reveal(), None)
@@ -353,14 +359,15 @@ def seal(key: Secret, plaintext: Secret) -> bytes:
 
 
 def unseal(key: Secret, sealed: bytes) -> Secret:
-    """Return the plaintext of `seal`, and wipe the key whether or not the ciphertext opens.
+    """Return the plaintext of bytes that `seal` made, and wipe the key, also after an error.
 
     Args:
-        key: 32 bytes; used up.
-        sealed: the bytes that came from the peer.
+        key: the key, 32 bytes; this call wipes it.
+        sealed: the sealed bytes that came from a peer.
 
     Raises:
-        RejectedError: the bytes were not sealed under this key, were changed, or hold nothing.
+        RejectedError: the bytes were not sealed under this key, were changed, or have an empty
+            plaintext.
     """
     try:
         plaintext = AESGCM(key.reveal(KEY_BYTES)).decrypt(_NONCE, sealed, None)
@@ -375,15 +382,15 @@ def unseal(key: Secret, sealed: bytes) -> Secret:
     return Secret(plaintext)
 
 
-# The key table: each function binds its key to the session (ctx) or the roster (ctx2), so that no
-# key of one session or roster opens or hides anything in another.
+# The key table. Each function binds its key to the session (ctx) or to the roster (ctx2). So a key
+# of one session or roster is useless in another one.
 
 
 def mask_key(seed: Secret, ctx: bytes) -> ExchangeKey:
-    """Return the key pair that a client's pair masks are agreed with.
+    """Return the key pair with which a client agrees on pair masks.
 
     Args:
-        seed: 20 bytes.
+        seed: the seed of the mask key, 20 bytes.
         ctx: the context of the session, 32 bytes.
     """
     secret = _from_seed(seed, ctx, Label.MASK_SECRET_KEY)
@@ -393,18 +400,18 @@ def mask_key(seed: Secret, ctx: bytes) -> ExchangeKey:
 
 
 def commitment(seed: Secret, ctx: bytes) -> bytes:
-    """Return the commitment to the seed b of a client's self mask: 32 bytes, public.
+    """Return the commitment to b, the seed of a client's self mask: 32 bytes, public.
 
     Args:
-        seed: 20 bytes.
+        seed: the 20 bytes of b.
         ctx: the context of the session, 32 bytes.
     """
-    # b has 155 uniform bits, so that a hash of it hides it; and it is public: nothing to wipe
+    # b has 155 uniform bits, so that its hash hides it. The commitment is public: nothing to wipe.
     return bytes(_from_seed(seed, ctx, Label.COMMITMENT).reveal())
 
 
 def self_mask_key(seed: Secret, ctx2: bytes, index: int) -> Secret:
-    """Return the key of a client's self mask.
+    """Return the key of a client's self mask, 32 bytes.
 
     Args:
         seed: the 20 bytes of b.
@@ -417,15 +424,15 @@ def self_mask_key(seed: Secret, ctx2: bytes, index: int) -> Secret:
 def pair_mask_key(
     shared: Secret, ctx2: bytes, own: int, own_key: bytes, peer: int, peer_key: bytes
 ) -> Secret:
-    """Return the key of the mask between two clients; both compute the same key.
+    """Return the key of the pair mask of two clients, 32 bytes; both compute the same key.
 
     Args:
         shared: the result of `ExchangeKey.exchange` on the mask keys.
         ctx2: the context of the roster, 32 bytes.
-        own: the client's index in the roster.
-        own_key: its public mask key.
-        peer: the other's index.
-        peer_key: its public mask key.
+        own: the index of this client in the roster.
+        own_key: the public mask key of this client.
+        peer: the index of the other client.
+        peer_key: the public mask key of the other client.
     """
     pair = _pair(own, own_key, peer, peer_key)
     return hkdf(shared, _exact(KEY_BYTES, ctx2=ctx2), Label.PAIR_MASK + pair)
@@ -434,18 +441,19 @@ def pair_mask_key(
 def share_keys(
     shared: Secret, ctx2: bytes, own: int, own_key: bytes, peer: int, peer_key: bytes
 ) -> tuple[Secret, Secret]:
-    """Return the key that seals shares for the other client, and the key that opens its shares.
+    """Return the key that seals shares for the peer, and the key that opens the peer's shares.
 
-    Each direction has a key of its own. With one key for both, two plaintexts would be sealed under
-    one key and nonce, and a server could send a client its own share back as the other's.
+    Each direction has its own key, 32 bytes. With one key for both directions, two plaintexts would
+    be sealed under one key and nonce. And a server could return a client's own share to it as the
+    share of the peer.
 
     Args:
         shared: the result of `ExchangeKey.exchange` on the encryption keys.
         ctx2: the context of the roster, 32 bytes.
-        own: the client's index in the roster.
-        own_key: its public encryption key.
-        peer: the other's index.
-        peer_key: its public encryption key.
+        own: the index of this client in the roster.
+        own_key: the public encryption key of this client.
+        peer: the index of the other client.
+        peer_key: the public encryption key of the other client.
     """
     info = Label.SHARE_ENCRYPTION + _pair(own, own_key, peer, peer_key)
     up, down = (
@@ -456,8 +464,11 @@ def share_keys(
 
 
 def ring_order_key(ctx2: bytes) -> Secret:
-    """Return the key of the stream that orders the ring: public, a function of ctx2 alone."""
-    # a constant secret: every client must find the same order
+    """Return the key of the stream that orders the ring, 32 bytes.
+
+    The key is public: it depends only on ctx2, the context of the roster, 32 bytes.
+    """
+    # The secret is a constant, because every client must find the same order.
     return hkdf(Secret(bytes(32)), _exact(KEY_BYTES, ctx2=ctx2), Label.RING_ORDER)
 
 
@@ -467,7 +478,10 @@ def _from_seed(seed: Secret, context: bytes, label: Label, field: bytes = b"") -
 
 
 def _pair(own: int, own_key: bytes, peer: int, peer_key: bytes) -> bytes:
-    """Return i, j, pk_i, pk_j with i < j, the same bytes at both ends."""
+    """Return the indexes i < j and the public keys of two clients, encoded as i, j, key i, key j.
+
+    Both clients get the same bytes.
+    """
     if own == peer:
         raise InvalidInputError(f"a pair must be of two clients, got index {own} twice")
     one, other = sorted(((own, own_key), (peer, peer_key)))

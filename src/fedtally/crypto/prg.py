@@ -1,12 +1,13 @@
 """The pseudorandom generator: a stream from a key, added to a vector of integers. Hazard layer.
 
-The stream of a key of 32 bytes is AES-256 in counter mode, in chunks of 128 KiB: block i of chunk c
-is AES(key, be96(c) || be32(i + 2)), 0 <= i < 8192. That is what AES-256-GCM under nonce be96(c)
-makes of zeros, and it is computed so because libraries run this fastest. The tag is discarded, and
-no property of GCM is used. A key serves one stream of at most 2^30 bytes.
+A key has 32 bytes. Its stream is AES-256 in counter mode, in chunks of 128 KiB: block i of chunk c
+is AES(key, be96(c) || be32(i + 2)), 0 <= i < 8192, where be96 and be32 are big-endian integers of
+96 and 32 bits. This is the AES-256-GCM ciphertext of zeros under nonce be96(c). It is computed in
+this way because libraries do it fastest. The tag is discarded, and no property of GCM is used. A
+key serves one stream of at most 2^30 bytes.
 
-A mask is the stream read as little-endian lanes of 16, 32 or 64 bits, whichever is the first to
-hold the modulus 2^b.
+A mask of integers mod 2^bits is the stream, read as little-endian lanes. A lane is an integer of
+16, 32 or 64 bits: the smallest width that is at least `bits`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from fedtally.base import validate
 from fedtally.crypto.keys import KEY_BYTES, TAG_BYTES, Secret
 from fedtally.errors import InvalidInputError
 
-CHUNK_BYTES = 1 << 17  # a chunk and its part of the vector stay in cache; part of the format
-MAX_STREAM_BYTES = 1 << 30  # 2^26 blocks of a key: far below where a stream shows it has no repeats
+CHUNK_BYTES = 1 << 17  # a chunk and its part of the vector fit the cache; the format fixes it
+MAX_STREAM_BYTES = 1 << 30  # 2^26 blocks: too few to notice that blocks of a stream never repeat
 MAX_BITS = 64  # the widest lane
 
 Lanes = npt.NDArray[np.unsignedinteger[Any]]
@@ -32,10 +33,10 @@ _LANES = (np.dtype("<u2"), np.dtype("<u4"), np.dtype("<u8"))
 
 
 def lane(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
-    """Return the type of a vector of integers mod 2^bits: '<u2', '<u4' or '<u8'.
+    """Return the dtype of a vector of integers mod 2^bits: '<u2', '<u4' or '<u8'.
 
     Args:
-        bits: 1 .. 64.
+        bits: the number of bits of the modulus, 1 .. 64.
 
     >>> lane(16), lane(17)
     (dtype('uint16'), dtype('uint32'))
@@ -45,9 +46,10 @@ def lane(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
 
 
 class Masking:
-    """Add and subtract masks to one vector, in place, through one buffer.
+    """Add masks to one vector and subtract them, in place; all masks use one buffer.
 
-    Sums wrap at the width of a lane, which 2^b divides: reduce mod 2^b once, after the last mask.
+    Sums wrap around at the modulus of a lane (2^16, 2^32 or 2^64), which 2^bits divides. So reduce
+    the vector mod 2^bits only once, after the last mask.
 
     Args:
         vector: '<u2', '<u4' or '<u8' [entries], contiguous and writeable, at least one entry and at
@@ -85,38 +87,38 @@ class Masking:
         ]
 
     def add(self, key: Secret) -> None:
-        """Add the mask of the key: 32 bytes, used for nothing else."""
+        """Add the mask of a key; the key has 32 bytes and must have no other use."""
         self._apply(key, np.add)
 
     def subtract(self, key: Secret) -> None:
-        """Subtract the mask of the key: 32 bytes, used for nothing else."""
+        """Subtract the mask of a key; the key has 32 bytes and must have no other use."""
         self._apply(key, np.subtract)
 
     def wipe(self) -> None:
-        """Overwrite the buffer, which holds a part of the last mask."""
+        """Overwrite the buffer, which still has a part of the last mask."""
         self._buffer[:] = bytes(len(self._buffer))
 
     def _apply(self, key: Secret, operation: np.ufunc) -> None:
         encrypt_into = AESGCM(key.reveal(KEY_BYTES)).encrypt_into
-        # chunk by chunk, so that no mask is ever whole in memory
+        # Chunk by chunk, so that a whole mask is never in memory.
         for nonce, zeros, output, stream, part in self._parts:
             encrypt_into(nonce, zeros, None, output)
             operation(part, stream, out=part)
 
 
 def expand(key: Secret, length: int) -> bytes:
-    """Return the first bytes of the stream of the key.
+    """Return the first `length` bytes of the stream of a key.
 
     Args:
-        key: 32 bytes, used for nothing else.
-        length: 0 .. 2^30.
+        key: 32 bytes; the key must have no other use.
+        length: the number of bytes, 0 .. 2^30.
 
     >>> expand(Secret(bytes(32)), 4).hex()
     'cea7403d'
     """
     length = validate.integer(0, MAX_STREAM_BYTES, length=length)
     cipher, zeros = AESGCM(key.reveal(KEY_BYTES)), memoryview(_ZEROS)
-    if length <= CHUNK_BYTES:  # as nearly always, and several times for each report
+    if length <= CHUNK_BYTES:  # the usual case, and frequent: several times for each report
         return cipher.encrypt(_nonce(0), zeros[:length], None)[:-TAG_BYTES]
     chunks = enumerate(min(CHUNK_BYTES, length - start) for start in range(0, length, CHUNK_BYTES))
     return b"".join(
@@ -125,7 +127,7 @@ def expand(key: Secret, length: int) -> bytes:
 
 
 def _nonce(chunk: int) -> bytes:
-    # one for each chunk of a key: the same counter twice would give the same stream twice
+    # Each chunk of a key has its own nonce. With the same nonce twice, two chunks would be equal.
     return chunk.to_bytes(12, "big")
 
 

@@ -2,16 +2,16 @@
 
 Hazard layer: a wrong argument gives secrets away.
 
-A secret is a vector of field elements; the 20-byte secrets of the protocol are 5 uniform elements
-(155 bits). Element j of every secret has a polynomial of its own, f_j(z) = secret_j +
-coefficients[0, j] z + ... of degree t - 1, and the share at point x is the vector of the f_j(x).
-Any t shares give the secret, fewer say nothing about it, provided that the coefficients are uniform
-and used once. On the wire an element is a little-endian u32 below 2^31 - 1 (Shamir 1979).
+A secret is a vector of field elements. The secrets of the protocol have 20 bytes: 5 uniform
+elements (155 bits). Element j of a secret has its own polynomial of degree t - 1, f_j(z) = secret_j
++ coefficients[0, j] z + ..., and the share at point x is the vector of the f_j(x). Any t shares
+give the secret. Fewer shares reveal nothing about it, if the coefficients are uniform and used once
+(Shamir 1979). On the wire an element is a little-endian u32 below 2^31 - 1.
 
 Points are public: code may branch on them and use them as indexes. It may not do so with secrets,
-shares and coefficients, since its time would tell of them: they pass through additions, products
-and comparisons of whole arrays alone. `decode` branches on syndromes, which depend on the errors
-and not on the secrets.
+shares and coefficients, since its running time would reveal them. They may only go through
+additions, products and comparisons of whole arrays. `decode` branches on syndromes, which depend on
+the errors and not on the secrets.
 
 >>> import hashlib
 >>> stream = iter(hashlib.shake_256(b"not a secret").digest(120))  # for a test only
@@ -38,15 +38,15 @@ import numpy.typing as npt
 from fedtally.base import validate
 from fedtally.errors import FedtallyError, InvalidInputError
 
-# A Mersenne prime: 2^31 is 1, so that a reduction is a shift and an addition. It is so small that
-# products of halves are exact in doubles.
+# A Mersenne prime: 2^31 is 1 modulo it, so that a reduction is a shift and an addition. It is so
+# small that sums of products of half elements are exact in float64.
 PRIME = 2**31 - 1
-SECRET_ELEMENTS = 5  # 155 bits: more than the 128 of the protocol's other primitives
+SECRET_ELEMENTS = 5  # 155 bits: more than the 128-bit security of the other primitives
 SECRET_BYTES = 4 * SECRET_ELEMENTS
-MAX_THRESHOLD = 2**15  # up to it sums in floating point are exact: `_product`
-MAX_SHARES = 2**16 - 1  # up to it products of differences do not overflow: `_weights`
-_BLOCK = 1 << 20  # entries of a matrix of powers that are computed, and kept, at a time
-# entries of the points whose Lagrange coefficients are computed together: they stay in cache
+MAX_THRESHOLD = 2**15  # the largest t for which sums in floating point are exact: see `_product`
+MAX_SHARES = 2**16 - 1  # the largest point whose differences do not overflow: see `_weights`
+_BLOCK = 1 << 20  # the most entries of one block of a matrix of powers, which is cached
+# The most points whose Lagrange coefficients are computed together, so that they fit the cache.
 _BATCH = 1 << 14
 
 U32 = npt.NDArray[np.uint32]
@@ -55,27 +55,27 @@ F64 = npt.NDArray[np.float64]
 
 
 class ShareError(InvalidInputError):
-    """Reject elements that are not of the field."""
+    """Reject numbers that are not elements of the field."""
 
 
 class DecodingError(InvalidInputError):
-    """Refuse shares of which too many are wrong."""
+    """Refuse a set of shares because too many of them are wrong."""
 
 
 def random_elements(count: int, random: Callable[[int], bytes]) -> U32:
-    """Return uniform elements.
+    """Return uniform field elements.
 
-    Each is 4 bytes, little-endian, with the top bit cleared. The value 2^31 - 1 is skipped: reduced
-    to 0 it would make 0 twice as likely.
+    An element is read from 4 bytes, little-endian, with the top bit cleared. The value 2^31 - 1 is
+    skipped: if it were reduced to 0, then 0 would be twice as likely.
 
     Args:
         count: the number of elements.
-        random: a function that returns as many bytes as it is asked for, from a cryptographic
-            source.
+        random: a function that returns as many uniform bytes as it is asked for, from a
+            cryptographic source.
 
     Returns:
-        uint32 [count]. Skipped values have no part in the result, so that the time of the loop says
-        nothing of it.
+        uint32 [count]. The running time depends only on skipped values, which are not in the
+        result, so that it reveals nothing about the result.
 
     Raises:
         InvalidInputError: `random` returned another number of bytes.
@@ -99,10 +99,10 @@ def to_bytes(elements: U32) -> bytes:
     """Return the encoding of elements, 4 bytes each.
 
     Args:
-        elements: uint32 of any shape, every one below 2^31 - 1.
+        elements: uint32 of any shape, every element below 2^31 - 1.
 
     Raises:
-        ShareError: the elements are of another type, or one is too large.
+        ShareError: the elements have another type, or an element is too large.
 
     >>> to_bytes(np.array([1, 2], np.uint32)).hex()
     '0100000002000000'
@@ -114,7 +114,7 @@ def from_bytes(data: bytes | bytearray | memoryview) -> U32:
     """Return the elements that `to_bytes` encoded.
 
     Args:
-        data: 4 bytes an element.
+        data: the encoding, 4 bytes for each element.
 
     Returns:
         uint32 [len(data) / 4], a copy.
@@ -134,17 +134,17 @@ def split(secret: U32, coefficients: U32, num_shares: int) -> U32:
     """Return the shares of a vector of secrets at the points 1 .. num_shares.
 
     Args:
-        secret: uint32 [m], every one below 2^31 - 1; several secrets with the same holders lie one
-            after the other.
-        coefficients: uint32 [t - 1, m], of powers 1 .. t - 1, from `random_elements`, used once; 2
-            <= t <= 2^15.
-        num_shares: t .. 65,535.
+        secret: uint32 [m], every element below 2^31 - 1. Several secrets with the same holders may
+            lie one after the other.
+        coefficients: uint32 [t - 1, m], the coefficients of the powers 1 .. t - 1. Take them from
+            `random_elements`, and use them once. The threshold t is 2 .. 2^15.
+        num_shares: the number of shares, t .. 65,535.
 
     Returns:
         uint32 [num_shares, m]; row x - 1 is the share at x.
 
     Raises:
-        ShareError: an element is not of the field.
+        ShareError: a number is not an element of the field.
         InvalidInputError: the shapes or the numbers do not fit each other.
     """
     secret, coefficients = _elements(secret=secret), _elements(coefficients=coefficients)
@@ -170,19 +170,20 @@ def split(secret: U32, coefficients: U32, num_shares: int) -> U32:
 
 
 def combine(points: npt.ArrayLike, shares: U32) -> U32:
-    """Return secrets from the given shares, all of which are used and none checked.
+    """Return the secrets of one or more owners from t shares each; the shares are not checked.
 
     Args:
-        points: integers [t], strictly ascending in 1 .. 65,535, for all owners; or [owners, t], a
-            set for each.
-        shares: uint32 [t, m], or [owners, t, m]; every element below 2^31 - 1.
+        points: integers, strictly ascending in 1 .. 65,535: [t], the same points for all owners, or
+            [owners, t].
+        shares: uint32, every element below 2^31 - 1: [t, m] for one owner, or [owners, t, m].
 
     Returns:
-        uint32 [m], or [owners, m]: the polynomials of degree t - 1 at 0.
+        uint32 [m] for one owner, or [owners, m]: the values at 0 of the polynomials of degree t - 1
+        through the shares.
 
     Raises:
-        ShareError: an element is not of the field.
-        InvalidInputError: the points are no such sets, or the shapes do not fit each other.
+        ShareError: a number is not an element of the field.
+        InvalidInputError: the points are not as above, or the shapes do not fit each other.
     """
     at, shares = _points(points), _elements(shares=shares)
     if shares.ndim == 2:
@@ -214,11 +215,13 @@ def combine(points: npt.ArrayLike, shares: U32) -> U32:
 def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64]:
     """Return the secret of one owner and the points of its wrong shares.
 
-    Up to half as many shares may be wrong as there are beyond the threshold. This is unique
-    decoding of an interleaved Reed-Solomon code, as of Berlekamp and Welch (1986).
-    The equation is solved by syndromes and the shortest recurrence (Massey 1969): O(n^2) in place
-    of O(n^3), so that liars cannot keep a server busy, and without a branch on a secret, since a
-    syndrome depends on errors alone. A share is wrong where any of its elements is.
+    At most (n - threshold) // 2 of the n shares may be wrong. A share is wrong if any of its
+    elements is wrong. This is unique decoding of an interleaved Reed-Solomon code, as by Berlekamp
+    and Welch (1986).
+
+    The errors are found by syndromes and the shortest recurrence (Massey 1969). That takes O(n^2)
+    instead of O(n^3) time, so that wrong shares cannot keep a server busy. It does not branch on a
+    secret, since syndromes depend on the errors alone.
 
     Args:
         points: integers [n], strictly ascending in 1 .. 65,535.
@@ -226,12 +229,12 @@ def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64
         threshold: the number of shares that give the secret.
 
     Returns:
-        uint32 [m], and int64 [errors]: at most (n - threshold) // 2 points, ascending.
+        uint32 [m], the secret; and int64 [errors], the points of the wrong shares, ascending.
 
     Raises:
-        ShareError: an element is not of the field.
+        ShareError: a number is not an element of the field.
         DecodingError: no secret agrees with all but (n - threshold) // 2 of the shares.
-        InvalidInputError: the points are no such set, or the shapes do not fit each other.
+        InvalidInputError: the points are not as above, or the shapes do not fit each other.
     """
     at, shares = _points(points), _elements(shares=shares)
     if at.ndim != 1 or shares.ndim != 2 or len(at) != len(shares):
@@ -241,9 +244,10 @@ def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64
     threshold = validate.integer(1, min(len(at), MAX_THRESHOLD), threshold=threshold)
     radius = (len(at) - threshold) // 2
     kept = np.ones(len(at), bool)
-    # One element after the other: its errors are erased for those that follow. With e errors in all
-    # and f erased, e - f <= (n - f - threshold) // 2, so that each step is within the radius of
-    # what is left if the whole is.
+    # One element (column) is decoded after the other, and its wrong shares are removed for the next
+    # elements. Let there be e wrong shares in all, and f of them removed. If e is at most
+    # (n - threshold) // 2, then e - f <= (n - f - threshold) // 2: the remaining shares can be
+    # decoded, too.
     while (
         column := _first_error(syndromes := _syndromes(at[kept], shares[kept], threshold))
     ) is not None:
@@ -294,37 +298,37 @@ def _points(points: npt.ArrayLike) -> I64:
 
 
 def _fold(x: I64) -> I64:
-    """Return a smaller number of the same residue, since 2^31 is 1 modulo the prime."""
+    """Return smaller numbers with the same residues, since 2^31 is 1 modulo the prime."""
     return np.asarray((x & PRIME) + (x >> 31))
 
 
 def _reduce(x: I64) -> I64:
-    """Return the residue of numbers below 2^63."""
-    # The first fold gives a number below 2^33, the second one below 2^31 + 4. The comparison is an
-    # array operation, not a branch on a secret.
+    """Return the residues modulo the prime of numbers below 2^63."""
+    # The first fold gives numbers below 2^33, and the second one numbers below 2^31 + 4. The
+    # comparison is an array operation, and not a branch on a secret.
     x = _fold(_fold(x))
     return x - PRIME * (x >= PRIME)
 
 
 def _halves(x: npt.NDArray[Any], axis: int) -> F64:
-    """Return the low 16 and the high 15 bits of elements, one after the other along an axis."""
+    """Return the low 16 bits of all elements, then their high 15 bits, joined along an axis."""
     return np.concatenate([x & 0xFFFF, x >> 16], axis=axis).astype(np.float64)
 
 
 def _product(left: F64, right: F64) -> I64:
-    """Return A @ B mod p, from `_halves(A, 0)` and `_halves(B, 1)`.
+    """Return the matrix product A @ B mod p, from `_halves(A, 0)` and `_halves(B, 1)`.
 
-    The inner length t is at most 2^15. A float64 sum of integers is exact, in whatever order and
-    with or without fused products, while it stays below 2^53. The halves are at most l = 2^16 - 1
+    The inner length t is at most 2^15. A float64 sum of integers is exact while it stays below
+    2^53, in any order and with or without fused multiply-add. The halves are at most l = 2^16 - 1
     and h = 2^15 - 1, so that with t = 2^15
         low  <= t l^2   = 2^47 - 2^32 + 2^15         the largest sum in floating point: below 2^53
-        mid  <= 2 t l h = 2^47 - 3 2^31 + 2^16       both sums of which it is made below 2^46
+        mid  <= 2 t l h = 2^47 - 3 2^31 + 2^16       made of two sums, each below 2^46
         high <= t h^2   = 2^45 - 2^31 + 2^15
     and the result, low + 2^16 mid + 2^32 high with 2^32 = 2 modulo p, before its reduction is at
     most
         low + 2^16 mid + 2 high < 2^47 + (2^63 - 3 2^47 + 2^32) + 2^46 < 2^63.
-    Products of integers of this size have no subnormal numbers, the one case in which their time
-    depends on them.
+    The running time of floating-point products depends on the values only for subnormal numbers.
+    Products of integers of this size are never subnormal.
     """
     rows, columns = len(left) // 2, right.shape[1] // 2
     sums = (left @ right).astype(np.int64)
@@ -335,25 +339,29 @@ def _product(left: F64, right: F64) -> I64:
 
 @lru_cache(maxsize=4)
 def _powers(first: int, last: int, columns: int) -> F64:
-    """Return the halves of the powers 0 .. columns - 1 of first .. last, [rows, columns]."""
+    """Return the powers 0 .. columns - 1 of the integers first .. last, as `_halves(powers, 0)`.
+
+    The shape is [2 * (last - first + 1), columns].
+    """
     powers = np.ones((last - first + 1, columns), np.int64)
     step = np.arange(first, last + 1)[:, None]
     done = 1
-    while done < columns:  # twice as many columns each time: x^(done + k) = x^k x^done
+    while done < columns:  # each step doubles the columns: x^(done + k) = x^k x^done
         more = min(done, columns - done)
         powers[:, done : done + more] = _reduce(powers[:, :more] * step)
         step = _reduce(step * step)
         done += more
     halves = _halves(powers, 0)
-    halves.setflags(write=False)  # the cache hands out this array itself
+    halves.setflags(write=False)  # the cache returns this array itself, not a copy
     return halves
 
 
 def _weights(at: I64) -> I64:
-    """Return the products of |x_j - x_i| over all j but i, for points [owners, t].
+    """Return for each point x_i the product of |x_j - x_i| over all j other than i.
 
-    They are below 2^32, not reduced. A factor is below 2^16, so that the product before folding
-    stays below 2^48, and after it below 2^31 + 2^17.
+    The shapes are [owners, t] -> [owners, t]. The products are below 2^32, not fully reduced. A
+    factor is below 2^16, so that a product is below 2^48 before folding, and below 2^31 + 2^17
+    after it.
     """
     product = np.ones_like(at)
     for j in range(at.shape[1]):
@@ -364,16 +372,17 @@ def _weights(at: I64) -> I64:
 
 
 def _signs(count: int) -> I64:
-    """Return (-1)^i, the sign of the product of x_j - x_i over all j but i."""
-    # points ascend, so that i of the differences are negative
+    """Return (-1)^i for i < count: the sign of the product of x_j - x_i over all j other than i."""
+    # The points ascend, so that i of the differences are negative.
     return 1 - 2 * (np.arange(count) & 1)
 
 
 def _inverse(x: I64) -> I64:
-    """Return the inverses of public numbers below 2^32, none of them a multiple of p.
+    """Return the inverses mod p of numbers below 2^32, none of them a multiple of p.
 
-    Numbers are inverted in pairs, by the inverse of their product, and so on: one inversion in all,
-    and 3 products for each number. It branches, so that the numbers must be public.
+    Two numbers are inverted by the inverse of their product. This is repeated for the products, so
+    that there is one inversion in all, and 3 products for each number. The function branches on the
+    numbers, so that they must be public.
     """
     if x.size == 1:
         return np.full(1, pow(int(x[0]), -1, PRIME), np.int64)
@@ -390,9 +399,9 @@ def _inverse(x: I64) -> I64:
 
 
 def _at_zero(at: I64) -> I64:
-    """Return the Lagrange coefficients at 0 for points [owners, t].
+    """Return the Lagrange coefficients at 0 of points, mod p: [owners, t] -> [owners, t].
 
-    They are the products of x_j / (x_j - x_i) over all j but i.
+    Coefficient i is the product of x_j / (x_j - x_i) over all j other than i.
     """
     total = np.ones(len(at), np.int64)
     for j in range(at.shape[1]):
@@ -406,11 +415,17 @@ def _at_zero(at: I64) -> I64:
 
 
 def _syndromes(at: I64, shares: U32, threshold: int) -> I64:
-    """Return the syndromes S_r = sum of v_i y_i x_i^r for r < n - t; right shares give zeros.
+    """Return the syndromes S_r = sum of v_i y_i x_i^r for r < n - t: int64 [n - t, m].
 
-    v_i is 1 / product of (x_i - x_j). The sum is the highest coefficient of the polynomial through
-    the points (x_i, y_i x_i^r), which is none of degree n - 1 if y is of degree t - 1. The sign
-    that all v_i have in common is left out.
+    x_i is a point, y_i its share, and v_i is 1 / product of (x_i - x_j) over all j other than i. If
+    all shares are right, the syndromes are 0. The reason: S_r is the coefficient of degree n - 1 of
+    the polynomial through the points (x_i, y_i x_i^r), whose degree is then at most t - 1 + r. A
+    sign that all v_i have in common is left out.
+
+    Args:
+        at: int64 [n]; the points.
+        shares: uint32 [n, m]; the shares at these points.
+        threshold: t.
     """
     inverse = _inverse(_weights(at[None])[0]) * _signs(len(at))
     terms = _reduce((inverse + PRIME * (inverse < 0))[:, None] * shares.astype(np.int64))
@@ -427,10 +442,11 @@ def _first_error(syndromes: I64) -> int | None:
 
 
 def _shortest_recurrence(sequence: list[int]) -> list[int]:
-    """Return the coefficients c of the shortest recurrence (Massey 1969), with c_0 = 1.
+    """Return the coefficients c of the shortest linear recurrence of a sequence S (Massey 1969).
 
-    The sum of c_k S_{r - k} is 0 for every r. The roots of its reversal z^L + c_1 z^(L - 1) + ... +
-    c_L are the points of the errors.
+    c_0 is 1, L is the length of the recurrence, and the sum of c_k S_{r - k} over k <= L is 0 for
+    every r >= L. If S is the syndromes, the roots of the reversed polynomial z^L + c_1 z^(L - 1) +
+    ... + c_L are the points of the wrong shares.
     """
     current, previous = [1], [1]
     length, shift, last = 0, 1, 1
@@ -452,7 +468,7 @@ def _shortest_recurrence(sequence: list[int]) -> list[int]:
 
 
 def _values(recurrence: list[int], at: I64) -> I64:
-    """Return the values of the reversed polynomial at points, by Horner's rule."""
+    """Return the values mod p of a recurrence's reversed polynomial at points, by Horner's rule."""
     value = np.zeros_like(at)
     for coefficient in recurrence:
         value = _reduce(value * at + coefficient)
@@ -463,14 +479,15 @@ def _values(recurrence: list[int], at: I64) -> I64:
 
 
 def _self_test() -> None:
-    """Compare matrix products in floating point with exact integers, at import.
+    """Compare matrix products in floating point with exact integers; this runs at import.
 
-    A library behind `@` that rounds otherwise would give wrong shares without any other sign.
+    If the library behind `@` is not exact, shares would be wrong without any error.
 
     Raises:
         FedtallyError: this machine does not multiply exactly.
     """
-    # The longest sum of the largest elements: (p - 1)^2 is 1, so that the result is its length.
+    # The longest sum of the largest elements: (p - 1)^2 is 1 mod p, so that the result is the
+    # number of terms.
     largest = np.full((1, MAX_THRESHOLD), PRIME - 1)
     exact = _product(_halves(largest, 0), _halves(largest.T, 1)).item() == MAX_THRESHOLD
     polynomial = [pow(7, 99 + k, PRIME) for k in range(4)]

@@ -1,7 +1,7 @@
-"""TurboSHAKE128 (RFC 9861), the hash that Prio3 expands seeds with. Hazard layer.
+"""TurboSHAKE128 (RFC 9861), the hash with which Prio3 expands seeds. Hazard layer.
 
-The library pycryptodome is imported only here, and only when a hash is made: nothing but Prio3
-needs it.
+The library pycryptodome is imported only here, and only when a hash is computed: only Prio3 needs
+it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from fedtally.errors import MissingExtraError
 
 
 def turboshake128(message: bytes, domain: int, length: int) -> bytes:
-    """Return the first bytes of TurboSHAKE128 of a message.
+    """Return the first `length` bytes of TurboSHAKE128 of a message.
 
     Args:
         message: any bytes.
         domain: the domain separation byte, 1 .. 127.
-        length: the bytes that are returned, at least 0.
+        length: the number of bytes to return, at least 0.
 
     Raises:
         MissingExtraError: pycryptodome is not installed.

@@ -1,23 +1,24 @@
 """The Distributed Aggregation Protocol (DAP), the standard of sums by two servers. Sans-IO.
 
 Clients of any maker report measurements, without an identity. Two servers verify the reports and
-add them up, and a collector learns the sum of a batch. The batches are intervals of time.
+add them up, and a collector learns the sum of a batch. A batch has the reports of a time interval.
 
-- `presentation`: the language that its messages are written in
+- `presentation`: the encoding of all messages
 - `draft18`: the messages of draft-ietf-ppm-dap-18, and the names of the version
-- `draft09`: the reports of clients that speak draft 09; `versions`: a row a draft
-- `task`: what all parties agree on, in a public and a secret file
-- `sealing`: keys with numbers
-- `client`: a report of a measurement
-- `aggregator`: what both servers do alike; `leader`, `helper`: what they do each
-- `noise`: what a server may add to its share of a batch
-- `state`: what a server keeps, and a store in memory
-- `problems`: the errors of the draft
-- `collector`: a query, and its result
+- `draft09`: the reports of clients that use draft 09
+- `versions`: a table of the drafts, with all differences of their reports
+- `task`: the parameters that all parties agree on, in a public and a secret file
+- `sealing`: HPKE keys with numbers
+- `client`: making the report of a measurement
+- `aggregator`: the common code of both servers; `leader` and `helper`: the code of each one
+- `noise`: the noise that a server may add to its share of a batch
+- `state`: the stored data of a server, and a store in memory
+- `problems`: the errors that a server answers, from the draft
+- `collector`: the request for a batch, and its result
 
 The modules have no input, output or clock. A server object is for one thread at a time.
 
-Three clients say which of four answers is theirs:
+Three clients report which of four answers they gave:
 
 >>> from secrets import token_bytes
 >>> from fedtally.crypto.hpke_aad import RecipientKey

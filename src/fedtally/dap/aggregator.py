@@ -1,8 +1,9 @@
-"""What leader and helper of DAP do alike: check reports, add them up, close batches.
+"""The common code of the leader and the helper of DAP: check reports, add them up, close batches.
 
-Each server believes nothing of the other. It looks at its own tables before it works on a report,
-and again in the transaction that adds the report: an id is added once, and a collected time has no
-more reports. A batch is closed in the transaction that gives its share away.
+A server does not rely on the other server. It checks its own tables before it verifies a report,
+and again in the transaction that adds the report. So each report id is added once, and no report is
+added to a time that was collected. A batch is closed in the same transaction in which its share is
+sealed for the collector.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ from fedtally.flp.prio3 import VerifyState
 from fedtally.flp.proof import ReportRefusedError
 from fedtally.flp.words import Array
 
-CLOCK_SKEW = 300  # seconds that a client's clock may be ahead
-KEY_ID = 0  # of the one verification key
+CLOCK_SKEW = 300  # how many seconds a client's clock may be ahead of a server's clock
+KEY_ID = 0  # the id of the only verification key
 RESOURCE_BYTES = 16
 _TIME_BYTES = 8
-_NOISE = b"noise"  # in the table of terms
+_NOISE = b"noise"  # the key of the noise terms in the table TERMS
 
 
 class RefusedError(FedtallyError):
-    """Do not take a report.
+    """Refuse a report.
 
     Attributes:
-        error: the draft's word for it.
+        error: the reason, as the draft names it.
     """
 
     def __init__(self, error: ReportError) -> None:
@@ -63,11 +64,11 @@ class RefusedError(FedtallyError):
 
 
 class Resource(NamedTuple):
-    """What was made for a request.
+    """A resource (of HTTP) that a server made for a request.
 
     Attributes:
-        id: the last part of its address.
-        answer: what a GET of it returns.
+        id: the last part of the resource's address, 16 bytes.
+        answer: the body that a GET of the resource returns.
     """
 
     id: bytes
@@ -75,7 +76,12 @@ class Resource(NamedTuple):
 
 
 class Added(NamedTuple):
-    """A report that passed, and the server's share of what it adds."""
+    """A report that passed verification.
+
+    Attributes:
+        metadata: the metadata of the report.
+        share: words; this server's share of what the report adds to the sum.
+    """
 
     metadata: ReportMetadata
     share: Array
@@ -83,13 +89,13 @@ class Added(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """The sum of an interval.
+    """The sum of the reports of an interval.
 
     Attributes:
-        share: this server's share.
+        share: this server's share of the sum, encoded.
         count: the number of reports.
-        checksum: the XOR of the digests of their ids.
-        interval: the smallest one with the times of all of them.
+        checksum: the XOR of the SHA-256 of the reports' ids, 32 bytes.
+        interval: the smallest interval with the times of all these reports.
     """
 
     share: bytes
@@ -99,18 +105,18 @@ class Batch:
 
 
 class Aggregator:
-    """A server of one task.
+    """A server of one task: the base of the leader and the helper.
 
     Args:
         task: the task.
-        secret: the seed of the verification key.
-        keys: this server's keys, for input shares.
-        store: what it keeps.
-        noise: what it adds to its share of each batch; None: nothing, and results are exact.
+        secret: the secret of the task, which has the seed of the verification key.
+        keys: the keys of this server, which open input shares.
+        store: the storage of this server for this task.
+        noise: the noise that this server adds to its share of each batch; None: it adds none.
 
     Raises:
-        InvalidInputError: the secret is of another task, noise does not protect reports of this
-            task, or the store was begun with other noise.
+        InvalidInputError: the secret belongs to another task, noise does not protect reports of
+            this task, or the store was begun with other noise.
     """
 
     role: ClassVar[Role]
@@ -131,9 +137,16 @@ class Aggregator:
         self._keep_terms(b"" if noise is None else noise.terms)
 
     def _keep_terms(self, terms: bytes) -> None:
-        """Refuse a store that was begun with other noise.
+        """Store the terms of the noise at the first start; refuse other terms later.
 
-        Settings without their noise would give exact sums away, and nobody would see it.
+        If the noise were missing in the settings after a restart, this server would give away exact
+        shares, and nobody would notice.
+
+        Args:
+            terms: the terms of the noise (see `Noise`); empty without noise.
+
+        Raises:
+            InvalidInputError: the store was begun with other terms.
         """
         kept = self._store.get(Table.TERMS, _NOISE)
         if kept is None:
@@ -147,7 +160,15 @@ class Aggregator:
     # ---- reports ----
 
     def _check(self, metadata: ReportMetadata, now: float) -> None:
-        """Refuse a report that may not be added, by what both servers see of it."""
+        """Refuse a report by its metadata, which both servers see.
+
+        Args:
+            metadata: the metadata of the report.
+            now: the time, Unix seconds.
+
+        Raises:
+            RefusedError: the time, the extensions or the id of the report are not allowed.
+        """
         seconds = metadata.time * self.task.configuration.precision
         if seconds > now + CLOCK_SKEW:
             raise RefusedError(ReportError.REPORT_TOO_EARLY)
@@ -155,12 +176,16 @@ class Aggregator:
             raise RefusedError(ReportError.TASK_NOT_STARTED)
         if metadata.time >= self.task.interval.end:
             raise RefusedError(ReportError.TASK_EXPIRED)
-        if metadata.extensions:  # which everybody must know, and nobody knows one
+        if metadata.extensions:  # a server must know all extensions, and this one knows none
             raise RefusedError(ReportError.INVALID_MESSAGE)
         self._check_again(metadata)
 
     def _check_again(self, metadata: ReportMetadata) -> None:
-        """Refuse a report of a collected time, or whose id was added."""
+        """Refuse a report whose time was collected, or whose id was added already.
+
+        Raises:
+            RefusedError: the time was collected, or the id was added.
+        """
         if self._is_collected(Interval(metadata.time, 1)):
             raise RefusedError(ReportError.BATCH_COLLECTED)
         if self._store.get(Table.SEEN, metadata.id) is not None:
@@ -169,7 +194,13 @@ class Aggregator:
     def _begin(
         self, metadata: ReportMetadata, public_share: bytes, sealed: HpkeCiphertext
     ) -> tuple[VerifyState, bytes]:
-        """Open this server's share of a report; return its state and its verifier share."""
+        """Open this server's input share of a report, and begin its verification.
+
+        Return the state of the verification, and this server's verifier share.
+
+        Raises:
+            RefusedError: the share does not open, or is not valid.
+        """
         task, version = self.task, self.task.version
         aad = version.input_share_aad(task.id, task.configuration, metadata, public_share)
         try:
@@ -188,7 +219,7 @@ class Aggregator:
             raise RefusedError(ReportError.INVALID_MESSAGE) from None
 
     def _add(self, reports: Iterable[Added]) -> None:
-        """Add reports that `_check_again` passed; within the same transaction."""
+        """Add reports to their buckets, in the transaction in which `_check_again` passed them."""
         by_time: defaultdict[int, list[Added]] = defaultdict(list)
         for each in reports:
             by_time[each.metadata.time].append(each)
@@ -214,15 +245,20 @@ class Aggregator:
     # ---- batches ----
 
     def _is_collected(self, interval: Interval) -> bool:
-        """Return whether a time of an interval was collected.
+        """Tell whether any time of an interval was collected.
 
-        Collected intervals do not overlap: only the first one that ends behind the start can.
+        Collected intervals do not overlap. So only the first one that ends after the start of
+        `interval` can have a time in common with it.
         """
         rows = self._store.scan(Table.COLLECTED, _key(interval.start + 1), limit=1)
         return any(int.from_bytes(start, "big") < interval.end for _, start in rows)
 
     def _read_query(self, query: Query | BatchSelector) -> Interval:
-        """Return the interval that is asked for."""
+        """Return the interval that a query asks for, in units of the precision.
+
+        Raises:
+            Problem: the query has another batch mode, or no valid interval.
+        """
         if query.batch_mode != BatchMode.TIME_INTERVAL:
             raise Problem(ProblemType.INVALID_MESSAGE, "the task is of the mode time_interval")
         try:
@@ -234,10 +270,17 @@ class Aggregator:
         return interval
 
     def _close(self, query: Interval, selected: Interval) -> Batch:
-        """Take the sum of an interval and close the whole query; within a transaction.
+        """Return the sum of an interval, and close the interval of the query.
 
-        Nothing is added to a time of the query afterwards, and no time of it is collected again,
-        be it selected or not.
+        Call it in a transaction. Afterwards no report is added to any time of the query, and no
+        time of the query is collected again, even if the time was not selected.
+
+        Args:
+            query: the interval that the collector asked for; it is closed.
+            selected: the interval that is summed, within `query`.
+
+        Raises:
+            Problem: a time of the query was collected, or the batch has too few reports.
         """
         if self._is_collected(query):
             raise Problem(ProblemType.BATCH_OVERLAP, "a part of the interval was collected")
@@ -256,17 +299,21 @@ class Aggregator:
         return Batch(total.share, total.count, total.checksum, smallest)
 
     def _seal(self, batch: Batch, request: CollectionJobReq) -> HpkeCiphertext:
-        """Return the share of a batch with this server's noise, sealed to the collector.
+        """Return this server's share of a batch, with its noise, sealed to the collector.
 
-        It is the last thing of a transaction that may be refused: what is drawn here is kept, and
-        is not drawn again.
+        Call it last in a transaction, so that no later step can refuse the request. Then the noise
+        that is drawn here is stored with the answer, and is not drawn again for this batch.
+
+        Args:
+            batch: the batch.
+            request: the collector's request, which the sealed share is bound to.
         """
         share = batch.share if self._noise is None else self._noised(batch, self._noise)
         aad = AggregateShareAad(self.task.id, self.task.configuration, request)
         return seal(self.task.collector, share, aggregate_share_info(self.role), aad.encode())
 
     def _noised(self, batch: Batch, noise: Noise) -> bytes:
-        """Charge a batch, and return its share with noise."""
+        """Charge a batch for privacy, and return its share with noise, encoded."""
         noise.charge(batch.interval.start - self.task.interval.start)
         field = self.task.prio3.circuit.field
         share = field.decode(batch.share)
@@ -275,11 +322,14 @@ class Aggregator:
 
 
 def check_extensions(extensions: Sequence[Extension], unsorted: ProblemType) -> None:
-    """Refuse the extensions of a job: all must be known, and none is.
+    """Refuse a job that has extensions: a server must know all extensions, and this one knows none.
 
     Args:
-        extensions: the extensions.
-        unsorted: the type of the problem where they do not rise.
+        extensions: the extensions of the job.
+        unsorted: the type of the problem if the extensions are not in strictly ascending order.
+
+    Raises:
+        Problem: there is an extension.
     """
     if not are_sorted(extensions):
         raise Problem(unsorted, "extensions must rise, and none may be there twice")
@@ -289,7 +339,10 @@ def check_extensions(extensions: Sequence[Extension], unsorted: ProblemType) -> 
 
 
 def resource_id(request: bytes) -> bytes:
-    """Return the id of what a request makes: so the same request makes the same resource."""
+    """Return the id of the resource that a request makes, 16 bytes.
+
+    It is a digest of the request: the same request makes the same resource.
+    """
     return hashlib.sha256(request).digest()[:RESOURCE_BYTES]
 
 

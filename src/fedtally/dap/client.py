@@ -1,4 +1,4 @@
-"""A client of DAP: a report of one measurement."""
+"""A client of DAP, which reports one measurement."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from fedtally.flp.prio3 import NONCE_BYTES
 
 
 def random_bytes(task: Task) -> int:
-    """Return how many random bytes a report of this task takes."""
+    """Return the number of random bytes that a report of this task needs."""
     return NONCE_BYTES + task.prio3.random_bytes
 
 
 def check_draft(task: Task) -> None:
-    """Refuse a task whose reports are not made here.
+    """Refuse a task for which fedtally cannot make reports.
 
     Raises:
-        InvalidInputError: it takes reports of another draft than 18.
+        InvalidInputError: the task accepts reports of another draft than 18.
     """
     if task.draft != DRAFT:
         raise InvalidInputError(
@@ -45,22 +45,23 @@ def make_report(
     now: float,
     random: bytes,
 ) -> Report:
-    """Return the report of a measurement, which goes to the leader.
+    """Return the report of a measurement, to be sent to the leader.
 
-    The leader may get it again and again, and counts it once. Another report of the same
+    The same report may be sent several times, and is counted once. A second report of the same
     measurement would be counted, too.
 
     Args:
         task: the task.
-        measurement: 0 or 1 for a count, a list for a vector of sums, a bucket for a histogram.
-        leader: the leader's key, as `choose` gives it.
-        helper: the helper's key.
-        now: seconds since 1970.
-        random: `random_bytes` uniform bytes, for this report alone.
+        measurement: 0 or 1 for a count; a list of integers for a vector of sums; the number of a
+            bucket for a histogram.
+        leader: the key configuration of the leader, from `choose`.
+        helper: the key configuration of the helper, from `choose`.
+        now: the time, Unix seconds.
+        random: `random_bytes` uniform bytes that are used for this report only.
 
     Raises:
-        InvalidInputError: the measurement does not fit the task, the task does not run now, or it
-            takes reports of draft 09, which are made by others' programs.
+        InvalidInputError: the measurement does not fit the task, the task does not run now, or the
+            task accepts reports of draft 09, which only other programs make.
     """
     check_draft(task)
     if len(random) != random_bytes(task):

@@ -27,11 +27,11 @@ class Collected:
     """The result of a batch.
 
     Attributes:
-        count: the number of reports, as the leader says.
-        start: the first second of the smallest interval with all of them.
-        end: the second after that interval.
-        result: a number for a count, a list for a vector of sums and for a histogram; with noise
-            some may be negative.
+        count: the number of reports in the batch, as the leader states it.
+        start: the start of the smallest interval with all these reports, Unix seconds.
+        end: the end of this interval, Unix seconds; it is the first second after the interval.
+        result: an integer for a count; a list of integers for a vector of sums and for a histogram.
+            With noise, integers may be negative.
     """
 
     count: int
@@ -45,8 +45,8 @@ def make_query(task: Task, start: int, end: int) -> CollectionJobReq:
 
     Args:
         task: the task.
-        start: its first second, a multiple of the precision.
-        end: the second after the last one, a multiple of the precision.
+        start: the first second of the interval, Unix seconds, a multiple of the precision.
+        end: the first second after the interval, Unix seconds, a multiple of the precision.
     """
     precision = task.configuration.precision
     for name, seconds in (("start", start), ("end", end)):
@@ -66,12 +66,12 @@ def open_result(task: Task, keys: Keyring, request: CollectionJobReq, body: byte
     Args:
         task: the task.
         keys: the collector's keys.
-        request: the request that it answers.
-        body: the answer.
+        request: the collector's request, from `make_query`.
+        body: the answer of the leader to this request: an encoded CollectionJobResp.
 
     Raises:
-        InvalidInputError: the answer is damaged, of another request, or of a batch that is too
-            small or outside of the request.
+        InvalidInputError: the answer is damaged or for another request, or its batch is too small
+            or outside the requested interval.
     """
     answer = CollectionJobResp.decode(body)
     if answer.report_count < task.min_batch:
@@ -96,7 +96,12 @@ def open_result(task: Task, keys: Keyring, request: CollectionJobReq, body: byte
 
 
 def _centred(result: Any, prime: int) -> Any:
-    """Return numbers mod p as those next to 0: with noise a sum may be below it."""
+    """Return integers mod p as the equal integers around 0: with noise a sum may be negative.
+
+    Args:
+        result: an integer or a list of integers, 0 .. p - 1.
+        prime: p.
+    """
     if isinstance(result, list):
         return [_centred(each, prime) for each in result]
     return result - prime if 2 * result > prime else result

@@ -1,7 +1,7 @@
-"""What a client of draft-ietf-ppm-dap-09 sends, and what it is bound to.
+"""The reports of clients of draft-ietf-ppm-dap-09, and the names and data that they are bound to.
 
-The other messages of a task are those of draft 18, whoever sent the reports: between servers, and
-to the collector. Times are in seconds, and multiples of the precision of their task.
+Only reports are of draft 09. The messages between servers and to the collector are always those of
+draft 18. Times here are in seconds, and multiples of the precision of their task.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEYS_MEDIA = "application/dap-hpke-config-list"
 
 @dataclass(frozen=True)
 class ReportMetadata(Message):
-    """What both servers see of a report."""
+    """The part of a report that both servers see in the clear."""
 
     id: ReportId
     time: UInt64
@@ -35,7 +35,7 @@ class ReportMetadata(Message):
 
 @dataclass(frozen=True)
 class Report(Message):
-    """A client's report."""
+    """A report of a client."""
 
     metadata: ReportMetadata
     public_share: Bytes32
@@ -52,27 +52,27 @@ class InputShareAad(Message):
     public_share: Bytes32
 
 
-# ---- names of the version, as `draft18` has them ----
+# ---- names of the version; `draft18` has the same functions ----
 
 
 def input_share_info(role: Role) -> bytes:
-    """Return the purpose of an input share that is sealed to a server."""
+    """Return the `info` of HPKE for an input share that is sealed to a server: its purpose."""
     return VERSION + b" input share" + bytes([Role.CLIENT, role])
 
 
 def input_share_aad(
     task_id: bytes, task: TaskConfiguration, metadata: draft18.ReportMetadata, public_share: bytes
 ) -> bytes:
-    """Return the associated data of a sealed input share."""
+    """Return the associated data of a sealed input share, for metadata as draft 18 has them."""
     mine = ReportMetadata(metadata.id, metadata.time * task.precision)
     return InputShareAad(task_id, mine, public_share).encode()
 
 
 def read_upload(body: bytes, task: TaskConfiguration) -> tuple[draft18.Report, ...]:
-    """Return the one report of an upload, as draft 18 has it.
+    """Return the report of an upload, converted to draft 18; an upload has one report.
 
     Raises:
-        MalformedError: it is no report, or its time is no multiple of the precision.
+        MalformedError: the body is no report, or its time is no multiple of the precision.
     """
     report = Report.decode(body)
     time, rest = divmod(report.metadata.time, task.precision)
@@ -86,6 +86,6 @@ def read_upload(body: bytes, task: TaskConfiguration) -> tuple[draft18.Report, .
 
 
 def write_upload(report: draft18.Report, task: TaskConfiguration) -> bytes:
-    """Return the upload of a report, which is given as draft 18 has it."""
+    """Return the body of an upload, for a report that is given in the form of draft 18."""
     metadata = ReportMetadata(report.metadata.id, report.metadata.time * task.precision)
     return Report(metadata, report.public_share, report.leader, report.helper).encode()

@@ -1,8 +1,8 @@
-"""What draft-ietf-ppm-dap-18 defines: its messages, and the bytes that name the version.
+"""The definitions of draft-ietf-ppm-dap-18: its messages, and the bytes that name the version.
 
-All that differs from draft to draft is here. A message has the draft's name and the draft's fields
-in the draft's order; where Python has a shorter word for a field, its comment names the draft's.
-Times and durations are in units of the precision of their task.
+A message has the name and the fields of the draft, in the order of the draft. If a field has a
+shorter name here, a comment has the name in the draft. Times and durations are in units of the
+precision of their task.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fedtally.dap.presentation import Fixed, Message, Number, Opaque, Rest, Vect
 
 DRAFT = 18
 VERSION = b"dap-18"
-TASK_INTERVAL = 1  # the task extension
+TASK_INTERVAL = 1  # the type of the task extension that has the interval of the task
 
 TaskId = Annotated[bytes, Fixed(32)]
 ReportId = Annotated[bytes, Fixed(16)]
@@ -33,7 +33,7 @@ Some32 = Annotated[bytes, Opaque(4, 1)]
 
 
 class Role(IntEnum):
-    """Who takes part."""
+    """The roles of the parties."""
 
     COLLECTOR = 0
     CLIENT = 1
@@ -42,14 +42,14 @@ class Role(IntEnum):
 
 
 class BatchMode(IntEnum):
-    """How reports become batches."""
+    """The ways to group reports into batches."""
 
     TIME_INTERVAL = 1
     LEADER_SELECTED = 2
 
 
 class ReportError(IntEnum):
-    """Why a report is not taken."""
+    """The reasons to refuse a report."""
 
     BATCH_COLLECTED = 1
     REPORT_REPLAYED = 2
@@ -69,28 +69,28 @@ class ReportError(IntEnum):
 
 @dataclass(frozen=True)
 class Empty(Message):
-    """Nothing, as the configuration of Prio3Count."""
+    """An empty message: the configuration of Prio3Count."""
 
 
 @dataclass(frozen=True)
 class Interval(Message):
-    """The times from `start` to the one before `start + duration`."""
+    """The times t with start <= t < start + duration, in units of the precision."""
 
     start: UInt64
     duration: UInt64
 
     @property
     def end(self) -> int:
-        """The first time after it."""
+        """The first time after the interval."""
         return self.start + self.duration
 
     @property
     def is_valid(self) -> bool:
-        """Whether it has a time, and ends within the range of times."""
+        """Whether the interval is not empty, and ends below 2^64."""
         return self.duration > 0 and self.end < 2**64
 
     def holds(self, other: Interval) -> bool:
-        """Whether another interval is within this one."""
+        """Tell whether another interval is within this one."""
         return self.start <= other.start and other.end <= self.end
 
 
@@ -106,14 +106,14 @@ Extensions = Annotated[tuple[Extension, ...], Vector(Extension)]
 
 
 def are_sorted(extensions: Sequence[Extension]) -> bool:
-    """Return whether the types of extensions rise strictly: sorted, and none twice."""
+    """Tell whether the types of extensions are in strictly ascending order."""
     types = [extension.type for extension in extensions]
     return types == sorted(set(types))
 
 
 @dataclass(frozen=True)
 class HpkeCiphertext(Message):
-    """Bytes that are sealed to the key of one configuration."""
+    """A ciphertext of HPKE, and the id of the key configuration that it is sealed to."""
 
     config: UInt8
     key: Some16  # enc
@@ -122,7 +122,7 @@ class HpkeCiphertext(Message):
 
 @dataclass(frozen=True)
 class HpkeConfig(Message):
-    """A public key, and what it is used with."""
+    """A key configuration: a public key, its id, and the HPKE algorithms that go with it."""
 
     id: UInt8
     kem: UInt16
@@ -132,20 +132,20 @@ class HpkeConfig(Message):
 
     @property
     def suite(self) -> tuple[int, int, int]:
-        """The three algorithms."""
+        """The numbers of the KEM, the KDF and the AEAD."""
         return self.kem, self.kdf, self.aead
 
 
 @dataclass(frozen=True)
 class HpkeConfigList(Message):
-    """The configurations of a server, the preferred one first."""
+    """The key configurations of a server, the preferred one first."""
 
     configs: Annotated[tuple[HpkeConfig, ...], Vector(HpkeConfig, 1)]
 
 
 @dataclass(frozen=True)
 class TaskConfiguration(Message):
-    """What all parties of a task agree on; a part of all that is sealed under it."""
+    """The parameters that all parties of a task agree on; all ciphertexts are bound to them."""
 
     task_info: Some8
     leader: Some16  # leader_aggregator_endpoint
@@ -181,7 +181,7 @@ class Prio3HistogramConfig(Message):
 
 @dataclass(frozen=True)
 class ReportMetadata(Message):
-    """What both servers see of a report."""
+    """The part of a report that both servers see in the clear."""
 
     id: ReportId
     time: UInt64
@@ -190,7 +190,7 @@ class ReportMetadata(Message):
 
 @dataclass(frozen=True)
 class Report(Message):
-    """A client's report."""
+    """A report of a client."""
 
     metadata: ReportMetadata
     public_share: Bytes32
@@ -200,14 +200,14 @@ class Report(Message):
 
 @dataclass(frozen=True)
 class UploadRequest(Message):
-    """Reports of clients."""
+    """Reports of clients, sent to the leader."""
 
     reports: Annotated[tuple[Report, ...], Rest(Report, 1)]
 
 
 @dataclass(frozen=True)
 class ReportUploadStatus(Message):
-    """Why the leader did not take a report."""
+    """A report that the leader refused, and the reason."""
 
     id: ReportId
     error: ReportError
@@ -215,14 +215,14 @@ class ReportUploadStatus(Message):
 
 @dataclass(frozen=True)
 class UploadErrors(Message):
-    """The reports that were not taken, in their order; empty where all were."""
+    """The reports of an upload that the leader refused, in order; empty if it accepted all."""
 
     status: Annotated[tuple[ReportUploadStatus, ...], Rest(ReportUploadStatus)]
 
 
 @dataclass(frozen=True)
 class PlaintextInputShare(Message):
-    """What a client seals to a server."""
+    """The plaintext of an input share, which a client seals to a server."""
 
     extensions: Extensions  # private_extensions
     payload: Some32
@@ -243,7 +243,7 @@ class InputShareAad(Message):
 
 @dataclass(frozen=True)
 class Initialize(Message):
-    """The leader's message of the verification of a report (VDAF, section 5.7)."""
+    """The leader's message in the verification of a report (VDAF, section 5.7)."""
 
     tag: ClassVar[bytes] = b"\0"
     verifier_share: Bytes32
@@ -251,7 +251,7 @@ class Initialize(Message):
 
 @dataclass(frozen=True)
 class Finish(Message):
-    """The helper's message of the verification of a report (VDAF, section 5.7)."""
+    """The helper's message in the verification of a report (VDAF, section 5.7)."""
 
     tag: ClassVar[bytes] = b"\2"
     verifier_message: Bytes32
@@ -259,7 +259,7 @@ class Finish(Message):
 
 @dataclass(frozen=True)
 class ReportShare(Message):
-    """What the helper needs of a report."""
+    """The parts of a report that the leader forwards to the helper."""
 
     metadata: ReportMetadata
     public_share: Bytes32
@@ -268,7 +268,7 @@ class ReportShare(Message):
 
 @dataclass(frozen=True)
 class VerifyInit(Message):
-    """A report of a job, with the leader's message of its verification."""
+    """A report of an aggregation job, with the leader's message in its verification."""
 
     report: ReportShare
     payload: Some32
@@ -276,7 +276,7 @@ class VerifyInit(Message):
 
 @dataclass(frozen=True)
 class AggregationJobInitReq(Message):
-    """Reports that the leader asks the helper to verify and to add."""
+    """An aggregation job: reports that the leader asks the helper to verify and add."""
 
     key_id: UInt8  # verification_key_id
     agg_param: Bytes32
@@ -286,7 +286,7 @@ class AggregationJobInitReq(Message):
 
 @dataclass(frozen=True)
 class Continued(Message):
-    """The helper goes on: of Prio3, it has added the report."""
+    """The helper's answer that it continues with a report; with Prio3 it has added the report."""
 
     tag: ClassVar[bytes] = b"\0"
     payload: Some32
@@ -294,14 +294,14 @@ class Continued(Message):
 
 @dataclass(frozen=True)
 class Finished(Message):
-    """The helper is done, and has nothing to say; not for Prio3."""
+    """The helper's answer that it has finished a report without a message; Prio3 never uses it."""
 
     tag: ClassVar[bytes] = b"\1"
 
 
 @dataclass(frozen=True)
 class Rejected(Message):
-    """The helper does not take the report."""
+    """The helper's answer that it refuses a report."""
 
     tag: ClassVar[bytes] = b"\2"
     error: ReportError
@@ -309,7 +309,7 @@ class Rejected(Message):
 
 @dataclass(frozen=True)
 class VerifyResp(Message):
-    """What the helper says of a report."""
+    """The helper's answer for one report."""
 
     id: ReportId
     said: Continued | Finished | Rejected
@@ -317,14 +317,14 @@ class VerifyResp(Message):
 
 @dataclass(frozen=True)
 class AggregationJobResp(Message):
-    """What the helper says of the reports of a job, in their order."""
+    """The helper's answers for the reports of a job, in the order of the job."""
 
     reports: Annotated[tuple[VerifyResp, ...], Rest(VerifyResp, 1)]
 
 
 @dataclass(frozen=True)
 class VerifyContinue(Message):
-    """A further message of the leader on a report."""
+    """A further message of the leader in the verification of a report; Prio3 never uses it."""
 
     id: ReportId
     payload: Some32
@@ -332,7 +332,7 @@ class VerifyContinue(Message):
 
 @dataclass(frozen=True)
 class AggregationJobContinueReq(Message):
-    """A further step of a job; no job of Prio3 has one."""
+    """A further step of an aggregation job; a job of Prio3 has only one step."""
 
     step: UInt16
     reports: Annotated[tuple[VerifyContinue, ...], Rest(VerifyContinue, 1)]
@@ -343,7 +343,7 @@ class AggregationJobContinueReq(Message):
 
 @dataclass(frozen=True)
 class Query(Message):
-    """What the collector asks for."""
+    """The batch that the collector asks for."""
 
     batch_mode: BatchMode
     config: Bytes16
@@ -351,7 +351,7 @@ class Query(Message):
 
 @dataclass(frozen=True)
 class CollectionJobReq(Message):
-    """The collector's request."""
+    """The collector's request for the result of a batch."""
 
     query: Query
     agg_param: Bytes32
@@ -370,7 +370,7 @@ class CollectionJobResp(Message):
 
 @dataclass(frozen=True)
 class BatchSelector(Message):
-    """Which buckets the leader asks the helper for."""
+    """The batch whose share the leader asks the helper for."""
 
     batch_mode: BatchMode
     config: Bytes16
@@ -406,12 +406,12 @@ class AggregateShareAad(Message):
 
 
 def vdaf_context(task_id: bytes) -> bytes:
-    """Return the context that the VDAF of a task is bound to."""
+    """Return the context bytes that the VDAF of a task is bound to."""
     return VERSION + task_id
 
 
 def input_share_info(role: Role) -> bytes:
-    """Return the purpose of an input share that is sealed to a server."""
+    """Return the `info` of HPKE for an input share that is sealed to a server: its purpose."""
     return VERSION + b" input share" + bytes([Role.CLIENT, role])
 
 
@@ -423,21 +423,21 @@ def input_share_aad(
 
 
 def read_upload(body: bytes, task: TaskConfiguration) -> tuple[Report, ...]:
-    """Return the reports of an upload.
+    """Return the reports in the body of an upload.
 
     Raises:
-        MalformedError: it is no upload.
+        MalformedError: the body is no upload.
     """
     return UploadRequest.decode(body).reports
 
 
 def write_upload(report: Report, task: TaskConfiguration) -> bytes:
-    """Return the upload of a report."""
+    """Return the body of an upload with one report."""
     return UploadRequest((report,)).encode()
 
 
 def aggregate_share_info(role: Role) -> bytes:
-    """Return the purpose of a share of a batch that a server seals to the collector."""
+    """Return the `info` of HPKE for a batch share that a server seals to the collector."""
     return VERSION + b" aggregate share" + bytes([role, Role.COLLECTOR])
 
 
@@ -459,7 +459,7 @@ _MEDIA_NAMES: dict[type[Message], str] = {
 
 
 def media_type(message: type[Message]) -> str:
-    """Return the media type of a message that is sent by itself.
+    """Return the media type of a message that is the whole body of a request or response.
 
     >>> media_type(UploadRequest)
     'application/ppm-dap;message=upload-req'
@@ -468,7 +468,7 @@ def media_type(message: type[Message]) -> str:
 
 
 def is_media_type(text: str, message: type[Message]) -> bool:
-    """Return whether a Content-Type is the one of a message; it may name a version, too.
+    """Tell whether a Content-Type is that of a message; it may have further parameters.
 
     >>> is_media_type("application/ppm-dap; message=upload-req; version=18", UploadRequest)
     True

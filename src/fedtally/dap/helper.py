@@ -1,7 +1,7 @@
-"""The helper of DAP: it verifies the reports that the leader sends, and gives shares of batches.
+"""The helper of DAP: it verifies the reports that the leader sends, and returns shares of batches.
 
-Its answers are kept under the digest of their request, in the transaction that changed its
-tables: the same request gets the same bytes, whatever happened in between.
+An answer is stored under the digest of its request, in the same transaction that changes the
+tables. So the same request always gets the same bytes, also after a crash.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ class Helper(Aggregator):
     # ---- aggregation jobs ----
 
     def aggregate(self, body: bytes, now: float) -> Resource:
-        """Verify and add the reports of an AggregationJobInitReq; answer an AggregationJobResp.
+        """Verify and add the reports of an AggregationJobInitReq.
+
+        The answer in the resource is an AggregationJobResp.
 
         Args:
             body: the request.
-            now: seconds since 1970.
+            now: the time, Unix seconds.
 
         Raises:
             Problem: the request is refused, and no report was added.
@@ -67,7 +69,7 @@ class Helper(Aggregator):
         return Resource(id, kept)
 
     def aggregation_job(self, id: bytes) -> bytes:
-        """Return the answer of a job again.
+        """Return the stored answer to an aggregation job.
 
         Raises:
             Problem: there is no such job.
@@ -91,12 +93,16 @@ class Helper(Aggregator):
         raise Problem(ProblemType.STEP_MISMATCH, f"the job has no step {step}")
 
     def forget_aggregation_job(self, id: bytes) -> None:
-        """Forget the answer of a job; its reports stay added."""
+        """Delete the stored answer to an aggregation job; its reports stay added.
+
+        Raises:
+            Problem: there is no such job.
+        """
         self.aggregation_job(id)
         self._store.drop(Table.JOB_ANSWER, id)
 
     def _verify(self, init: VerifyInit, now: float) -> tuple[VerifyResp, Added | None]:
-        """Return what is said of a report, and what it adds if it passes."""
+        """Verify a report; return its answer and, if it passes, its `Added`, else None."""
         report = init.report
         try:
             self._check(report.metadata, now)
@@ -113,7 +119,11 @@ class Helper(Aggregator):
         return VerifyResp(report.metadata.id, Continued(Finish(message).encode())), added
 
     def _commit(self, verified: Sequence[tuple[VerifyResp, Added | None]]) -> bytes:
-        """Add the reports that passed, and return the answer; within a transaction."""
+        """Add the reports that passed, and return the answer to the job; call it in a transaction.
+
+        Args:
+            verified: for each report the results of `_verify`.
+        """
         said, passed = [], []
         for response, added in verified:
             said.append(response)
@@ -131,7 +141,7 @@ class Helper(Aggregator):
     # ---- aggregate shares ----
 
     def share(self, body: bytes) -> Resource:
-        """Close the batch of an AggregateShareReq; answer an AggregateShare.
+        """Close the batch of an AggregateShareReq; the answer in the resource is an AggregateShare.
 
         Args:
             body: the request.
@@ -148,7 +158,7 @@ class Helper(Aggregator):
         return Resource(id, kept)
 
     def aggregate_share(self, id: bytes) -> bytes:
-        """Return the answer of an aggregate share again.
+        """Return the stored answer to an AggregateShareReq.
 
         Raises:
             UnknownResourceError: there is no such share.
@@ -159,7 +169,11 @@ class Helper(Aggregator):
         return kept
 
     def forget_aggregate_share(self, id: bytes) -> None:
-        """Forget the answer of an aggregate share; its batch stays closed."""
+        """Delete the stored answer to an AggregateShareReq; its batch stays closed.
+
+        Raises:
+            UnknownResourceError: there is no such share.
+        """
         self.aggregate_share(id)
         self._store.drop(Table.SHARE_ANSWER, id)
 
@@ -182,7 +196,12 @@ class Helper(Aggregator):
 
 
 def _read_job(body: bytes) -> AggregationJobInitReq:
-    """Return a request whose reports can be worked on."""
+    """Return the decoded request of an aggregation job.
+
+    Raises:
+        Problem: the request is malformed, is for another verification key, has an aggregation
+            parameter or an extension, or has a report twice.
+    """
     try:
         request = AggregationJobInitReq.decode(body)
     except MalformedError as error:

@@ -1,8 +1,9 @@
-"""The leader of DAP: it takes reports, verifies them with the helper, and answers the collector.
+"""The leader of DAP: it accepts reports, verifies them with the helper, and answers the collector.
 
-What it asks the helper is kept before it is sent, and is sent again until there is an answer. An
-answer that does not fit ends the job: its reports are left out, and nothing waits for them. A batch
-is closed before the helper is asked for it, whatever the helper answers.
+A request to the helper is stored before it is sent, and is sent again until there is an answer. If
+the answer to a job does not fit, the job ends: its reports are not added, and nothing waits for
+them. A batch is closed before the helper is asked for its share, and stays closed whatever the
+helper answers.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ from fedtally.errors import FedtallyError
 from fedtally.flp.prio3 import VerifyState
 from fedtally.flp.proof import ReportRefusedError
 
-MOST_REPORTS = 256  # of a job, unless another number is given
-# what a client is told in other words than the leader (draft 18, section 4.4.2.2)
+MOST_REPORTS = 256  # the most reports of a job, by default
+# The errors that a client is told in place of the leader's own error (draft 18, section 4.4.2.2).
 _AT_UPLOAD = {
     ReportError.BATCH_COLLECTED: ReportError.REPORT_REPLAYED,
     ReportError.TASK_NOT_STARTED: ReportError.REPORT_DROPPED,
@@ -62,15 +63,15 @@ _AT_UPLOAD = {
 
 
 class AbandonedError(FedtallyError):
-    """Say that a job was ended, since its answer does not fit: tell the helper by a DELETE."""
+    """Report that a job has ended because its answer does not fit: send the helper a DELETE."""
 
 
 class Job(NamedTuple):
-    """A job that the helper has not answered.
+    """An aggregation job that the helper has not answered.
 
     Attributes:
-        id: its name at the leader.
-        request: the AggregationJobInitReq; the same bytes each time it is sent.
+        id: the id of the job at the leader, 16 bytes.
+        request: the AggregationJobInitReq; send the same bytes each time.
     """
 
     id: bytes
@@ -78,19 +79,21 @@ class Job(NamedTuple):
 
 
 class JobEnd(NamedTuple):
-    """How many reports of a job were added, and how many were not."""
+    """The end of an aggregation job: how many of its reports were added, and how many were not."""
 
     added: int
     refused: int
 
 
 class CollectionState(NamedTuple):
-    """How far a collection job is; without answer and ask it waits for jobs.
+    """The state of a collection job.
+
+    If `answer` and `ask` are both empty, it waits for aggregation jobs.
 
     Attributes:
-        id: the last part of its address.
-        answer: the CollectionJobResp, empty before there is one.
-        ask: the AggregateShareReq that the helper must answer, else empty.
+        id: the last part of the job's address, 16 bytes.
+        answer: the CollectionJobResp; empty until there is one.
+        ask: the AggregateShareReq that the helper must answer now; empty if there is none.
     """
 
     id: bytes
@@ -103,10 +106,10 @@ class Leader(Aggregator):
 
     Args:
         task: the task.
-        secret: the seed of the verification key.
-        keys: this server's keys, for input shares.
-        store: what it keeps.
-        noise: what it adds to its share of each batch; None: nothing.
+        secret: the secret of the task, which has the seed of the verification key.
+        keys: the keys of this server, which open input shares.
+        store: the storage of this server for this task.
+        noise: the noise that this server adds to its share of each batch; None: it adds none.
     """
 
     role: ClassVar[Role] = Role.LEADER
@@ -120,22 +123,25 @@ class Leader(Aggregator):
         noise: Noise | None = None,
     ) -> None:
         super().__init__(task, secret, keys, store, noise)
-        # of the jobs that this object made; after a restart they are made again
+        # The states of verification, for the jobs that this object made, by job. After a restart
+        # they are computed again.
         self._states: dict[bytes, list[VerifyState | None]] = {}
 
     # ---- uploads ----
 
     def upload(self, body: bytes, now: float) -> bytes:
-        """Keep the reports of an UploadRequest; answer an UploadErrors, empty if all were taken.
+        """Store the reports of an UploadRequest; return an UploadErrors with the refused reports.
 
-        In a task of draft 09 the request is one report, and the answer is empty.
+        The UploadErrors is empty if all reports were accepted. In a task of draft 09 the request is
+        one report, and the answer is empty.
 
         Args:
             body: the request.
-            now: seconds since 1970.
+            now: the time, Unix seconds.
 
         Raises:
-            Problem: the request cannot be read, or the one report is not taken; nothing was kept.
+            Problem: the request cannot be read; or, in draft 09, its report is refused. Nothing was
+                stored.
         """
         try:
             reports = self.task.version.read_upload(body, self.task.configuration)
@@ -154,14 +160,18 @@ class Leader(Aggregator):
         return UploadErrors(tuple(refused)).encode()
 
     def _take(self, report: Report, now: float) -> None:
-        """Keep a report; within a transaction."""
+        """Store a report; call it in a transaction.
+
+        Raises:
+            RefusedError: the report is refused.
+        """
         id, encoded = report.metadata.id, report.encode()
         digest = hashlib.sha256(encoded).digest()
         kept = self._store.get(Table.REPORT, id)
         if kept is not None:
             if Held.decode(kept).digest != digest:
                 raise RefusedError(ReportError.REPORT_REPLAYED)
-            return  # it came again: its client did not hear the first answer
+            return  # a copy: the client may have missed the first answer
         if report.leader.config not in self._keys:
             raise RefusedError(ReportError.OUTDATED_CONFIG)
         self._check(report.metadata, now)
@@ -171,12 +181,13 @@ class Leader(Aggregator):
     # ---- aggregation jobs ----
 
     def make_job(self, most: int = MOST_REPORTS) -> Job | None:
-        """Make a job of reports that wait; None where none of the first `most` may be in one.
+        """Make an aggregation job of waiting reports, and return it.
 
-        Call it until nothing waits (`is_idle`).
+        It is None if none of the first `most` waiting reports can be added. Call this method until
+        no report waits (`is_idle`).
 
         Args:
-            most: the most reports of the job.
+            most: the largest number of reports in the job.
         """
         ids = [id for id, _ in self._store.scan(Table.WAITING, limit=most)]
         begun = [each for id in ids if (each := self._begun(id)) is not None]
@@ -203,23 +214,23 @@ class Leader(Aggregator):
         return not self._store.scan(Table.WAITING, limit=1)
 
     def jobs(self) -> list[Job]:
-        """Return the jobs that the helper has not answered."""
+        """Return the aggregation jobs that the helper has not answered."""
         return [
             Job(id, Outstanding.decode(value).request) for id, value in self._store.scan(Table.JOB)
         ]
 
     def finish_job(self, id: bytes, body: bytes) -> JobEnd:
-        """Add the reports of a job that passed, by the helper's AggregationJobResp.
+        """Finish an aggregation job: add the reports that both servers find valid.
 
         Args:
-            id: the job.
-            body: the answer.
+            id: the id of the job.
+            body: the helper's answer, an AggregationJobResp.
 
         Raises:
             AbandonedError: the answer does not fit; none of the reports was added.
         """
         kept = self._store.get(Table.JOB, id)
-        if kept is None:  # its answer came before
+        if kept is None:  # the job was answered before
             return JobEnd(0, 0)
         inits = AggregationJobInitReq.decode(Outstanding.decode(kept).request).reports
         try:
@@ -237,7 +248,10 @@ class Leader(Aggregator):
         return JobEnd(len(added), len(inits) - len(added))
 
     def abandon_job(self, id: bytes) -> None:
-        """End a job without adding its reports: the helper refuses it, or stays away."""
+        """End an aggregation job without adding its reports.
+
+        Use it if the helper refuses the job, or never answers.
+        """
         with self._store.transaction():
             kept = self._store.get(Table.JOB, id)
             if kept is not None:
@@ -245,7 +259,11 @@ class Leader(Aggregator):
                 self._end_job(id, AggregationJobInitReq.decode(request).reports)
 
     def _begun(self, id: bytes) -> tuple[Report, VerifyState, bytes] | None:
-        """Return a report, its state and what the helper is told; None where it is not valid."""
+        """Begin the verification of a stored report.
+
+        Return the report, the leader's state and the leader's verifier share for the helper, or
+        None if the report is refused.
+        """
         kept = self._store.get(Table.REPORT, id)
         assert kept is not None
         report = Report.decode(Held.decode(kept).report)
@@ -256,7 +274,7 @@ class Leader(Aggregator):
         return report, state, said
 
     def _may_add(self, metadata: ReportMetadata) -> bool:
-        """Return whether a report is new and its time open; within a transaction."""
+        """Tell whether a report is new and its time is not collected; call it in a transaction."""
         try:
             self._check_again(metadata)
         except RefusedError:
@@ -264,7 +282,11 @@ class Leader(Aggregator):
         return True
 
     def _keep_job(self, reports: Sequence[tuple[Report, bytes]]) -> Job:
-        """Keep a job before it is sent; within a transaction."""
+        """Store and return an aggregation job, before it is sent; call it in a transaction.
+
+        Args:
+            reports: each report, with the leader's verifier share.
+        """
         inits = tuple(
             VerifyInit(
                 ReportShare(report.metadata, report.public_share, report.helper),
@@ -281,9 +303,15 @@ class Leader(Aggregator):
     def _passed(
         self, id: bytes, inits: Sequence[VerifyInit], said: Sequence[VerifyResp]
     ) -> list[Added]:
-        """Return the reports that both servers find valid."""
+        """Return the reports of a job that both servers find valid.
+
+        Args:
+            id: the id of the job.
+            inits: the reports of the job.
+            said: the helper's answer for each report, in the same order.
+        """
         states = self._states.get(id)
-        if states is None:  # after a restart; a key may be gone meanwhile
+        if states is None:  # after a restart; the key of a report may have been removed since
             again = [self._begun(each.report.metadata.id) for each in inits]
             states = [each and each[1] for each in again]
         passed = []
@@ -299,14 +327,14 @@ class Leader(Aggregator):
         return passed
 
     def _end_job(self, id: bytes, inits: Sequence[VerifyInit]) -> None:
-        """Forget a job and what its reports held; within a transaction."""
+        """Delete a job and the contents of its reports; call it in a transaction."""
         self._store.drop(Table.JOB, id)
         for each in inits:
             self._forget_report(each.report.metadata.id)
         self._states.pop(id, None)
 
     def _forget_report(self, id: bytes) -> None:
-        """Forget what a report holds, and not that it came; within a transaction."""
+        """Delete the contents of a report, but keep its digest; call it in a transaction."""
         kept = self._store.get(Table.REPORT, id)
         assert kept is not None
         self._store.put(Table.REPORT, id, replace(Held.decode(kept), report=b"").encode())
@@ -314,16 +342,16 @@ class Leader(Aggregator):
     # ---- collection jobs ----
 
     def collect(self, body: bytes) -> CollectionState:
-        """Begin the collection of a CollectionJobReq, or say how far it is.
+        """Begin the collection job of a request, or continue it; return its state.
 
-        Make jobs of all reports that wait first: what is in no job is not in the batch.
+        Call `make_job` first until no report waits: a report that is in no job is not in the batch.
 
         Args:
-            body: the request.
+            body: the request of the collector, a CollectionJobReq.
 
         Raises:
-            Problem: the request is refused, or has failed; the batch is closed if the helper was
-                asked for it.
+            Problem: the request is refused, or the job has failed. If the helper was asked for its
+                share, the batch stays closed.
         """
         id = resource_id(body)
         with self._store.transaction():
@@ -333,30 +361,32 @@ class Leader(Aggregator):
             return self._advance(id)
 
     def collection(self, id: bytes) -> CollectionState:
-        """Say how far a collection job is.
+        """Continue a collection job, and return its state.
 
         Raises:
             UnknownResourceError: there is no such job.
-            Problem: it has failed, or cannot be met yet.
+            Problem: the job has failed, or its batch cannot be closed.
         """
         with self._store.transaction():
             return self._advance(id)
 
     def open_collections(self) -> list[bytes]:
-        """Return the ids of the collection jobs that have neither an answer nor failed."""
+        """Return the ids of the collection jobs that have no answer and have not failed."""
         rows = self._store.scan(Table.COLLECTION)
         jobs = [(id, Collection.decode(value)) for id, value in rows]
         return [id for id, job in jobs if not (job.answer or job.failed)]
 
     def finish_collection(self, id: bytes, body: bytes) -> CollectionState:
-        """Answer the collector, by the helper's AggregateShare.
+        """Finish a collection job with the helper's share; return its state, with the answer.
 
         Args:
-            id: the collection job.
-            body: the helper's answer.
+            id: the id of the collection job.
+            body: the helper's answer, an AggregateShare.
 
         Raises:
-            Problem: the answer does not fit, and the job has failed for good.
+            UnknownResourceError: there is no such job.
+            Problem: the answer does not fit, and the job has failed for good; or it had failed
+                before.
         """
         try:
             sealed = AggregateShare.decode(body).sealed
@@ -373,21 +403,28 @@ class Leader(Aggregator):
             return self._advance(id)
 
     def fail_collection(self, id: bytes, type: ProblemType) -> None:
-        """End a collection job whose batch the helper refuses; the batch stays closed.
+        """End a collection job because the helper refuses its share; the batch stays closed.
 
         Args:
-            id: the collection job.
-            type: why, in the helper's words.
+            id: the id of the collection job.
+            type: the type of the problem that the helper answered.
+
+        Raises:
+            UnknownResourceError: there is no such job.
         """
         with self._store.transaction():
             job = self._collection(id)
             if job.ask and not job.answer:
-                # the share is given to nobody
+                # `head` has the leader's share, which nobody may get any more.
                 failed = replace(job, head=b"", failed=type.encode())
                 self._store.put(Table.COLLECTION, id, failed.encode())
 
     def forget_collection(self, id: bytes) -> None:
-        """Forget a collection job; a batch that was closed stays so."""
+        """Delete a collection job; if its batch is closed, it stays closed.
+
+        Raises:
+            UnknownResourceError: there is no such job.
+        """
         self._collection(id)
         self._store.drop(Table.COLLECTION, id)
 
@@ -398,7 +435,12 @@ class Leader(Aggregator):
         return Collection.decode(kept)
 
     def _read_collection(self, body: bytes) -> Interval:
-        """Return the interval of a request that can be met."""
+        """Return the interval of a collection request, in units of the precision.
+
+        Raises:
+            Problem: the request is malformed, has another batch mode or no valid interval, or has
+                an aggregation parameter or an extension.
+        """
         try:
             request = CollectionJobReq.decode(body)
         except MalformedError as error:
@@ -412,7 +454,14 @@ class Leader(Aggregator):
         return interval
 
     def _advance(self, id: bytes) -> CollectionState:
-        """Close the batch of a collection as soon as no job may change it; in a transaction."""
+        """Close the batch of a collection job if no aggregation job can change it any more.
+
+        Return the state of the collection job. Call this method in a transaction.
+
+        Raises:
+            UnknownResourceError: there is no such job.
+            Problem: the job has failed, or its batch cannot be closed.
+        """
         job = self._collection(id)
         if job.failed:
             raise Problem(ProblemType(job.failed.decode()), "the helper did not give its share")
@@ -426,7 +475,15 @@ class Leader(Aggregator):
         return CollectionState(id, job.answer, b"" if job.answer else job.ask)
 
     def _ask(self, job: Collection, interval: Interval) -> Collection:
-        """Close a batch, and return the job with what the helper is asked."""
+        """Close the batch of a collection job, and return the job with the request to the helper.
+
+        Args:
+            job: the collection job.
+            interval: the interval that the collector asks for.
+
+        Raises:
+            Problem: the batch cannot be closed.
+        """
         request = CollectionJobReq.decode(job.request)
         batch = self._close(interval, interval)
         selector = BatchSelector(request.query.batch_mode, request.query.config)
@@ -437,10 +494,14 @@ class Leader(Aggregator):
 
 
 def _read_answer(body: bytes, ids: Sequence[bytes]) -> Sequence[VerifyResp]:
-    """Return what the helper says of the reports of a job.
+    """Return the helper's answers for the reports of an aggregation job.
+
+    Args:
+        body: the answer of the helper, an AggregationJobResp.
+        ids: the ids of the reports, in the order of the job.
 
     Raises:
-        MalformedError: it is no answer, or of other reports.
+        MalformedError: the body is no answer, or the answer is for other reports.
     """
     said = AggregationJobResp.decode(body).reports
     if [each.id for each in said] != list(ids):

@@ -1,8 +1,8 @@
-"""The noise of one server: what it adds to its share of each batch, and who is asked before.
+"""The noise that one server adds to its share of each batch, and the charge that comes before it.
 
-Each of the two servers draws all of the noise that a guarantee needs, since the other one may draw
-none. Clients and collector need not know of it: it is a matter of both operators, and no message
-has a word of it.
+Each of the two servers draws all the noise that a privacy guarantee needs, since the other server
+may draw none. Clients and the collector need not know of it: both operators agree on it, and no
+message mentions it.
 """
 
 from __future__ import annotations
@@ -14,25 +14,28 @@ import numpy.typing as npt
 
 
 class Noise(Protocol):
-    """What a server adds.
+    """The noise of one server.
 
     Attributes:
-        terms: the agreement of both operators, the same bytes at each start of a server.
+        terms: the agreement of both operators about noise, encoded; the same bytes at each start of
+            a server.
     """
 
     terms: bytes
 
     def charge(self, batch: int) -> None:
-        """Charge a batch; its noise is drawn after this.
+        """Charge a batch for privacy, before its noise is drawn.
 
-        A server that died before it kept its share charges the same batch again.
+        A server that crashed before it stored its share charges the same batch again.
 
         Args:
-            batch: the time of its first report, from the start of the task on.
+            batch: the time of the first report of the batch, counted from the start of the task in
+                units of the precision.
 
         Raises:
-            FedtallyError: it may not be given away, and nothing was; the batch stays as it was.
+            FedtallyError: the batch may not be released; no share was released, and the batch is
+                unchanged.
         """
 
     def draw(self, counters: int) -> npt.NDArray[np.int64]:
-        """Return noise, one number a counter; each call returns other noise."""
+        """Return new noise: int64 [counters]; each call draws again."""

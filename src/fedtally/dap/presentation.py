@@ -1,8 +1,8 @@
-"""The presentation language of TLS (RFC 8446, section 3), which DAP writes its messages in.
+"""The presentation language of TLS (RFC 8446, section 3), in which DAP encodes its messages.
 
-A message is a frozen dataclass whose annotations say how each field is written. One value has one
-encoding, and `decode` takes that one alone: what is missing, left over, too short or out of range
-is refused.
+A message is a frozen dataclass. The annotation of a field says how the field is encoded. Each value
+has exactly one encoding, and `decode` refuses any other: with missing or extra bytes, or with a
+field that is too short or out of range.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class MalformedError(InvalidInputError):
 
 
 class Reader:
-    """A reader of bytes from the front, which knows how far it has read.
+    """A reader that takes bytes from the front, and remembers its position.
 
     >>> reader = Reader(b"abc")
     >>> reader.take(2), reader.is_empty
@@ -46,48 +46,52 @@ class Reader:
         return part
 
     def number(self, size: int) -> int:
-        """Return the next bytes as an integer."""
+        """Return the next `size` bytes as a big-endian integer.
+
+        Raises:
+            MalformedError: fewer bytes are left.
+        """
         return int.from_bytes(self.take(size), "big")
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left."""
+        """Whether no byte is left."""
         return self._at == len(self._data)
 
     @property
     def next(self) -> int:
-        """The next byte, which stays.
+        """The next byte as an integer, without reading past it.
 
         Raises:
-            MalformedError: nothing is left.
+            MalformedError: no byte is left.
         """
         byte = self.number(1)
         self._at -= 1
         return byte
 
     def end(self) -> None:
-        """Refuse what is left.
+        """Refuse extra bytes.
 
         Raises:
-            MalformedError: something is.
+            MalformedError: there are bytes left.
         """
         if not self.is_empty:
             raise MalformedError(f"{len(self._data) - self._at} bytes follow a message")
 
 
 class Codec(Protocol):
-    """How a field is written."""
+    """The encoding of a field."""
 
     def write(self, value: Any, /) -> bytes:
-        """Return the encoding."""
+        """Return the encoding of a value."""
 
     def read(self, reader: Reader, /) -> Any:
-        """Return the value, from the next bytes."""
+        """Return the value that the next bytes encode."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """An integer of `size` bytes."""
+    """The encoding of an integer: `size` bytes, big-endian."""
 
     size: int
 
@@ -111,7 +115,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Choice:
-    """A member of an enumeration, in a byte."""
+    """The encoding of a member of an enumeration: its number, in one byte."""
 
     of: type[IntEnum]
 
@@ -123,7 +127,7 @@ class Choice:
         """Return the member.
 
         Raises:
-            MalformedError: there is none of this number.
+            MalformedError: no member has this number.
         """
         number = reader.number(1)
         try:
@@ -134,7 +138,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Fixed:
-    """Bytes of one length."""
+    """The encoding of bytes whose number is fixed: the bytes themselves."""
 
     length: int
 
@@ -157,11 +161,11 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Opaque:
-    """Bytes behind their length, which is a number of `size` bytes.
+    """The encoding of bytes of any number: their number, then the bytes.
 
     Args:
-        size: the bytes of the length.
-        least: the fewest bytes.
+        size: the size of the number, in bytes.
+        least: the least number of bytes that is allowed.
     """
 
     size: int
@@ -183,7 +187,7 @@ class Opaque:
         """Return the value.
 
         Raises:
-            MalformedError: it is too short, or cut off.
+            MalformedError: the value is too short, or bytes are missing.
         """
         value = reader.take(reader.number(self.size))
         if len(value) < self.least:
@@ -193,11 +197,11 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Rest:
-    """Messages of one kind, one after another to the end.
+    """The encoding of messages of one class: one after another, up to the last byte.
 
     Args:
-        of: the kind.
-        least: the fewest messages.
+        of: the class of the messages.
+        least: the least number of messages that is allowed.
     """
 
     of: type[Message]
@@ -207,7 +211,7 @@ class Rest:
         """Return the encoding.
 
         Raises:
-            InvalidInputError: there are too few.
+            InvalidInputError: there are too few messages.
         """
         encoded = [value.encode() for value in values]
         if len(encoded) < self.least:
@@ -218,7 +222,7 @@ class Rest:
         """Return the messages.
 
         Raises:
-            MalformedError: there are too few, or the last one is cut off.
+            MalformedError: there are too few messages, or one is malformed.
         """
         values = []
         while not reader.is_empty:
@@ -230,11 +234,11 @@ class Rest:
 
 @dataclass(frozen=True)
 class Vector:
-    """Messages of one kind behind the length of all, which is a number of two bytes.
+    """The encoding of messages of one class: their total size in two bytes, then the messages.
 
     Args:
-        of: the kind.
-        least: the fewest messages.
+        of: the class of the messages.
+        least: the least number of messages that is allowed.
     """
 
     of: type[Message]
@@ -251,7 +255,10 @@ class Vector:
 
 @dataclass(frozen=True)
 class Nested:
-    """A message within another; of several kinds, the first byte says which."""
+    """The encoding of a message inside another message.
+
+    If there are several classes, the first byte of the message, its tag, says which one it is.
+    """
 
     kinds: tuple[type[Message], ...]
 
@@ -263,7 +270,7 @@ class Nested:
         """Return the message.
 
         Raises:
-            MalformedError: no kind begins with this byte.
+            MalformedError: no class has this byte as its tag, or the message is malformed.
         """
         for kind in self.kinds:
             if len(self.kinds) == 1 or kind.tag == bytes([reader.next]):
@@ -273,10 +280,10 @@ class Nested:
 
 @dataclass(frozen=True)
 class Message:
-    """The base of messages, all of them frozen dataclasses.
+    """The base of all messages, which are frozen dataclasses.
 
     Attributes:
-        tag: the bytes in front of the fields, where a kind has any.
+        tag: the bytes before the fields, by which a class is recognized; often empty.
 
     >>> @dataclass(frozen=True)
     ... class Interval(Message):
@@ -293,7 +300,7 @@ class Message:
     tag: ClassVar[bytes] = b""
 
     def encode(self) -> bytes:
-        """Return the encoding.
+        """Return the encoding of the message.
 
         Raises:
             InvalidInputError: a field is out of range.
@@ -304,10 +311,10 @@ class Message:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return the message that all of these bytes encode.
+        """Return the message that these bytes encode; they may have no extra bytes.
 
         Raises:
-            MalformedError: they encode none.
+            MalformedError: the bytes are not the encoding of a message of this class.
         """
         reader = Reader(data)
         message = cls.read(reader)
@@ -319,7 +326,7 @@ class Message:
         """Return the message that the next bytes encode.
 
         Raises:
-            MalformedError: they encode none.
+            MalformedError: the next bytes are not the encoding of a message of this class.
         """
         if reader.take(len(cls.tag)) != cls.tag:
             raise MalformedError(f"a {cls.__name__} must begin with {cls.tag.hex()}")

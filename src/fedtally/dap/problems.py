@@ -1,4 +1,4 @@
-"""What a server of DAP answers where a request cannot be met (RFC 9457)."""
+"""The problem documents (RFC 9457) that a server of DAP answers if it refuses a request."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fedtally.dap.draft18 import ReportError
 from fedtally.dap.task import to_text
 from fedtally.errors import FedtallyError
 
-URN = "urn:ietf:params:ppm:dap:error:"  # before the types of problems
+URN = "urn:ietf:params:ppm:dap:error:"  # the prefix of the types of problems
 
 
 class ProblemType(StrEnum):
-    """The draft's types; the last three are answers to a report of draft 09."""
+    """The types of problems in the draft; the last three are answers to a report of draft 09."""
 
     INVALID_MESSAGE = "invalidMessage"
     UNRECOGNIZED_TASK = "unrecognizedTask"
@@ -42,15 +42,15 @@ _NOT_TAKEN = {
 
 
 class UnknownResourceError(FedtallyError):
-    """Say that there is nothing of this id: the status is 404."""
+    """Report that no resource has this id: the HTTP status is 404."""
 
 
 class Problem(FedtallyError):
-    """Refuse a request; nothing has changed.
+    """Refuse a request. Nothing has changed, unless the method that raises it says otherwise.
 
     Args:
-        type: one of the draft's types.
-        detail: a sentence on what is wrong.
+        type: the type of the problem in the draft.
+        detail: a sentence that says what is wrong.
 
     >>> Problem(ProblemType.BATCH_OVERLAP, "it was collected").document(bytes(32))["status"]
     400
@@ -62,11 +62,15 @@ class Problem(FedtallyError):
 
     @property
     def status(self) -> int:
-        """The status of the response."""
+        """The HTTP status of the response."""
         return _STATUS.get(self.type, 400)
 
     def document(self, task_id: bytes) -> dict[str, Any]:
-        """Return the problem document, for JSON."""
+        """Return the problem document, as a dict for JSON.
+
+        Args:
+            task_id: the id of the task, 32 bytes.
+        """
         return {
             "type": f"{URN}{self.type}",
             "status": self.status,
@@ -76,7 +80,7 @@ class Problem(FedtallyError):
 
 
 def not_taken(error: ReportError) -> Problem:
-    """Return what a client of draft 09 is told, whose report was not taken.
+    """Return the problem to answer a client of draft 09 whose report was refused.
 
     >>> not_taken(ReportError.REPORT_REPLAYED).type
     <ProblemType.REPORT_REJECTED: 'reportRejected'>

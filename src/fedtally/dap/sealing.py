@@ -1,4 +1,4 @@
-"""HPKE as DAP has it: configurations with numbers, and sealed bytes that name theirs."""
+"""HPKE in DAP: a key configuration has a number, and a ciphertext has the number of its key."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Keyring:
     """The keys of a server or of the collector.
 
     Args:
-        keys: the keys by the number of their configuration, 0 .. 255; new reports are sealed to the
-            first one, and what was sealed to another still opens.
+        keys: the keys by the number of their configuration, 0 .. 255. Clients seal new reports to
+            the first key; ciphertexts for the other keys still open.
 
     >>> from fedtally.crypto.keys import Secret
     >>> ring = Keyring({7: RecipientKey(Secret(bytes(32)))})
@@ -36,11 +36,16 @@ class Keyring:
 
     @property
     def configs(self) -> HpkeConfigList:
-        """What clients fetch."""
+        """The configurations of the public keys, which clients fetch; the first is preferred."""
         return HpkeConfigList(tuple(config(id, key.public) for id, key in self._keys.items()))
 
     def open(self, sealed: HpkeCiphertext, info: bytes, aad: bytes) -> bytes:
-        """Return the plaintext of `seal`.
+        """Return the plaintext of a ciphertext that `seal` made.
+
+        Args:
+            sealed: the ciphertext, with the number of its key.
+            info: the purpose that the ciphertext must be sealed for.
+            aad: the associated data that the ciphertext must be bound to.
 
         Raises:
             RejectedError: no key has this number, or the bytes do not open.
@@ -54,17 +59,25 @@ class Keyring:
 def config(id: int, public: bytes) -> HpkeConfig:
     """Return the configuration of a public key.
 
+    Args:
+        id: the number of the configuration, 0 .. 255.
+        public: the X25519 public key, 32 bytes.
+
     Raises:
-        RejectedError: it is no key.
+        RejectedError: `check_point` refuses the key.
     """
     return HpkeConfig(id, *SUITE, check_point(public))
 
 
 def choose(configs: HpkeConfigList) -> HpkeConfig:
-    """Return the configuration of a server that a client seals to: the first of the known suite.
+    """Return the configuration that a client seals to: the first one with the suite known here.
+
+    Args:
+        configs: the key configurations of a server.
 
     Raises:
-        InvalidInputError: two have one number, or none is of the suite with a valid key.
+        InvalidInputError: two configurations have the same number, none has the suite, or the key
+            of the first one that has the suite is not valid.
     """
     if len({each.id for each in configs.configs}) < len(configs.configs):
         raise InvalidInputError("a server offers two keys of one number; tell its operator")
@@ -78,7 +91,13 @@ def choose(configs: HpkeConfigList) -> HpkeConfig:
 
 
 def seal(recipient: HpkeConfig, plaintext: bytes, info: bytes, aad: bytes) -> HpkeCiphertext:
-    """Return a plaintext sealed to a configuration; each call returns other bytes.
+    """Return a plaintext sealed to a key configuration; the ciphertext differs at each call.
+
+    Args:
+        recipient: the key configuration of the recipient.
+        plaintext: the bytes to seal.
+        info: the purpose of the ciphertext.
+        aad: the associated data that the ciphertext is bound to.
 
     Raises:
         RejectedError: the configuration has no valid key.

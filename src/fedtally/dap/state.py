@@ -1,4 +1,4 @@
-"""What a server keeps of a task: ordered tables of bytes, and transactions over all of them."""
+"""The stored data of a server for one task: ordered tables of bytes, with transactions."""
 
 from __future__ import annotations
 
@@ -14,54 +14,58 @@ from fedtally.errors import InvalidInputError
 
 
 class Table(IntEnum):
-    """The tables, and what their keys and values are. Times are eight bytes, big-endian."""
+    """The tables; each comment says key -> value.
 
-    SEEN = 1  # of a report that was added: its id -> nothing; for ever
+    Times are in units of the precision, in eight bytes, big-endian. "For ever" means that a row is
+    never deleted.
+    """
+
+    SEEN = 1  # id of a report that was added -> nothing; for ever
     BUCKET = 2  # time -> Bucket
     COLLECTED = 3  # end of a collected interval -> its start; for ever
     JOB_ANSWER = 4  # helper: id of an aggregation job -> answer
     SHARE_ANSWER = 5  # helper: id of an aggregate share -> answer
-    REPORT = 6  # leader: id of a report that came -> Held; for ever
-    WAITING = 7  # leader: id of a report that is in no job -> nothing
-    JOB = 8  # leader: id of a job that was not answered -> Outstanding
+    REPORT = 6  # leader: id of an accepted report -> Held; for ever
+    WAITING = 7  # leader: id of a report that is in no job yet -> nothing
+    JOB = 8  # leader: id of an aggregation job that was not answered -> Outstanding
     COLLECTION = 9  # leader: id of a collection job -> Collection
-    TERMS = 10  # name of what was agreed on -> what was agreed on; for ever
+    TERMS = 10  # name of an agreement of both operators -> its bytes; for ever
 
 
 class Store(Protocol):
     """The tables of one task at one server.
 
-    A write outside of a transaction is one by itself. What was read in a transaction has not
-    changed at its end, whoever else writes.
+    A write outside a transaction is a transaction of its own. Transactions are serializable: values
+    that a transaction has read are unchanged when it ends, even if other processes write.
     """
 
     def transaction(self) -> AbstractContextManager[object]:
-        """Return a context whose writes are all kept at its end, or none where it raises."""
+        """Return a context manager: at its end all writes are kept, or none after an error."""
 
     def get(self, table: Table, key: bytes) -> bytes | None:
-        """Return a value, None where there is none."""
+        """Return the value of a key, or None if the key has no row."""
 
     def put(self, table: Table, key: bytes, value: bytes) -> None:
-        """Keep a value in place of the one before."""
+        """Write the value of a key; it replaces an earlier value."""
 
     def drop(self, table: Table, key: bytes) -> None:
-        """Forget a value, if there is one."""
+        """Delete the row of a key, if there is one."""
 
     def scan(
         self, table: Table, first: bytes = b"", end: bytes | None = None, limit: int | None = None
     ) -> list[tuple[bytes, bytes]]:
-        """Return keys and values in the order of keys.
+        """Return rows as pairs (key, value), in ascending order of keys.
 
         Args:
             table: the table.
-            first: the least key.
-            end: the key before which it stops; None for no end.
-            limit: the most rows; None for all.
+            first: the lower bound of the keys, included.
+            end: the upper bound of the keys, not included; None for no bound.
+            limit: the largest number of rows; None for all.
         """
 
 
 class MemoryStore:
-    """A store in memory: for tests, and for simulations.
+    """A store in memory, for tests and simulations.
 
     >>> store = MemoryStore()
     >>> store.put(Table.SEEN, b"id", b"")
@@ -75,7 +79,7 @@ class MemoryStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return a context whose writes are all kept at its end, or none where it raises."""
+        """Return a context manager: at its end all writes are kept, or none after an error."""
         if self._undo is not None:
             raise InvalidInputError("a transaction is open already: end it first")
         self._undo = []
@@ -92,23 +96,23 @@ class MemoryStore:
             self._undo = None
 
     def get(self, table: Table, key: bytes) -> bytes | None:
-        """Return a value, None where there is none."""
+        """Return the value of a key, or None if the key has no row."""
         return self._tables[table].get(key)
 
     def put(self, table: Table, key: bytes, value: bytes) -> None:
-        """Keep a value in place of the one before."""
+        """Write the value of a key; it replaces an earlier value."""
         self._note(table, key)
         self._tables[table][key] = value
 
     def drop(self, table: Table, key: bytes) -> None:
-        """Forget a value, if there is one."""
+        """Delete the row of a key, if there is one."""
         self._note(table, key)
         self._tables[table].pop(key, None)
 
     def scan(
         self, table: Table, first: bytes = b"", end: bytes | None = None, limit: int | None = None
     ) -> list[tuple[bytes, bytes]]:
-        """Return keys and values in the order of keys."""
+        """Return rows as pairs (key, value), in ascending order of keys; see `Store.scan`."""
         rows = self._tables[table]
         keys = sorted(key for key in rows if first <= key and (end is None or key < end))
         return [(key, rows[key]) for key in keys[:limit]]
@@ -123,7 +127,13 @@ class MemoryStore:
 
 @dataclass(frozen=True)
 class Bucket(Message):
-    """The reports of one time that were added."""
+    """The sum of the reports of one time that were added.
+
+    Attributes:
+        share: this server's share of the sum, encoded.
+        count: the number of reports.
+        checksum: the XOR of the SHA-256 of the reports' ids, 32 bytes.
+    """
 
     share: Bytes32
     count: UInt64
@@ -132,27 +142,27 @@ class Bucket(Message):
 
 @dataclass(frozen=True)
 class Held(Message):
-    """A report that came to the leader."""
+    """A report that the leader accepted."""
 
-    digest: Checksum  # of the report
-    report: Bytes32  # empty once it is needed no more
+    digest: Checksum  # the SHA-256 of the encoded report
+    report: Bytes32  # the encoded report; empty once it is no longer needed
 
 
 @dataclass(frozen=True)
 class Outstanding(Message):
-    """A job of the leader that the helper has not answered."""
+    """An aggregation job that the helper has not answered."""
 
-    first: UInt64  # the time of its first report
-    last: UInt64  # the time of its last report
-    request: Bytes32
+    first: UInt64  # the earliest time of its reports
+    last: UInt64  # the latest time of its reports
+    request: Bytes32  # the AggregationJobInitReq
 
 
 @dataclass(frozen=True)
 class Collection(Message):
-    """A collection job; what is empty is not there yet."""
+    """A collection job; a field is empty until it has a value."""
 
-    request: Bytes32
-    ask: Bytes32 = b""  # what the helper is asked
+    request: Bytes32  # the CollectionJobReq
+    ask: Bytes32 = b""  # the AggregateShareReq for the helper
     head: Bytes32 = b""  # the answer without the helper's share
-    answer: Bytes32 = b""
-    failed: Bytes16 = b""  # the type of the problem
+    answer: Bytes32 = b""  # the CollectionJobResp
+    failed: Bytes16 = b""  # the type of the problem, if the job has failed

@@ -1,12 +1,12 @@
-"""A task of DAP: what client, servers and collector agree on, in a public and a secret file.
+"""A task of DAP: the parameters that all parties agree on, in a public and a secret file.
 
 The public file has everything that the messages are bound to, and the collector's key. Everybody
-may read it. The secret file has the seed of the verification key, which both servers know: whoever
-has it can make reports that are wrong and pass. So the two are never one file.
+may read it. The secret file has the seed of the verification key, which both servers know. Whoever
+has the seed can make invalid reports that pass verification. So the two files are separate.
 
-The id of a task is the SHA-256 of its configuration, which has 16 random bytes: two tasks of equal
-parameters are two tasks. Both servers agree on the seed before there is a task, and derive the key
-from seed and id: so nobody chooses the key after a report is made.
+The id of a task is the SHA-256 of its configuration, which contains 16 random bytes: two tasks with
+equal parameters have different ids. Both servers agree on the seed before the task exists, and
+derive the key from the seed and the id. So nobody can choose the key after a report is made.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ PUBLIC_SCHEMA, SECRET_SCHEMA = "fedtally-dap-task/1", "fedtally-dap-secret/1"
 INFO_BYTES, ID_BYTES, DIGEST_BYTES = 16, 32, 32
 
 _SEED = re.compile(f"[0-9a-f]{{{2 * SEED_BYTES}}}")
-# a host, and a path that resources are relative to: without a user, a query or a fragment
+# A base address: a host and a path, without a user, a query or a fragment.
 _URL = re.compile(r"https?://[A-Za-z0-9._:\[\]-]+(/[!\"$->@-~]*)?")
 _ENTRIES = ("schema", "draft", "id", "info", "leader", "helper", "precision", "min_batch")
 _TABLES = ("interval", "vdaf", "collector")
 
 
 class _Kind(NamedTuple):
-    """A VDAF.
+    """A kind of VDAF: count, sumvec or histogram.
 
     Attributes:
-        number: the number in the draft's table.
-        sizes: the message of its sizes.
-        make: returns what makes the protocol of these sizes, in a version of the VDAF.
-        is_hidden: whether noise may hide a report: two of them differ in two counters at most, by
-            1 each.
+        number: the number of the VDAF in the draft's table.
+        sizes: the class of the message that has its sizes.
+        make: a function from a class of Prio3 to its method that makes the VDAF of given sizes.
+        is_hidden: whether noise can hide a report. It can if two reports differ in at most two
+            counters, by 1 each.
     """
 
     number: int
@@ -69,7 +69,7 @@ class _Kind(NamedTuple):
     is_hidden: bool
 
 
-# A row a VDAF. The fields of the message are the entries of the table `vdaf` of a file.
+# One row for each VDAF. The fields of its message are the entries of the table `vdaf` in a file.
 KINDS = {
     "count": _Kind(1, Empty, attrgetter("count"), True),
     "sumvec": _Kind(3, Prio3SumVecConfig, attrgetter("sum_vec"), False),
@@ -80,15 +80,15 @@ _NAMES = {kind.number: name for name, kind in KINDS.items()}
 
 @dataclass(frozen=True)
 class Task:
-    """What all parties agree on.
+    """The parameters of a task, which all parties agree on.
 
     Args:
         configuration: the parameters that all messages are bound to.
-        collector: the collector's key, which both servers seal to.
-        draft: the draft whose reports are taken, 18 or 9; all else is of draft 18.
+        collector: the collector's key configuration, to which both servers seal their shares.
+        draft: the draft whose reports are accepted, 18 or 9; all other messages are of draft 18.
 
     Raises:
-        InvalidInputError: a parameter is out of range, or of a kind that is not known here.
+        InvalidInputError: a parameter is out of range, or is not supported here.
 
     >>> from fedtally.crypto.hpke_aad import RecipientKey
     >>> key = RecipientKey(Secret(bytes(32))).public
@@ -129,7 +129,7 @@ class Task:
         if of.vdaf_type not in _NAMES:
             known = ", ".join(f"{type} ({name})" for type, name in _NAMES.items())
             raise InvalidInputError(f"vdaf_type must be one of {known}, got {of.vdaf_type}")
-        _ = self.prio3  # which checks the sizes
+        _ = self.prio3  # this checks the sizes of the VDAF
         config(self.collector.id, self.collector.key)
 
     @classmethod
@@ -152,16 +152,17 @@ class Task:
 
         Args:
             vdaf: one of "count", "sumvec" and "histogram".
-            sizes: sumvec: entries, maximum and chunk; histogram: buckets and chunk; count: nothing.
-            info: 16 random bytes of this task alone.
-            leader: the address that the leader's resources are relative to.
-            helper: the address that the helper's resources are relative to.
-            precision: seconds, the least interval that can be collected.
-            min_batch: the fewest reports of a batch.
-            start: the first second that reports may have, a multiple of the precision.
-            end: the second after the last one, a multiple of the precision.
-            collector: the collector's key.
-            draft: the draft whose reports are taken, 18 or 9.
+            sizes: the sizes of the VDAF by name. sumvec: entries, maximum and chunk; histogram:
+                buckets and chunk; count: none.
+            info: 16 random bytes that no other task has.
+            leader: the base address of the leader, a URL.
+            helper: the base address of the helper, a URL.
+            precision: the shortest interval that can be collected, in seconds.
+            min_batch: the least number of reports in a batch.
+            start: the first time that a report may have, Unix seconds, a multiple of the precision.
+            end: the first time after all reports, Unix seconds, a multiple of the precision.
+            collector: the collector's key configuration.
+            draft: the draft whose reports are accepted, 18 or 9.
         """
         if vdaf not in KINDS:
             raise InvalidInputError(f"vdaf must be one of {', '.join(KINDS)}, got {vdaf!r}")
@@ -191,17 +192,20 @@ class Task:
 
     @cached_property
     def encoded(self) -> bytes:
-        """The configuration as all parties hash it."""
+        """The encoded configuration, which all parties hash."""
         return self.configuration.encode()
 
     @cached_property
     def id(self) -> bytes:
-        """The SHA-256 of the configuration, behind the version where that is not draft 18."""
+        """The id of the task: the SHA-256 of its configuration, 32 bytes.
+
+        In draft 09 the name of the version is hashed before the configuration.
+        """
         return hashlib.sha256(self.version.in_id + self.encoded).digest()
 
     @property
     def version(self) -> Version:
-        """What the reports of this task are."""
+        """The form of the reports of this task."""
         return VERSIONS[self.draft]
 
     @cached_property
@@ -211,17 +215,17 @@ class Task:
 
     @property
     def min_batch(self) -> int:
-        """The fewest reports of a batch."""
+        """The least number of reports in a batch."""
         return self.configuration.min_batch
 
     @property
     def vdaf(self) -> str:
-        """The name of the VDAF, as `make` takes it."""
+        """The name of the VDAF: "count", "sumvec" or "histogram"."""
         return _NAMES[self.configuration.vdaf_type]
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """The sizes of the VDAF, as `make` takes them."""
+        """The sizes of the VDAF by name, in the form that `make` accepts."""
         kind = KINDS[self.vdaf]
         sizes = kind.sizes.decode(self.configuration.vdaf_configuration)
         return {each.name: getattr(sizes, each.name) for each in fields(kind.sizes)}
@@ -233,11 +237,11 @@ class Task:
         return make(*self.sizes.values(), context=vdaf_context(self.id))
 
     def check_noise(self) -> None:
-        """Refuse noise where it does not hide a report.
+        """Refuse noise if it would not hide a report of this task.
 
         Raises:
-            InvalidInputError: another report in the place of one changes more than two counters by
-                1 each.
+            InvalidInputError: if one report is replaced by another, more than two counters may
+                change, or a counter may change by more than 1.
         """
         if not KINDS[self.vdaf].is_hidden:
             raise InvalidInputError(
@@ -246,13 +250,13 @@ class Task:
             )
 
     def time(self, seconds: float) -> int:
-        """Return a time as a report has it: the number of whole precisions since 1970."""
+        """Return a time as reports have it: Unix seconds divided by the precision, rounded down."""
         return int(seconds) // self.configuration.precision
 
     # ---- the public file ----
 
     def to_toml(self) -> str:
-        """Return the public file."""
+        """Return the text of the public file."""
         of = self.configuration
         head = {
             "schema": PUBLIC_SCHEMA,
@@ -274,11 +278,11 @@ class Task:
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
-        """Return the task of a public file.
+        """Return the task in the text of a public file.
 
         Raises:
-            InvalidInputError: the file is damaged, of another version, or its id is of another
-                task.
+            InvalidInputError: the file is damaged or has another version, or its id is not the id
+                of its task.
         """
         values = _read(text, PUBLIC_SCHEMA, (*_ENTRIES, *_TABLES))
         interval = validate.table("interval", values["interval"], ["start", "end"])
@@ -310,13 +314,14 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskSecret:
-    """What both servers of a task know, and nobody else.
+    """The secret of a task, which only its two servers know.
 
     Args:
-        task_id: the task.
-        seed: 32 random bytes that both agreed on before there was a task.
-        collector: the SHA-256 of the collector's token. It is no token of the seed: the helper,
-            which has the seed, cannot ask the leader for sums. Zeros: nobody can.
+        task_id: the id of the task, 32 bytes.
+        seed: 32 random bytes that both servers agreed on before the task existed.
+        collector: the SHA-256 of the collector's bearer token, 32 bytes. The token is not derived
+            from the seed: otherwise the helper, which has the seed, could ask the leader for sums.
+            With zeros nobody can ask for sums.
 
     >>> secret = TaskSecret(bytes(32), Secret(bytes(range(32))))
     >>> secret
@@ -337,10 +342,10 @@ class TaskSecret:
     def verify_key(self, task: Task) -> bytes:
         """Return the verification key of a task (draft 18, section 8.6.2).
 
-        It has 32 bytes, and in draft 09 the first 16 of them.
+        It has 32 bytes; in draft 09 only the first 16 of them are used.
 
         Raises:
-            InvalidInputError: the secret is of another task.
+            InvalidInputError: the secret belongs to another task.
         """
         if task.id != self.task_id:
             raise InvalidInputError(
@@ -351,7 +356,7 @@ class TaskSecret:
 
     @property
     def leader_token(self) -> str:
-        """The bearer token that the leader shows the helper; nobody learns the seed from it.
+        """The bearer token that the leader sends to the helper; it does not reveal the seed.
 
         >>> TaskSecret(bytes(32), Secret(bytes(32))).leader_token[:8]
         'oepnlqtV'
@@ -359,7 +364,7 @@ class TaskSecret:
         return to_text(bytes(hkdf(self.seed, b"leader token", self.task_id).reveal()))
 
     def to_toml(self) -> str:
-        """Return the secret file; give it mode 0600."""
+        """Return the text of the secret file, which must have mode 0600."""
         values = {"task": to_text(self.task_id), "seed": bytes(self.seed.reveal()).hex()}
         return toml.document(
             {"schema": SECRET_SCHEMA} | values | {"collector": self.collector.hex()}
@@ -367,10 +372,11 @@ class TaskSecret:
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
-        """Return the secret of a file.
+        """Return the secret in the text of a secret file.
 
         Raises:
-            InvalidInputError: the file is damaged or of another version; no message has the seed.
+            InvalidInputError: the file is damaged or has another version. The text of the error
+                never shows the seed.
         """
         values = _read(text, SECRET_SCHEMA, ("schema", "task", "seed", "collector"))
         task_id = from_text(_text(values, "task"), ID_BYTES)
@@ -381,12 +387,12 @@ class TaskSecret:
 
 
 def token_digest(token: str) -> bytes:
-    """Return what a server keeps of a bearer token that it is shown."""
+    """Return the SHA-256 of a bearer token, 32 bytes: servers store this instead of the token."""
     return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 
 def to_text(id: bytes) -> str:
-    """Return an id as URLs have it.
+    """Return an id in the form that URLs have: base64url without padding.
 
     >>> to_text(bytes(16))
     'AAAAAAAAAAAAAAAAAAAAAA'
@@ -395,10 +401,14 @@ def to_text(id: bytes) -> str:
 
 
 def from_text(text: str, length: int) -> bytes:
-    """Return the id of a text: the one text that `to_text` makes of it.
+    """Return the id in a text that `to_text` made.
+
+    Args:
+        text: the text.
+        length: the number of bytes that the id must have.
 
     Raises:
-        InvalidInputError: it is no such text, or of another length.
+        InvalidInputError: `to_text` does not make this text, or the id has another length.
     """
     try:
         id = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)

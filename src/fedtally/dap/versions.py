@@ -1,4 +1,4 @@
-"""The drafts whose reports a task may take: a row each, with all that differs in their reports."""
+"""The drafts whose reports a task may accept: a table with all differences of their reports."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from fedtally.flp.prio3_draft08 import Prio3Draft08
 
 
 class Version(NamedTuple):
-    """What clients of a draft send.
+    """The form of the reports of one draft.
 
     Attributes:
-        in_id: the bytes in front of the configuration, where the id of a task is its digest.
-        protocol: the VDAF.
-        input_share_info: returns the purpose of an input share that is sealed to a server.
-        input_share_aad: returns the associated data of a sealed input share, by the task's id and
-            configuration, the metadata and the public share.
-        read_upload: returns the reports of an upload as draft 18 has them, or raises
-            `MalformedError`.
-        write_upload: returns the upload of a report, which is given as draft 18 has it.
-        is_single: whether an upload is one report, and its answer a problem or nothing.
-        method: the method of an upload.
+        in_id: the bytes that are hashed before a task's configuration to get the task's id.
+        protocol: the class of the VDAF.
+        input_share_info: a function that returns the purpose of an input share for a server's role.
+        input_share_aad: a function that returns the associated data of a sealed input share, from
+            the task's id and configuration, the metadata and the public share.
+        read_upload: a function that returns the reports of an upload in the form of draft 18, or
+            raises `MalformedError`.
+        write_upload: a function that returns the body of an upload, for a report in the form of
+            draft 18.
+        is_single: whether an upload is one report, whose answer is a problem or empty.
+        method: the HTTP method of an upload.
         upload_media: the media type of an upload.
-        is_upload: tells whether a Content-Type is the one of an upload.
-        keys_media: the media type of the keys of a server.
+        is_upload: a function that tells whether a Content-Type is that of an upload.
+        keys_media: the media type of a server's key configurations.
     """
 
     in_id: bytes

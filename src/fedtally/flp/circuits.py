@@ -1,7 +1,8 @@
 """The circuits of Prio3 in draft-irtf-cfrg-vdaf: a count, a vector of sums, a histogram.
 
-Each one encodes a measurement as words, takes the words that are added up out of them, and makes a
-result of their sum. They state that words are bits, and each lists its outputs.
+Each circuit encodes a measurement as words (integers mod p), selects the words that servers add up,
+and turns their sum into a result. A measurement is valid if all outputs of its circuit are 0: that
+is so if its words are bits, and one bit is 1 in a histogram. See `proof.Circuit` for the terms.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from fedtally.flp.words import Array
 
 @dataclass(frozen=True)
 class Count:
-    """A measurement is 0 or 1, and the result is the sum. Output: x x - x.
+    """The circuit of a count: a measurement x is 0 or 1, and the result is the sum.
+
+    The output is x x - x.
 
     >>> Count().encode(1).tolist()
     [1]
@@ -39,35 +42,38 @@ class Count:
         return self.field.words([validate.integer(0, 1, measurement=measurement)])
 
     def truncate(self, words: Array) -> Array:
-        """Return the words, or shares of them, that are added up."""
+        """Return the words, or shares of words, that servers add up: here all of them."""
         return words
 
     def decode(self, total: Array) -> int:
-        """Return the count: of the measurements that are 1."""
+        """Return the number of measurements that are 1, from the sum of words."""
         return int(total[0])
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
-        """Return the inputs of the call: x, x."""
+        """Return the inputs of the only call: x and x."""
         x = self.field.constant(measurement)
         return np.stack([x, x], -2)
 
     def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
-        """Return the output."""
+        """Return the output, from the result of the call."""
         return self.field.reduce(results - self.field.constant(measurement))
 
 
 @dataclass(frozen=True)
 class SumVec:
-    """A measurement is a vector of integers, and the result is the sum, entry by entry.
+    """The circuit of a sum of vectors: a measurement is a vector of integers 0 .. maximum.
 
-    An entry is a sum of weights 1, 2, 4, ..., of which the last makes the sum of all `maximum`. The
-    output is the sum of r^j x (x - 1) over the words x of each call, with an r for each call.
+    The result is the sum of the vectors, entry by entry. A word x is a bit with a weight, and an
+    entry is the sum of the weights of its bits. The weights are 1, 2, 4, ..., and the last one is
+    chosen so that all weights together are `maximum`. The output is the sum of r^j x (x - 1) over
+    the words x of each call, with a random r for each call.
 
     Args:
-        entries: the entries of a vector.
+        entries: the number of entries of a vector.
         maximum: the largest entry, at least 1.
-        chunk: the products of a call of the gadget; near the square root of the words is best.
-        field: a prime field, of more than 2 maximum elements.
+        chunk: the number of products in one call of the gadget; the proof is short if it is near
+            the square root of the number of words.
+        field: a prime field with more than 2 * maximum elements.
 
     >>> circuit = SumVec(entries=2, maximum=5, chunk=2)
     >>> circuit.encode([3, 4]).tolist(), circuit.truncate(circuit.encode([3, 4])).tolist()
@@ -87,18 +93,18 @@ class SumVec:
 
     @cached_property
     def weights(self) -> list[int]:
-        """The weights of the words of an entry."""
+        """The weights of the words of an entry, in order."""
         powers = [1 << i for i in range(self.maximum.bit_length() - 1)]
         return [*powers, self.maximum - sum(powers)]
 
     @property
     def length(self) -> int:
-        """The words of a measurement."""
+        """The number of words of a measurement."""
         return self.entries * len(self.weights)
 
     @property
     def calls(self) -> int:
-        """The calls of the gadget."""
+        """The number of calls of the gadget."""
         return -(-self.length // self.chunk)
 
     @property
@@ -107,7 +113,7 @@ class SumVec:
         return self.calls
 
     def encode(self, measurement: Sequence[int]) -> Array:
-        """Return the words of a vector of integers, 0 .. maximum each."""
+        """Return the words, which are bits, of a vector of integers 0 .. maximum."""
         if len(measurement) != self.entries:
             raise InvalidInputError(
                 f"measurement must have {self.entries} entries, got {len(measurement)}"
@@ -121,12 +127,12 @@ class SumVec:
         return self.field.words(words)
 
     def truncate(self, words: Array) -> Array:
-        """Return the entries, of words or of shares of them."""
+        """Return the entries that words encode, [entries]; shares of words give shares of them."""
         weights = self.field.constant(self.weights)
         return self.field.mix(words.reshape(self.entries, -1), weights)[..., 0]
 
     def decode(self, total: Array) -> list[int]:
-        """Return the sum of the measurements."""
+        """Return the sum of the measurements, entry by entry."""
         return [int(entry) for entry in total]
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
@@ -135,19 +141,21 @@ class SumVec:
         return bit_inputs(self.field, measurement, powers, shares)
 
     def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
-        """Return the output."""
+        """Return the output: the sum of the results of all calls."""
         return self.field.sum(results, -2)[..., None, :]
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """A measurement is the number of a bucket, and the result counts them.
+    """The circuit of a histogram: a measurement is the number of a bucket.
 
-    Of the words one is 1. The outputs are that of `SumVec`, and the sum of all words less 1.
+    The result is the count of each bucket. One word of a measurement is 1, and the others are 0.
+    The first output is that of `SumVec`. The second output is the sum of all words minus 1.
 
     Args:
         buckets: the number of buckets.
-        chunk: the products of a call of the gadget; near the square root of the buckets is best.
+        chunk: the number of products in one call of the gadget; the proof is short if it is near
+            the square root of `buckets`.
 
     >>> Histogram(buckets=4, chunk=2).encode(2).tolist()
     [0, 0, 1, 0]
@@ -164,12 +172,12 @@ class Histogram:
 
     @property
     def length(self) -> int:
-        """The words of a measurement."""
+        """The number of words of a measurement."""
         return self.buckets
 
     @property
     def calls(self) -> int:
-        """The calls of the gadget."""
+        """The number of calls of the gadget."""
         return -(-self.buckets // self.chunk)
 
     @property
@@ -178,12 +186,12 @@ class Histogram:
         return self.calls
 
     def encode(self, measurement: int) -> Array:
-        """Return the words of a bucket, 0 .. buckets - 1."""
+        """Return the words of a measurement: a bucket, 0 .. buckets - 1."""
         bucket = validate.integer(0, self.buckets - 1, measurement=measurement)
         return self.field.words([int(i == bucket) for i in range(self.buckets)])
 
     def truncate(self, words: Array) -> Array:
-        """Return the words, or shares of them, that are added up."""
+        """Return the words, or shares of words, that servers add up: here all of them."""
         return words
 
     def decode(self, total: Array) -> list[int]:
@@ -196,7 +204,7 @@ class Histogram:
         return bit_inputs(self.field, measurement, powers, shares)
 
     def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
-        """Return the outputs."""
+        """Return both outputs, from the results of the calls."""
         bits = self.field.sum(results, -2)
         one = self.field.inverse(shares)
         count = self.field.constant(measurement.sum(-1) - one)
@@ -204,17 +212,21 @@ class Histogram:
 
 
 def bit_inputs(field: Field, measurement: Array, powers: Array, shares: int) -> Array:
-    """Return the inputs r x, x - 1, of which the gadget makes 0 if each word x is a bit.
+    """Return the inputs r x and x - 1 for each word x, whose products are 0 if every x is a bit.
 
     Args:
         field: the field.
-        measurement: the words, [..., words].
-        powers: the r of each word, powers of what is random, [..., calls, chunk, K].
-        shares: the servers.
+        measurement: words [..., words], or a share of them.
+        powers: elements [..., calls, chunk, K]; the factor r of each word, a power of a random
+            element.
+        shares: the number of servers.
+
+    Returns:
+        Elements [..., calls, 2 chunk, K].
     """
     lead, length = measurement.shape[:-1], measurement.shape[-1]
     calls, chunk = powers.shape[-3:-1]
-    words = np.zeros((*lead, calls * chunk), field.dtype)  # what is missing counts as 0
+    words = np.zeros((*lead, calls * chunk), field.dtype)  # missing words count as 0
     words[..., :length] = measurement
     words = words.reshape(*lead, calls, chunk)
     left = field.scale(powers, words)

@@ -1,13 +1,14 @@
 """Finite fields GF(p^K) whose multiplicative group has roots of unity of large two-power order.
 
-A field is GF(p)[X] / (X^K - g), with g a primitive root of p. An *element* is its K coefficients,
-the lowest first: an array of elements has the shape [..., K]. *Words* are integers of GF(p) alone,
-as [...]: what is added up over clients, and the roots of unity. A prime field has K = 1.
+A field is GF(p)[X] / (X^K - g), where g is a primitive root of p. An *element* has K coefficients,
+the lowest first: an array of elements has the shape [..., K]. A *word* is an integer of GF(p): an
+array of words has the shape [...]. The numbers that are added up over clients are words, and so are
+the roots of unity. A prime field has K = 1.
 
-Arrays are int64 where sums of products fit, of halves of words if need be (so p has at most 32
-bits), and hold Python integers otherwise (dtype object). So one piece of code serves small fields
-fast and large fields at all. What it does most often for small fields is compiled, too
-(`kernels.linear_proofs`): the results are equal.
+Arrays are int64 if p is small enough (at most 32 bits) that sums of products fit, if need be of
+halves of words. Otherwise they hold Python integers (dtype object). So the same code is fast for
+small fields, and works for large fields. The most frequent operations for small fields are also
+compiled (`kernels.linear_proofs`), with equal results.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class Field(PrimeField):
     """The field GF(prime^degree).
 
     Args:
-        prime: p, an odd prime of at most 128 bits; that it is prime is not checked.
-        generator: g, a primitive root of p, such that X^K - g is irreducible.
+        prime: p, an odd prime of at most 128 bits; it is not checked that p is prime.
+        generator: g, a primitive root of p for which X^K - g is irreducible.
         degree: K, at least 1.
 
     Raises:
@@ -49,9 +50,10 @@ class Field(PrimeField):
         prime = validate.integer(3, 2**128 - 1, prime=self.prime)
         validate.integer(2, prime - 1, generator=self.generator)
         validate.integer(1, degree=self.degree)
-        # Lidl and Niederreiter, Finite Fields, theorem 3.75: X^K - g is irreducible if g is no r-th
-        # power mod p for each prime r of K, which divides p - 1, and 4 divides p - 1 or not K.
-        # With the 2, g has the roots of unity of every two-power order that there is.
+        # Lidl and Niederreiter, Finite Fields, theorem 3.75: X^K - g is irreducible if (1) each
+        # prime factor r of K divides p - 1, and g is no r-th power mod p, and (2) 4 divides p - 1
+        # or does not divide K. The prime 2 is checked for every K: if g is no square, its powers
+        # include the roots of unity of every two-power order in GF(p).
         primes = {r for r in range(2, self.degree + 1) if self.degree % r == 0 and _is_prime(r)}
         if any(
             (prime - 1) % r or pow(self.generator, (prime - 1) // r, prime) == 1
@@ -65,9 +67,9 @@ class Field(PrimeField):
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The type of arrays: int64 where no sum of products overflows, else object.
+        """The type of arrays: int64 if no sum of products overflows, else object.
 
-        `dot` adds up MAX_TERMS K products of words, or of a half of a word and a word.
+        `dot` adds up MAX_TERMS * K products: of two words, or of half a word and a word.
         """
         halves = self.degree * kernels.MAX_TERMS * self.prime < 1 << 47
         halves = halves and max(self.prime, self.generator * 2) <= 1 << 32
@@ -77,7 +79,7 @@ class Field(PrimeField):
     def _whole_products(self) -> bool:
         """Whether sums of products of whole words fit int64.
 
-        `multiply` adds up K of them, all but one of them times g.
+        `multiply` adds up K products, and all but one of them have a factor g.
         """
         terms = self.degree * max(kernels.MAX_TERMS, self.generator)
         return terms * self.prime**2 < 1 << 63
@@ -90,10 +92,10 @@ class Field(PrimeField):
     # ---- arithmetic ----
 
     def element(self, coefficients: Any) -> Array:
-        """Return the elements with these coefficients, at most K along the last axis.
+        """Return the elements with these coefficients: [..., at most K] -> [..., K].
 
         Raises:
-            InvalidInputError: one of them is no integer, or they are more than K.
+            InvalidInputError: a coefficient is no integer, or an element has more than K.
         """
         given = self.words(coefficients)
         if given.ndim < 1 or given.shape[-1] > self.degree:
@@ -106,7 +108,7 @@ class Field(PrimeField):
         """Return integers mod p as elements: [...] -> [..., K].
 
         Raises:
-            InvalidInputError: one of them is no integer.
+            InvalidInputError: a value is no integer.
         """
         return self._padded(self.words(values)[..., None])
 
@@ -120,7 +122,7 @@ class Field(PrimeField):
         return np.zeros((*shape, self.degree), self.dtype)
 
     def scale(self, elements: Array, words: Array) -> Array:
-        """Return elements times words: [..., K] and [...], broadcast."""
+        """Return elements [..., K] times words [...], whose leading axes are broadcast."""
         by = words[..., None]
         if self.dtype == np.int64 and not self._whole_products:
             high = self.reduce((elements >> 16) * by)
@@ -129,8 +131,8 @@ class Field(PrimeField):
 
     def multiply(self, a: Array, b: Array) -> Array:
         """Return the products of elements: [..., K] each, their leading axes broadcast."""
-        # row i of the matrix is X^i b: its coefficients turned i places, and those that went
-        # around the end times g
+        # Row i of the matrix has the coefficients of X^i b: the coefficients of b, rotated by i
+        # places. Since X^K is g, the coefficients that wrapped around the end get a factor g.
         matrix = b[..., self._turned] * self._around
         if not self._whole_products:
             matrix = self.reduce(matrix)
@@ -140,8 +142,8 @@ class Field(PrimeField):
         """Return sums of products of elements: [..., m, n, K] and [..., n, K] -> [..., m, K].
 
         Args:
-            a: m lists of n elements.
-            b: the other factors of each list, at most 4096.
+            a: elements [..., m, n, K]; m lists of n elements.
+            b: elements [..., n, K]; the other factors, the same for each list; n is at most 4096.
         """
         *lead, count, degree = b.shape
         matrix = self.reduce(b[..., self._turned] * self._around)
@@ -151,14 +153,14 @@ class Field(PrimeField):
     def mix(self, words: Array, elements: Array) -> Array:
         """Return sums of words times elements: [..., m, n] and [..., n, K] -> [..., m, K]."""
         if self.dtype == np.int64 and words.shape[-1] * self.prime**2 < 1 << 53:
-            # double precision is exact below 2^53, and NumPy has fast products of matrices for it
+            # float64 is exact below 2^53, and NumPy multiplies matrices of float64 fast.
             product = words.astype(np.float64) @ elements.astype(np.float64)
             return self.reduce(product.astype(np.int64))
         return self._sums(words, elements)
 
     def _sums(self, a: Array, b: Array) -> Array:
-        """Return a product of matrices of words."""
-        if self.dtype == np.int64 and not self._whole_products:  # the upper halves of a, the lower
+        """Return the matrix product a @ b of words, mod p."""
+        if self.dtype == np.int64 and not self._whole_products:  # upper halves of a, then lower
             return self.reduce((self.reduce((a >> 16) @ b) << 16) + (a & 0xFFFF) @ b)
         return self.reduce(a @ b)
 
@@ -180,7 +182,7 @@ class Field(PrimeField):
         result[..., 0, 0] = 1
         result[..., 1, :] = base
         last = 1
-        while last + 1 < count:  # the powers 0 .. last, times the last one, are last .. 2 last
+        while last + 1 < count:  # powers 0 .. last times the last one are powers last .. 2 last
             more = result[..., : min(last + 1, count - last), :]
             by = result[..., last : last + 1, :]
             result[..., last : 2 * last + 1, :] = self.multiply(more, by)
@@ -188,10 +190,13 @@ class Field(PrimeField):
         return result[..., :count, :]
 
     def roots(self, order: int) -> list[int]:
-        """Return the powers 0 .. order - 1 of the root of unity of this order.
+        """Return the powers 0 .. order - 1 of a primitive root of unity of this order in GF(p).
 
         Args:
             order: a power of two, at most `max_order`.
+
+        Raises:
+            InvalidInputError: the order is no such power.
         """
         if integer(order) < 1 or self.max_order % order:
             raise InvalidInputError(
@@ -213,7 +218,7 @@ class Field(PrimeField):
 
     @cached_property
     def extension(self) -> kernels.Extension:
-        """The field, as the kernels want it."""
+        """The parameters of the field, in the form that the compiled kernels take."""
         return kernels.Extension(self.prime, self.generator, self.degree)
 
 

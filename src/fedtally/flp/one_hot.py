@@ -1,15 +1,16 @@
-"""The circuit of a client's vector: each row holds one +1, or in a sketch -1, and zeros.
+"""The circuit of a client's vector: each row has one entry +1 (in a sketch also -1), else zeros.
 
-For a row x, whose cells w are laid out in a grid as w = a B + b, and R_w = r1^a r2^b for random
-r1 and r2, let z = sum R_w x_w, y = sum R_w^2 x_w and s = sum x_w. Then
+Let x be a row of counters x_w. Put the cells w = a B + b into a grid with lines of B cells, and let
+R_w = r1^a r2^b for random r1 and r2. Let z = sum R_w x_w, y = sum R_w^2 x_w and s = sum x_w. Then
 
     z z - s y = - sum over pairs u < v of x_u x_v (R_u - R_v)^2
 
-is 0 for all r1 and r2 only if at most one x_w is not 0: the product of the two lowest cells, in the
-order of (a, b), is a monomial that no other term has. With s s = 1 this one is +1 or -1, and with
-s = 1, for a histogram, it is +1. That takes three products a row, whatever its width. It is the
-arithmetic sketch of Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai (IEEE S&P 2021, section 4.2),
-inside a fully linear proof.
+is 0 for all r1 and r2 only if at most one x_w is not 0. The reason: of all cells that are not 0,
+the R_u R_v of the two lowest, in the order of (a, b), is a monomial that no other term has. If also
+s s = 1, the one entry is +1 or -1. If s = 1, as in a histogram, it is +1.
+
+This takes three products for each row, whatever its width. It is the arithmetic sketch of Boneh,
+Boyle, Corrigan-Gibbs, Gilboa and Ishai (IEEE S&P 2021, section 4.2), inside a fully linear proof.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ MAX_WIDTH = 1 << 24
 
 
 def field_for_sums(clients: int, noise: int = 0, *, signed: bool = True) -> Field:
-    """Return the field of the fewest bits in which sums do not wrap unseen.
+    """Return the smallest field in which a sum that wraps around p is noticed.
 
-    Sums of one-hot rows of n clients, with noise within +-tau, are read right if 2 n + 2 tau < p,
-    and where no entry is -1 if n + 2 tau < p. It is 3 tau in the place of 2 tau that makes noise
-    above tau show as an impossible sum: each of two servers keeps to tau, and what is beyond
-    n + tau then does not come round to the least possible sum.
+    A counter of n clients with noise within +-tau has a unique value mod p if 2 n + 2 tau < p, or
+    if n + 2 tau < p when no entry is -1. The field here has room for 3 tau in place of 2 tau. With
+    it, noise above tau gives a sum that is impossible, and does not wrap around to a possible one:
+    each of the two servers adds at most tau.
 
     Args:
         clients: n, the most vectors in a sum, at least 1.
-        noise: tau, the bound on the noise of both servers together; 0: none.
+        noise: tau, the bound on the absolute noise of both servers together; 0: no noise.
         signed: whether an entry may be -1.
 
     Raises:
@@ -63,7 +64,7 @@ def field_for_sums(clients: int, noise: int = 0, *, signed: bool = True) -> Fiel
     (64513, 16770049)
     """
     clients, noise = validate.integer(1, clients=clients), validate.integer(0, noise=noise)
-    # one tau more than the sums need
+    # This is one tau more than the possible sums need.
     span = values_of_sum(clients, noise, signed=signed) - 1 + noise
     for field in FIELDS_OF_SUMS:
         if span < field.prime:
@@ -76,24 +77,27 @@ def field_for_sums(clients: int, noise: int = 0, *, signed: bool = True) -> Fiel
 
 @dataclass(frozen=True)
 class OneHot:
-    """A vector of rows, each of which holds one entry +1, or -1 if signed, and zeros elsewhere.
+    """The circuit of a vector of rows: each row has one entry +1, or -1 if signed, else zeros.
 
     The words of a vector are its counters, row by row; then `checksum` words that are 1; then, with
-    `abstain`, the word e: 1, or 0 for a client that holds nothing, whose rows are all empty.
+    `abstain`, one word e. e is 0 if the client has no item: then all counters are 0. Otherwise e is
+    1. Without `abstain` there is no such word, and e below is 1.
 
-    The products, in this order, for row l from 0: (z, z), (-s, y), (s, s), with the weights
-    r3^(2l+1), r3^(2l+1) and r3^(2l+2); then, with `abstain`, (e, e - 1) with r3^(2 rows + 1). The
-    weight is a factor of the first input. Products that are missing in the last call are (0, 0).
-    Outputs: the sum of all calls, less the sum of r3^(2l+2) e over the rows (e is 1 without
-    `abstain`); then, unless `signed`, s - e of each row; then each checksum word less 1. Joint
-    randomness: r1, r2, r3.
+    z, y and s of a row are defined at the top of this file. The joint randomness is r1, r2 and r3.
+    The products, in this order, are (z, z), (-s, y) and (s, s) for each row l = 0, 1, ..., with the
+    weights r3^(2l+1), r3^(2l+1) and r3^(2l+2). With `abstain`, (e, e - 1) follows, with the weight
+    r3^(2 rows + 1). A weight is a factor of the first input of its product. If the last call has
+    too few products, it is filled up with (0, 0).
+
+    The outputs are: the sum of all calls minus the sum of r3^(2l+2) e over the rows; then, unless
+    `signed`, s - e of each row; then each checksum word minus 1.
 
     Args:
-        widths: the counters of each row, 1 .. 2^24.
+        widths: the number of counters of each row, 1 .. 2^24.
         field: GF(p^K), with p above the sums of the counters and below 2^64; see `field_for_sums`.
-        abstain: whether a client may hold nothing.
-        checksum: words that are 1 in each vector, so that their sum counts the vectors.
-        signed: whether the entry may be -1, as in a sketch; that of a histogram is +1.
+        abstain: whether a client may have no item, and send zeros.
+        checksum: the number of words that are 1 in each vector, so that their sum counts vectors.
+        signed: whether the entry of a row may be -1, as in a sketch; in a histogram it is +1.
 
     Raises:
         InvalidInputError: an argument is out of bounds.
@@ -114,7 +118,7 @@ class OneHot:
         widths = tuple(validate.integer(1, MAX_WIDTH, width=width) for width in self.widths)
         object.__setattr__(self, "widths", widths)
         validate.integer(1, rows=len(widths))
-        # the page has room for 64 bits and a byte
+        # The encoded parameters have 64 bits for the prime and one byte for the degree.
         validate.integer(3, 2**64 - 1, prime_of_field=self.field.prime)
         validate.integer(1, 255, degree_of_field=self.field.degree)
         for name in ("abstain", "signed"):
@@ -124,77 +128,85 @@ class OneHot:
 
     @property
     def rows(self) -> int:
-        """The rows of the vector."""
+        """The number of rows of the vector."""
         return len(self.widths)
 
     @cached_property
     def counters(self) -> int:
-        """The entries of the vector."""
+        """The number of counters, over all rows."""
         return sum(self.widths)
 
     @property
     def length(self) -> int:
-        """The words of a vector."""
+        """The number of words of a vector: counters, checksum words and perhaps e."""
         return self.counters + self.checksum + self.abstain
 
     @property
     def products(self) -> int:
-        """The products of the statement."""
+        """The number of products of the statement, over all calls."""
         return 3 * self.rows + self.abstain
 
     @cached_property
     def chunk(self) -> int:
-        """The products of a call: those of the shortest proof, and of equal ones the fewest."""
+        """The number of products in one call of the gadget.
+
+        It is the number that makes the proof shortest. If several numbers do, it is the smallest.
+        """
 
         def proof_length(chunk: int) -> int:
             calls = -(-self.products // chunk)
             return 2 * chunk + 2 * (1 << calls.bit_length()) - 1
 
-        # min takes the first of equal ones
+        # `min` returns the first of several minima, which is the smallest chunk.
         return min(range(1, self.products + 1), key=proof_length)
 
     @property
     def calls(self) -> int:
-        """The calls of the gadget."""
+        """The number of calls of the gadget."""
         return -(-self.products // self.chunk)
 
     @property
     def outputs(self) -> int:
-        """The outputs: of all rows, of the sign of each if it is fixed, of each checksum word."""
+        """The number of outputs.
+
+        There is one for all rows together, one for the sign of each row unless `signed`, and one
+        for each checksum word.
+        """
         return 1 + (0 if self.signed else self.rows) + self.checksum
 
     @cached_property
     def grid(self) -> int:
-        """B, the cells of a line of the grid: the root of the widest row, rounded up."""
+        """B, the number of cells in a line of the grid: the root of the widest row, rounded up."""
         return math.isqrt(max(self.widths) - 1) + 1
 
     @property
     def degree(self) -> int:
-        """The total degree of the first output in r1, r2 and r3.
+        """The total degree of the first output as a polynomial in r1, r2 and r3.
 
-        An invalid vector passes for at most this many parts in p^K of all joint randomness
-        (Schwartz-Zippel).
+        An invalid vector passes with a probability of at most degree / p^K over the joint
+        randomness (Schwartz-Zippel).
         """
         lines = -(-max(self.widths) // self.grid)
-        corner = 2 * (lines - 1) + 2 * (self.grid - 1)  # of R_w^2 in the last cell
+        corner = 2 * (lines - 1) + 2 * (self.grid - 1)  # the degree of R_w^2 in the last cell
         return max(2 * self.rows + self.abstain, 2 * self.rows - 1 + corner)
 
     def encode(self, vector: npt.NDArray[Any]) -> Array:
-        """Return the words of a client's vector.
+        """Return the words of a client's vector: [length].
 
         Args:
-            vector: integers [counters]: in each row one entry +1, or -1 if `signed`, or with
-                `abstain` zeros in all rows.
+            vector: integers [counters]. Each row has one entry +1, or -1 if `signed`, and zeros
+                elsewhere. With `abstain` all entries may be 0.
 
         Raises:
-            InvalidInputError: the vector has another shape, or its proof could not be accepted.
+            InvalidInputError: the vector has another shape or is not valid, so that its proof would
+                be refused.
         """
         vector = np.asarray(vector)
         if vector.shape != (self.counters,) or vector.dtype.kind not in "iu":
             raise InvalidInputError(
                 f"vector must be integers [{self.counters}], got {vector.dtype} {vector.shape}"
             )
-        if vector.dtype == np.uint64:  # what wraps to -1 must not pass
+        if vector.dtype == np.uint64:  # 2^64 - 1 would wrap to -1, and must be refused
             vector = np.minimum(vector, 2)
         entries = vector.astype(np.int64, copy=False)
         holds, wrong = self._check_rows(entries)
@@ -206,17 +218,18 @@ class OneHot:
 
     @property
     def entry(self) -> str:
-        """What a row holds, in words."""
+        """The values that the entry of a row may have, as text for messages."""
         return "+1 or -1" if self.signed else "+1"
 
     def _check_rows(self, entries: npt.NDArray[np.int64]) -> tuple[bool, int | None]:
-        """Return whether a client holds anything, and the first row that is not valid, if any.
+        """Return whether any entry is not 0, and the number of the first row that is not valid.
 
-        An error is raised elsewhere, so that its traceback does not hold what is made here.
+        The number is None if all rows are valid. The caller raises the error, so that its traceback
+        does not refer to the arrays of this function, which depend on the item.
         """
         absolute = np.abs(entries)
-        # Integers whose absolute values have the sum 1: one of them is +1 or -1. The bits of all
-        # of them show those that are larger, whose sum could wrap.
+        # In a valid row the absolute values have the sum 1, so that one entry is +1 or -1. `seen`
+        # is the bitwise OR of all entries: it shows a larger entry, with which a sum could wrap.
         seen = int(np.bitwise_or.reduce(absolute))
         one = np.add.reduceat(absolute, self._starts) == 1
         if seen not in (0, 1):
@@ -228,18 +241,18 @@ class OneHot:
 
     @cached_property
     def _endings(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The words after the counters of a client that holds nothing, and of one that does."""
+        """The words after the counters: for a client without an item, and for one with an item."""
         ones = [1] * self.checksum
         nothing, something = ([*ones, *[e] * self.abstain] for e in (0, 1))
         return np.array(nothing, np.int64), np.array(something, np.int64)
 
     @cached_property
     def _starts(self) -> npt.NDArray[np.intp]:
-        """Where each row starts."""
+        """The offset of the first counter of each row."""
         return np.cumsum((0, *self.widths[:-1]))
 
     def truncate(self, words: Array) -> Array:
-        """Return the words that are added up, or shares of them: counters and checksum."""
+        """Return the words, or shares, that servers add up: counters and checksum words."""
         return words[..., : self.counters + self.checksum]
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
@@ -253,7 +266,10 @@ class OneHot:
 
     @cached_property
     def _compiled(self) -> kernels.SketchInputs | None:
-        """What computes the inputs where there are kernels, or None: NumPy does it always."""
+        """The compiled code for the inputs, or None if kernels cannot do this field.
+
+        NumPy code can always compute them.
+        """
         field, slots = self.field.extension, self.calls * self.chunk
         if self.field.dtype != np.int64 or not kernels.compiles(field):
             return None
@@ -295,12 +311,12 @@ class OneHot:
         return np.concatenate([rows, checks], -2)
 
     def _row_sums(self, measurement: Array, joint: Array) -> tuple[Array, Array, Array]:
-        """Return z, y and s of each row: elements [..., rows, K]."""
+        """Return z, y and s (see the top of this file) of each row: elements [..., rows, K]."""
         field, side = self.field, self.grid
         down = field.powers(joint[..., 0, :], -(-max(self.widths) // side))
         along = field.powers(joint[..., 1, :], side)
         down_twice, along_twice = field.multiply(down, down), field.multiply(along, along)
-        both = np.concatenate([along, along_twice], -1)  # so that each counter is read once
+        both = np.concatenate([along, along_twice], -1)  # one array, to read each counter once
         z, y, s = [], [], []
         for counters in self._rows_of_one_width(measurement):
             *lead, rows, width = counters.shape
@@ -315,7 +331,7 @@ class OneHot:
         return np.concatenate(z, -2), np.concatenate(y, -2), np.concatenate(s, -2)
 
     def _rows_of_one_width(self, measurement: Array) -> Iterator[Array]:
-        """Yield the counters of neighbours of one width: words [..., rows, width]."""
+        """Yield the counters of successive rows of the same width: words [..., rows, width]."""
         start = 0
         for width, same in groupby(self.widths):
             rows = len(list(same))

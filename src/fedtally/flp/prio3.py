@@ -1,7 +1,7 @@
 """Prio3 of draft-irtf-cfrg-vdaf-20 (whose version byte is 18), for any circuit with an encoding.
 
-A client splits a measurement and its proof into shares for two aggregators or more. They check each
-report together, in one round, and add up the reports that pass. Everything that is sent is bytes.
+A client splits a measurement and its proof into shares for two or more aggregators. The aggregators
+check each report together, in one round, and add up the reports that pass. All messages are bytes.
 Randomness is an argument.
 """
 
@@ -25,7 +25,7 @@ from fedtally.flp.words import Array
 VERSION = 18
 SEED_BYTES, NONCE_BYTES = 32, 16
 
-_VDAF, _DOMAIN = 0, 1  # the class of algorithms in labels; the domain of XofTurboShake128
+_VDAF, _DOMAIN = 0, 1  # the algorithm class in labels; the domain byte of XofTurboShake128
 _MEASUREMENT_SHARE, _PROOF_SHARE, _JOINT, _PROVE, _QUERY, _JOINT_SEED, _JOINT_PART = range(1, 8)
 
 
@@ -33,22 +33,23 @@ class Measured(Circuit, Protocol):
     """A circuit with an encoding of measurements."""
 
     def encode(self, measurement: Any) -> Array:
-        """Return the words of a measurement."""
+        """Return the words of a measurement: [length]."""
 
     def truncate(self, words: Array) -> Array:
-        """Return the words, or shares of them, that are added up."""
+        """Return the words, or shares of words, that the aggregators add up."""
 
     def decode(self, total: Array) -> Any:
-        """Return the result of a sum of truncated words."""
+        """Return the result, from the sum of truncated words of all reports."""
 
 
 @dataclass(frozen=True, eq=False)
 class VerifyState:
-    """What an aggregator keeps of a report between the messages.
+    """The state that an aggregator keeps for a report between two messages.
 
     Args:
-        out_share: words, its share of what is added up; of no use before the report has passed.
-        joint_seed: the seed of the joint randomness that it used; empty without any.
+        out_share: words; the aggregator's share of the words that are added up. Do not use it
+            before the report has passed.
+        joint_seed: the seed of the joint randomness that it used; empty if the circuit needs none.
     """
 
     out_share: Array = field(repr=False)
@@ -56,7 +57,7 @@ class VerifyState:
 
 
 class Streams(NamedTuple):
-    """The streams of one instance: XofTurboShake128 of seeds, by what each is used for.
+    """The pseudorandom streams of one instance: XofTurboShake128 of a seed, for a usage.
 
     Attributes:
         id: the number of the algorithm, in the draft's table.
@@ -67,26 +68,29 @@ class Streams(NamedTuple):
     context: bytes
 
     def of(self, usage: int, seed: bytes, binder: bytes) -> Callable[[int], bytes]:
-        """Return the stream of a seed: a function of the number of bytes.
+        """Return the stream of a seed, as a function (length) that returns its first bytes.
 
         Args:
-            usage: the number of what it is used for.
+            usage: the number of the usage, in the draft's table.
             seed: the seed.
-            binder: what else the stream depends on.
+            binder: the other bytes that the stream depends on.
         """
         return partial(turboshake128, self.head(usage, seed) + binder, _DOMAIN)
 
     def head(self, usage: int, seed: bytes) -> bytes:
-        """Return what a stream is of, before its binder."""
+        """Return the beginning of the hash input of a stream: label, context and seed.
+
+        The binder follows it.
+        """
         label = self.label(VERSION, usage) + self.context
         return len(label).to_bytes(2, "little") + label + bytes([len(seed)]) + seed
 
     def label(self, version: int, usage: int) -> bytes:
-        """Return what tells the uses of one seed apart.
+        """Return the label that separates the usages of one seed: 8 bytes.
 
         Args:
-            version: the version of the draft.
-            usage: the number of what the stream is used for.
+            version: the version byte of the draft.
+            usage: the number of the usage, in the draft's table.
         """
         return bytes([version, _VDAF]) + self.id.to_bytes(4, "big") + usage.to_bytes(2, "big")
 
@@ -99,8 +103,8 @@ class Prio3:
         id: the number of the algorithm, in the draft's table.
         circuit: the statement, over a prime field.
         context: the bytes that name the application.
-        shares: the aggregators, 2 .. 255; number 0 is the leader.
-        proofs: independent proofs of each report, 1 .. 255.
+        shares: the number of aggregators, 2 .. 255; aggregator 0 is the leader.
+        proofs: the number of independent proofs of each report, 1 .. 255.
 
     >>> prio3 = Prio3.count(context=b"example")
     >>> nonce, key = bytes(16), bytes(32)
@@ -120,7 +124,7 @@ class Prio3:
     proofs: int = field(default=1, kw_only=True)
 
     seed_bytes: ClassVar[int] = SEED_BYTES
-    _helper_seeds: ClassVar[int] = 1  # in a helper's share: for its words and for its proofs
+    _helper_seeds: ClassVar[int] = 1  # the seeds in a helper's share, for its words and its proofs
 
     def __post_init__(self) -> None:
         validate.integer(0, 2**32 - 1, id=self.id)
@@ -129,19 +133,19 @@ class Prio3:
 
     @classmethod
     def count(cls, *, context: bytes, shares: int = 2) -> Prio3:
-        """Return Prio3Count: measurements 0 or 1."""
+        """Return Prio3Count: a measurement is 0 or 1."""
         return cls(1, Count(), context=context, shares=shares)
 
     @classmethod
     def sum_vec(
         cls, entries: int, maximum: int, chunk: int, *, context: bytes, shares: int = 2
     ) -> Prio3:
-        """Return Prio3SumVec: vectors of integers 0 .. maximum."""
+        """Return Prio3SumVec: a measurement is a vector of integers 0 .. maximum."""
         return cls(3, SumVec(entries, maximum, chunk), context=context, shares=shares)
 
     @classmethod
     def histogram(cls, buckets: int, chunk: int, *, context: bytes, shares: int = 2) -> Prio3:
-        """Return Prio3Histogram: buckets 0 .. buckets - 1."""
+        """Return Prio3Histogram: a measurement is a bucket, 0 .. buckets - 1."""
         return cls(4, Histogram(buckets, chunk), context=context, shares=shares)
 
     @classmethod
@@ -155,22 +159,22 @@ class Prio3:
         shares: int = 2,
         proofs: int = 3,
     ) -> Prio3:
-        """Return Prio3SumVecWithMultiproof: as Prio3SumVec, by several proofs over Field64."""
+        """Return Prio3SumVecWithMultiproof: as Prio3SumVec, with several proofs over Field64."""
         circuit = SumVec(entries, maximum, chunk, FIELD64)
         return cls(0xFFFFFFFF, circuit, context=context, shares=shares, proofs=proofs)
 
     @property
     def random_bytes(self) -> int:
-        """The random bytes of a report."""
+        """The number of random bytes that a report needs."""
         return self.shares * SEED_BYTES * (2 if self.circuit.joint_length else 1)
 
     @property
     def public_bytes(self) -> int:
-        """The bytes of a public share."""
+        """The size in bytes of a public share."""
         return self._blind_bytes * self.shares
 
     def share_bytes(self, aggregator: int) -> int:
-        """Return the bytes of an input share.
+        """Return the size in bytes of an input share.
 
         Args:
             aggregator: the number of the aggregator; 0 is the leader.
@@ -187,14 +191,15 @@ class Prio3:
         """Return the public share, and an input share for each aggregator.
 
         Args:
-            measurement: what the circuit encodes.
-            nonce: 16 bytes, public, and uniform for each report.
+            measurement: a measurement that the circuit can encode.
+            nonce: 16 uniform bytes, new for each report; they are public.
             random: `random_bytes` uniform bytes, used once.
         """
         _exactly(NONCE_BYTES, nonce=nonce)
         _exactly(self.random_bytes, random=random)
         field, words = self.circuit.field, self.circuit.encode(measurement)
-        # a seed for each helper, with its blind where there is one; the leader's blind; the proof's
+        # `random` has a seed for each helper, followed by its blind if there are blinds; then the
+        # leader's blind; then the seed of the proof.
         size, rest = SEED_BYTES + self._blind_bytes, random
         for_helpers = [rest[i * size : (i + 1) * size] for i in range(self.shares - 1)]
         rest = rest[(self.shares - 1) * size :]
@@ -217,18 +222,18 @@ class Prio3:
     def verify_init(
         self, verify_key: bytes, aggregator: int, nonce: bytes, public_share: bytes, share: bytes
     ) -> tuple[VerifyState, bytes]:
-        """Return the state, and the verifier share for the others.
+        """Return the state of this aggregator, and its verifier share for the other aggregators.
 
         Args:
-            verify_key: 32 bytes that the aggregators share and no client knows.
-            aggregator: the number of this one; 0 is the leader.
-            nonce: 16 bytes, those of the report; each one is verified once.
-            public_share: from the client, the same for all aggregators.
-            share: the input share, from the client.
+            verify_key: the key that the aggregators share and no client knows: 32 bytes.
+            aggregator: the number of this aggregator; 0 is the leader.
+            nonce: the 16 bytes of the report's nonce; verify each nonce only once.
+            public_share: the public share from the client, the same for all aggregators.
+            share: the input share from the client.
 
         Raises:
-            ReportRefusedError: a share is of another length, or has a word outside the field; or
-                (in 2^-58 cases at most) the test point would not hide the report.
+            ReportRefusedError: a share has another length, or a word outside the field; or, with a
+                probability of at most 2^-58, the test point would not hide the report.
         """
         _exactly(self.seed_bytes, verify_key=verify_key)
         _exactly(NONCE_BYTES, nonce=nonce)
@@ -240,7 +245,7 @@ class Prio3:
         if size:
             step = self.seed_bytes
             parts = [public_share[i : i + step] for i in range(0, size, step)]
-            # what this one got, whatever the client says that it got
+            # This part is computed from the share that arrived here, whatever the client claims.
             parts[aggregator] = part = self._joint_part(
                 aggregator, opened.blind, opened.words, nonce
             )
@@ -258,7 +263,7 @@ class Prio3:
         return state, self.circuit.field.encode(verifier) + part
 
     def verifier_shares_to_message(self, shares: Sequence[bytes]) -> bytes:
-        """Return the message to all aggregators, from the verifier shares of all, in their order.
+        """Return the message to all aggregators, from all verifier shares in aggregator order.
 
         Raises:
             ReportRefusedError: a share cannot be read, or the measurement is not valid.
@@ -278,24 +283,34 @@ class Prio3:
         return self._joint_seed([share[length:] for share in shares])
 
     def verify_next(self, state: VerifyState, message: bytes) -> Array:
-        """Return the output share of a report that passed.
+        """Return the output share of a report that passed: words.
+
+        Args:
+            state: the state from `verify_init`.
+            message: the message from `verifier_shares_to_message`.
 
         Raises:
-            ReportRefusedError: the client gave the aggregators other parts than it said.
+            ReportRefusedError: the public share of the client does not fit the input shares that it
+                sent.
         """
         if message != state.joint_seed:
             raise ReportRefusedError("the joint randomness is not the one of this report")
         return state.out_share
 
     def aggregate(self, out_shares: Sequence[Array]) -> bytes:
-        """Return an aggregator's share of the sum, from its output shares."""
+        """Return an aggregator's share of the sum, encoded, from its output shares."""
         field = self.circuit.field
         return field.encode(field.reduce(np.stack([self._nothing, *out_shares]).sum(0)))
 
     # ---- the collector ----
 
     def unshard(self, aggregate_shares: Sequence[bytes]) -> Any:
-        """Return the result, from the shares of all aggregators."""
+        """Return the result, from the aggregators' shares of the sum.
+
+        Raises:
+            InvalidInputError: the number of shares or the length of a share is wrong, or a word is
+                outside the field.
+        """
         if len(aggregate_shares) != self.shares:
             raise InvalidInputError(
                 f"there must be {self.shares} shares of the sum, got {len(aggregate_shares)}"
@@ -325,7 +340,11 @@ class Prio3:
         return self.seed_bytes if self.circuit.joint_length else 0
 
     def _opened(self, aggregator: int, share: bytes) -> _Opened:
-        """Return what an input share holds."""
+        """Return the words, proofs and blind of an input share; a helper's are expanded from seeds.
+
+        Raises:
+            ReportRefusedError: the share has another length, or a word outside the field.
+        """
         size, length = self.share_bytes(aggregator), self.circuit.length
         if len(share) != size:
             raise ReportRefusedError(
@@ -344,7 +363,10 @@ class Prio3:
         return _Opened(words, proofs, blind)
 
     def _by_values(self, proofs: Array) -> Array:
-        """Return proofs, or shares of them, with the values of their polynomials."""
+        """Return proofs, or shares of proofs, with their polynomials given by values.
+
+        Here they have this form already; draft 08 converts them.
+        """
         return proofs
 
     def _words(self, data: bytes) -> Array:
@@ -358,7 +380,7 @@ class Prio3:
         return self._streams.of(_JOINT_PART, blind, binder)(self.seed_bytes)
 
     def _joint_seed(self, parts: Sequence[bytes]) -> bytes:
-        """Return the seed of the joint randomness, or nothing where there is none."""
+        """Return the seed of the joint randomness, or no bytes if the circuit needs none."""
         if not self._blind_bytes:
             return b""
         nothing = bytes(self.seed_bytes)
@@ -368,7 +390,7 @@ class Prio3:
         return self._expand(_JOINT, seed, bytes([self.proofs]), self.circuit.joint_length)
 
     def _expand(self, usage: int, seed: bytes, binder: bytes, length: int) -> Array:
-        """Return as many elements for each proof: [proofs, length, 1]."""
+        """Return elements from the stream of a seed: [proofs, length, 1]."""
         words = self.circuit.field.sample(
             self._streams.of(usage, seed, binder), self.proofs * length
         )

@@ -1,9 +1,10 @@
-"""The servers of Prio3 in draft-irtf-cfrg-vdaf-08, which clients of DAP draft 09 speak.
+"""The servers of Prio3 in draft-irtf-cfrg-vdaf-08, which clients of DAP draft 09 use.
 
-Seeds have 16 bytes, a helper's share has one more of them, and labels have no context. The circuits
-of vectors and histograms have one random element for all calls. A client sends the polynomial of
-its proof by coefficients. By values it is a linear map of them, which each server applies to its
-share: so the proof system of later drafts checks these proofs too.
+These are the differences from `prio3`. Seeds have 16 bytes, a helper's share has one more seed, and
+labels have no context. The circuits of vectors and histograms have one random element r for all
+calls. A client sends the polynomial of its proof as coefficients. The values are a linear function
+of the coefficients, and each server applies this function to its share. So the proof system of
+later drafts checks these proofs, too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class SumVec08(SumVec):
 
     @property
     def joint_length(self) -> int:
-        """The elements of joint randomness."""
+        """The number of elements of joint randomness."""
         return 1
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
@@ -40,13 +41,13 @@ class SumVec08(SumVec):
 
 @dataclass(frozen=True)
 class Histogram08(Histogram):
-    """The circuit of a histogram: one r for all calls, and one output with a second one."""
+    """The circuit of a histogram: one r for all calls, and one output, with a second element s."""
 
     outputs: ClassVar[int] = 1
 
     @property
     def joint_length(self) -> int:
-        """The elements of joint randomness."""
+        """The number of elements of joint randomness: r and s."""
         return 2
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
@@ -55,7 +56,7 @@ class Histogram08(Histogram):
         return bit_inputs(self.field, measurement, powers, shares)
 
     def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
-        """Return the output: s (are they bits?) + s^2 (is one of them 1?)."""
+        """Return the output: s times the first output of `Histogram`, plus s^2 times the second."""
         field, second = self.field, joint[..., 1, :]
         outputs = super().evaluate(measurement, joint, shares, results)
         bits, count = outputs[..., 0, :], outputs[..., 1, :]
@@ -68,7 +69,7 @@ class Streams08(Streams):
     """The streams of draft 08, whose labels have no context."""
 
     def head(self, usage: int, seed: bytes) -> bytes:
-        """Return what a stream is of, before its binder."""
+        """Return the beginning of the hash input of a stream: label and seed."""
         label = self.label(VERSION, usage)
         return bytes([len(label)]) + label + seed
 
@@ -77,7 +78,7 @@ class Streams08(Streams):
 class Prio3Draft08(Prio3):
     """One instance of Prio3 in draft 08, for servers.
 
-    Its methods are those of `Prio3`, without `shard`. Verification keys have 16 bytes.
+    It has the methods of `Prio3`, except `shard`. Verification keys have 16 bytes.
 
     >>> Prio3Draft08.histogram(buckets=4, chunk=2).seed_bytes
     16
@@ -88,25 +89,29 @@ class Prio3Draft08(Prio3):
 
     @classmethod
     def count(cls, *, context: bytes = b"", shares: int = 2) -> Self:
-        """Return Prio3Count: measurements 0 or 1."""
+        """Return Prio3Count: a measurement is 0 or 1."""
         return cls(0, Count(), context=context, shares=shares)
 
     @classmethod
     def sum_vec(
         cls, entries: int, maximum: int, chunk: int, *, context: bytes = b"", shares: int = 2
     ) -> Self:
-        """Return Prio3SumVec: vectors of integers 0 .. maximum, which is 2^bits - 1."""
+        """Return Prio3SumVec: a measurement is a vector of integers 0 .. maximum.
+
+        Raises:
+            InvalidInputError: maximum is not 2^bits - 1.
+        """
         if maximum & (maximum + 1):
             raise InvalidInputError(f"maximum must be 2^bits - 1 in draft 08, got {maximum}")
         return cls(2, SumVec08(entries, maximum, chunk), context=context, shares=shares)
 
     @classmethod
     def histogram(cls, buckets: int, chunk: int, *, context: bytes = b"", shares: int = 2) -> Self:
-        """Return Prio3Histogram: buckets 0 .. buckets - 1."""
+        """Return Prio3Histogram: a measurement is a bucket, 0 .. buckets - 1."""
         return cls(3, Histogram08(buckets, chunk), context=context, shares=shares)
 
     def shard(self, measurement: Any, nonce: bytes, random: bytes) -> NoReturn:
-        """Refuse: clients of draft 08 are others' programs.
+        """Refuse to make a report: only other programs are clients of draft 08.
 
         Raises:
             InvalidInputError: always.
@@ -119,7 +124,10 @@ class Prio3Draft08(Prio3):
 
     @cached_property
     def _points(self) -> Array:
-        """The powers of the first 2P - 1 roots of order 2P, a row for each."""
+        """The matrix from coefficients to values: words [2P - 1, 2P - 1].
+
+        Row i has the powers 0 .. 2P - 2 of root i of order 2P.
+        """
         order, field = 2 * self._proof.nodes, self.circuit.field
         roots = field.roots(order)
         rows = [[int(roots[i * j % order]) for j in range(order - 1)] for i in range(order - 1)]
@@ -132,6 +140,13 @@ class Prio3Draft08(Prio3):
 
 
 def _powers(field: Field, one: Array, calls: int, chunk: int) -> Array:
-    """Return r, r^2, ... for the words of all calls: [..., calls, chunk, K]."""
+    """Return the powers r, r^2, ... for the words of all calls: [..., calls, chunk, K].
+
+    Args:
+        field: the field.
+        one: elements [..., K]; r.
+        calls: the number of calls.
+        chunk: the number of words in one call.
+    """
     powers = field.powers(one, calls * chunk + 1)[..., 1:, :]
     return powers.reshape(*powers.shape[:-2], calls, chunk, field.degree)

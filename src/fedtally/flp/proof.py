@@ -1,12 +1,13 @@
 """The fully linear proof of Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai (CRYPTO 2019).
 
-It is the one of draft-irtf-cfrg-vdaf (`FlpBBCGGI19`), for circuits with one gadget, the sum of
-`chunk` products (`Mul`, `ParallelSum(Mul)`). Nothing is hidden or shared here: a client gives each
-verifier an additive share of its measurement and of its proof, `query` is linear in both, and the
-sum of what all verifiers got from `query` goes to `decide`.
+The form is that of draft-irtf-cfrg-vdaf (`FlpBBCGGI19`), for circuits with one gadget: the sum of
+`chunk` products (`Mul`, `ParallelSum(Mul)`). This module neither masks nor shares values. A client
+gives each verifier an additive share of its measurement and of its proof. Each verifier calls
+`query` on its shares. `query` is linear, so that the sum of the results is the result for the whole
+measurement, and `decide` takes this sum.
 
-Every function works on the last axes of its arrays; axes before them are reports, or proofs of one
-report, and are broadcast.
+Every function works on the last axes of its arrays. The axes before them, such as reports or
+several proofs of one report, are broadcast.
 """
 
 from __future__ import annotations
@@ -25,22 +26,23 @@ from fedtally.kernels import linear_proofs as kernels
 
 
 class ReportRefusedError(FedtallyError):
-    """Refuse a report: it is not valid, or its parts do not belong together."""
+    """Refuse a report: it is not valid, or its parts are not parts of the same report."""
 
 
 class TestPointError(ReportRefusedError):
-    """Refuse a report, since at its test point the proof would not hide what it is about."""
+    """Refuse a report, since at its test point the proof would reveal a part of the measurement."""
 
-    __test__ = False  # pytest would take the class for tests
+    __test__ = False  # otherwise pytest would collect the class as tests
 
 
 class Circuit(Protocol):
     """A statement about a measurement: it holds if all outputs of the circuit are 0.
 
-    The outputs are sums of the results of `calls` calls of one gadget and of words of the
-    measurement. The gadget takes 2 `chunk` inputs a1, b1, a2, b2, ... and returns the sum of a b.
-    Inputs and outputs are affine in the measurement and in the results. Constants are divided by
-    the number of shares, so that they are whole in the sum of the shares.
+    A measurement is encoded as words, integers mod p. The circuit calls one gadget `calls` times.
+    The gadget takes 2 `chunk` inputs a1, b1, a2, b2, ... and returns the sum of the products a b.
+    The inputs are affine functions of the measurement. The outputs are affine functions of the
+    measurement and the results of the calls. Constants are divided by the number of shares, so that
+    the sum of all shares has each constant once.
     """
 
     @property
@@ -49,23 +51,26 @@ class Circuit(Protocol):
 
     @property
     def length(self) -> int:
-        """The words of a measurement."""
+        """The number of words of a measurement."""
 
     @property
     def joint_length(self) -> int:
-        """The elements of joint randomness, which must depend on all of the measurement."""
+        """The number of elements of joint randomness.
+
+        They must be derived from all shares of the measurement.
+        """
 
     @property
     def chunk(self) -> int:
-        """The products of one call of the gadget."""
+        """The number of products in one call of the gadget."""
 
     @property
     def calls(self) -> int:
-        """The calls of the gadget, at least 1."""
+        """The number of calls of the gadget, at least 1."""
 
     @property
     def outputs(self) -> int:
-        """The outputs, at least 1."""
+        """The number of outputs, at least 1."""
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
         """Return the inputs of all calls.
@@ -85,7 +90,7 @@ class Circuit(Protocol):
         Args:
             measurement: words [..., length], or a share of them.
             joint: elements [..., joint_length, K].
-            shares: the number of shares.
+            shares: the number of shares; 1 for the whole measurement.
             results: elements [..., calls, K], or a share of them.
 
         Returns:
@@ -95,7 +100,7 @@ class Circuit(Protocol):
 
 @dataclass(frozen=True)
 class FullyLinearProof:
-    """Prove, query and decide for one circuit.
+    """The proof system of one circuit: its steps prove, query and decide.
 
     Args:
         circuit: the statement.
@@ -116,7 +121,7 @@ class FullyLinearProof:
 
     def __post_init__(self) -> None:
         validate.integer(1, calls=self.circuit.calls)
-        self.circuit.field.roots(2 * self.nodes)  # refuses circuits with too many calls
+        self.circuit.field.roots(2 * self.nodes)  # raises if the circuit has too many calls
 
     @property
     def field(self) -> Field:
@@ -125,27 +130,39 @@ class FullyLinearProof:
 
     @cached_property
     def nodes(self) -> int:
-        """P: points that fix a wire polynomial, the least power of two above the calls."""
+        """P, the number of points that a wire polynomial is interpolated at.
+
+        It is the least power of two above the number of calls.
+        """
         return 1 << self.circuit.calls.bit_length()
 
     @property
     def prove_random_length(self) -> int:
-        """Elements of randomness of a proof: one for each wire."""
+        """The number of random elements that a proof needs: one for each wire.
+
+        A wire is one input of the gadget, over all its calls.
+        """
         return 2 * self.circuit.chunk
 
     @property
     def proof_length(self) -> int:
-        """Elements of a proof: a seed for each wire, then the gadget polynomial."""
+        """The number of elements of a proof: a seed for each wire, then the gadget polynomial."""
         return 2 * self.circuit.chunk + 2 * self.nodes - 1
 
     @property
     def query_random_length(self) -> int:
-        """Elements of randomness of a query: factors of the outputs if several, the test point."""
+        """The number of random elements that a query needs.
+
+        They are a factor for each output, if there is more than one output, and the test point.
+        """
         return 1 + (self.circuit.outputs if self.circuit.outputs > 1 else 0)
 
     @property
     def verifier_length(self) -> int:
-        """Elements of a verifier share: output, wires and gadget polynomial at the test point."""
+        """The number of elements of a verifier share.
+
+        They are the output, and the wire and gadget polynomials at the test point.
+        """
         return 2 * self.circuit.chunk + 2
 
     def prove(self, measurement: Array, prove_random: Array, joint: Array) -> Array:
@@ -175,11 +192,11 @@ class FullyLinearProof:
     def query(
         self, measurement: Array, proof: Array, query_random: Array, joint: Array, shares: int
     ) -> Array:
-        """Return a verifier's share, from its share of the measurement and of the proof.
+        """Return the verifier share, from a verifier's shares of the measurement and of the proof.
 
         Args:
-            measurement: words [..., length].
-            proof: elements [..., proof_length, K].
+            measurement: words [..., length]; this verifier's share.
+            proof: elements [..., proof_length, K]; this verifier's share.
             query_random: uniform elements [..., query_random_length, K], the same for all
                 verifiers, and unknown to the client until it has sent all of its report.
             joint: elements [..., joint_length, K].
@@ -200,7 +217,8 @@ class FullyLinearProof:
                 f"the test point is a root of unity of order {self.nodes}: draw another one"
             )
         first = self.prove_random_length
-        # the results of the calls are the values at the nodes of the wires, after that of the seed
+        # The gadget polynomial is given at the roots of order 2P. Every second root is a node of
+        # the wires. The first node belongs to the seeds, and the next ones have the calls' results.
         results = proof[..., first + 2 : first + 2 * self.circuit.calls + 1 : 2, :]
         outputs = self.circuit.evaluate(measurement, joint, shares, results)
         if self.circuit.outputs > 1:
@@ -222,10 +240,10 @@ class FullyLinearProof:
         )
 
     def decide(self, verifier: Array) -> Array:
-        """Return whether the statement holds: bool [...], from the sum of the verifiers' shares.
+        """Tell whether the statement holds: bool [...].
 
         Args:
-            verifier: elements [..., verifier_length, K].
+            verifier: elements [..., verifier_length, K]; the sum of the shares of all verifiers.
         """
         self._expect("verifier", verifier, self.verifier_length)
         product = self._gadget(verifier[..., 1:-1, :])
@@ -233,10 +251,11 @@ class FullyLinearProof:
         return np.asarray(valid)
 
     def is_test_point(self, point: Array) -> Array:
-        """Return whether these elements may be test points: bool [...].
+        """Tell whether each of these elements may be a test point: bool [...].
 
-        At a root of unity of order P a wire polynomial has the value of one call, without its seed,
-        so that a verifier share would show a part of the measurement.
+        At a root of unity of order P, the value of a wire polynomial is an input of one call and
+        does not depend on the random seed. So a verifier share would reveal a part of the
+        measurement.
 
         Args:
             point: elements [..., K].
@@ -246,21 +265,28 @@ class FullyLinearProof:
 
     @cached_property
     def _compiled(self) -> kernels.Gadget | None:
-        """What takes the steps where there are kernels, or None: NumPy takes them always."""
+        """The compiled steps of the proof, or None if kernels cannot do this circuit.
+
+        NumPy code can always do the steps.
+        """
         field, n = self.field, self.nodes
         most = max(2 * n, self.circuit.chunk)
         is_small = field.dtype == np.int64  # else it holds Python integers
         if most > kernels.MAX_TERMS or not is_small or not kernels.compiles(field.extension):
             return None
         doubled = _inverse_powers(field, 2 * n)
-        # the last value is a sum of the others, so that its part of the basis is theirs
+        # The last value of the polynomial is a sum of the others with fixed weights. So its row of
+        # the basis is distributed over the other rows.
         of_the_last = field.scale(doubled[-1], _of_the_last(field, 2 * n))
         gadget = field.reduce(doubled[:-1] + of_the_last)
         wire, between = _inverse_powers(field, n), _between(field, n)
         return kernels.Gadget(field.extension, self.circuit.chunk, between.T, wire.T, gadget.T)
 
     def _wires(self, seeds: Array, inputs: Array) -> Array:
-        """Return the wires at the P nodes: the seed, the calls, zeros: [..., P, 2 chunk, K]."""
+        """Return the values of the wires at the P nodes: [..., P, 2 chunk, K].
+
+        They are the seeds, then the inputs of each call, then zeros.
+        """
         lead = np.broadcast_shapes(seeds.shape[:-2], inputs.shape[:-3])
         wires = self.field.zeros((*lead, self.nodes, self.prove_random_length))
         wires[..., 0, :, :] = seeds
@@ -268,7 +294,7 @@ class FullyLinearProof:
         return wires
 
     def _gadget(self, wires: Array) -> Array:
-        """Return the sums of the products of neighbours: [..., 2 chunk, K] -> [..., K]."""
+        """Return the gadget of wires, a1 b1 + a2 b2 + ...: [..., 2 chunk, K] -> [..., K]."""
         return self.field.dot(wires[..., None, ::2, :], wires[..., 1::2, :])[..., 0, :]
 
     def _check(self, measurement: Array, joint: Array) -> None:
@@ -289,7 +315,15 @@ class FullyLinearProof:
 
 
 def _doubled(field: Field, values: Array) -> Array:
-    """Return polynomials at twice as many roots of unity, in order: [..., n, m, K] -> 2n."""
+    """Return the values of m polynomials at the roots of order 2n, from those at order n.
+
+    Args:
+        field: the field.
+        values: elements [..., n, m, K]; the values at the roots of unity of order n.
+
+    Returns:
+        Elements [..., 2n, m, K].
+    """
     *lead, n, m, degree = values.shape
     flat = values.reshape(*lead, n, m * degree)
     result = np.empty((*lead, 2 * n, m * degree), field.dtype)
@@ -300,39 +334,55 @@ def _doubled(field: Field, values: Array) -> Array:
 
 @lru_cache(maxsize=64)
 def _between(field: Field, n: int) -> Array:
-    """Return the words [n, n] that turn values at the roots of order n into those between them."""
+    """Return the matrix from values at the roots of order n to values between them: words [n, n].
+
+    The points between them are the other roots of order 2n.
+    """
     odd = field.constant(field.roots(2 * n)[1::2])
-    return _lagrange(field, odd, n)[..., 0]  # of GF(p), as the roots are
+    return _lagrange(field, odd, n)[..., 0]  # they are words, since the roots are
 
 
 def _completed(field: Field, values: Array) -> Array:
-    """Return all 2P values of a polynomial of degree 2P - 2, of which the last one is missing."""
+    """Return all 2P values of a polynomial of degree 2P - 2, from all but the last value.
+
+    The shapes are [..., 2P - 1, K] -> [..., 2P, K].
+    """
     weights = _of_the_last(field, values.shape[-2] + 1)
     return np.concatenate([values, field.mix(weights[None], values)], -2)
 
 
 def _of_the_last(field: Field, n: int) -> Array:
-    """Return the words [n - 1] of the last value, of degree n - 2, as a sum of the others."""
-    # The highest coefficient is 0: the sum of all w^i y_i, so that y_(n-1) = -w sum of the others.
+    """Return the weights of the other values in the last value of a polynomial: words [n - 1].
+
+    The polynomial has degree n - 2, and its values y_i are at the n roots of unity of order n.
+    """
+    # The coefficient of degree n - 1 is 0, and is proportional to the sum of all w^i y_i. So the
+    # last value is y_(n-1) = -w (the sum of the other w^i y_i).
     return field.words([-root for root in field.roots(n)[1:]])
 
 
 def _lagrange(field: Field, point: Array, n: int) -> Array:
     """Return the Lagrange polynomials of the roots of order n at a point: [..., K] -> [..., n, K].
 
-    L_i(t) = 1 / n * the sum of (t / x_i)^j over j < n. Nothing is divided by t - x_i, so that this
-    holds at the roots, too.
+    L_i(t) is 1 / n times the sum of (t / x_i)^j over j < n. There is no division by t - x_i, so
+    that the formula is right at the roots, too.
     """
     return field.mix(_inverse_powers(field, n), field.powers(point, n))
 
 
 @lru_cache(maxsize=64)
 def _inverse_powers(field: Field, n: int) -> Array:
-    """Return the words x_i^-j / n of the roots of order n: [i, j]."""
+    """Return the words x_i^-j / n for the roots x_i of order n: [n, n], by i and j."""
     roots, scale = field.roots(n), field.inverse(n)
     return field.words([[roots[-i * j % n] * scale for j in range(n)] for i in range(n)])
 
 
 def _at(field: Field, values: Array, basis: Array) -> Array:
-    """Return polynomials at a point, by its Lagrange basis: [..., n, m, K] -> [..., m, K]."""
+    """Return the values of m polynomials at a point: [..., n, m, K] -> [..., m, K].
+
+    Args:
+        field: the field.
+        values: elements [..., n, m, K]; the values of the polynomials at n roots of unity.
+        basis: elements [..., n, K]; the Lagrange polynomials of these roots at the point.
+    """
     return field.dot(values.swapaxes(-3, -2), basis)

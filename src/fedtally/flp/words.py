@@ -1,7 +1,7 @@
 """Words: integers of GF(p), in arrays and as bytes.
 
-They are what is added up over clients, sent, and drawn from streams. `fields` multiplies elements,
-each of several words.
+Words are added up over clients, sent, and drawn from streams. `fields` has the arithmetic of
+elements, each of which consists of several words.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from fedtally.kernels import linear_proofs as kernels
 
 Array = npt.NDArray[Any]
 
-_FEW = 256  # words: fewer are reduced faster by NumPy than a kernel is called
+_FEW = 256  # with fewer words NumPy is faster than the call of a kernel
 
 
 @dataclass(frozen=True)
 class PrimeField(ABC):
-    """The field GF(prime), of whose words a `Field` makes its elements.
+    """The field GF(prime), whose words are the coefficients of the elements of a `Field`.
 
     Args:
-        prime: p, an odd prime of at most 128 bits; that it is prime is not checked.
+        prime: p, an odd prime of at most 128 bits; it is not checked that p is prime.
     """
 
     prime: int
@@ -37,20 +37,20 @@ class PrimeField(ABC):
     @property
     @abstractmethod
     def dtype(self) -> np.dtype[Any]:
-        """The type of arrays: int64 where no sum of products overflows, else object."""
+        """The type of arrays: int64 if no sum of products overflows, else object."""
 
     @cached_property
     def word_bytes(self) -> int:
-        """The bytes of an encoded word: the fewest that hold the prime."""
+        """The size in bytes of an encoded word: the fewest bytes in which the prime fits."""
         return -(-self.prime.bit_length() // 8)
 
     # ---- arithmetic ----
 
     def words(self, values: Any) -> Array:
-        """Return integers mod p as words, of the shape that they have.
+        """Return integers mod p as words, in an array of the same shape.
 
         Raises:
-            InvalidInputError: one of them is no integer.
+            InvalidInputError: a value is no integer.
         """
         given = values if isinstance(values, np.ndarray) else np.array(values, object)
         if self.dtype == np.int64 and given.dtype.kind == "i":
@@ -70,7 +70,7 @@ class PrimeField(ABC):
         """Return the inverse of an integer mod p.
 
         Raises:
-            InvalidInputError: p divides it.
+            InvalidInputError: p divides the integer.
         """
         if not integer(word) % self.prime:
             raise InvalidInputError(f"0 has no inverse mod {self.prime}, got {word}")
@@ -89,7 +89,7 @@ class PrimeField(ABC):
         """Return the words that `encode` wrote: [len(data) / word_bytes].
 
         Raises:
-            InvalidInputError: a word is cut, or not below the prime.
+            InvalidInputError: the last word is incomplete, or a word is not below the prime.
         """
         if len(data) % self.word_bytes:
             raise InvalidInputError(
@@ -101,25 +101,30 @@ class PrimeField(ABC):
         return words
 
     def check(self, data: bytes) -> None:
-        """Refuse bytes that `decode` does not read, as it does, and in less time."""
+        """Refuse bytes that `decode` would refuse, with the same error; this is faster.
+
+        Raises:
+            InvalidInputError: the last word is incomplete, or a word is not below the prime.
+        """
         whole = self._whole and not len(data) % self.word_bytes
         if not whole or int(np.frombuffer(data, self._whole).max(initial=0)) >= self.prime:
             self.decode(data)
 
     def sample(self, stream: Callable[[int], bytes], count: int) -> Array:
-        """Return uniform words of a stream of uniform bytes: [count].
+        """Return uniform words from a stream of uniform bytes: [count].
 
-        The stream is read as integers of `word_bytes`, of which as many low bits count as the prime
-        has. Integers that are not below the prime are skipped.
+        The stream is read as integers of `word_bytes`. Of each integer only the low bits are used,
+        as many as the prime has. Integers that are not below the prime are skipped.
 
         Args:
-            stream: returns the first bytes of one stream, as many as it is asked for.
-            count: the words.
+            stream: a function that returns the first bytes of one stream, as many as it is asked
+                for.
+            count: the number of words.
         """
         return np.asarray(self.samples([stream], count)[0])
 
     def samples(self, streams: Sequence[Callable[[int], bytes]], count: int) -> Array:
-        """Return uniform words of several streams, as `sample` reads them: [streams, count]."""
+        """Return uniform words from several streams, as `sample` does: [streams, count]."""
         if count < 0:
             raise InvalidInputError(f"count must be at least 0, got {count}")
         bits = self.prime.bit_length()
@@ -128,13 +133,14 @@ class PrimeField(ABC):
         for stream, row in zip(streams, words, strict=True):
             tries = least
             while (found := read(stream(tries * self.word_bytes), row)) < count:
-                tries += 2 * (count - found)  # at least half of the integers are words
+                tries += 2 * (count - found)  # about half of the integers or more are words
         return words
 
     def _reader(self, bits: int) -> Callable[[bytes, Array], int]:
-        """Return what fills an array with the first `bits`-bit integers below the prime.
+        """Return a function (data, out) that reads the words in bytes into an array.
 
-        It returns how many there are, at most as many as the array holds.
+        A word is a `bits`-bit integer below the prime. The function fills `out` from its start, and
+        returns the number of words, at most len(out).
         """
         if self.dtype == np.int64 and kernels.level_for(self.prime) is not None:
             return partial(kernels.read_words, self.word_bytes, bits, self.prime)
@@ -156,12 +162,16 @@ class PrimeField(ABC):
 
     @property
     def _whole(self) -> str:
-        """The type of an encoded word, where NumPy has one of as many bytes."""
+        """The NumPy type of an encoded word, such as "<u4"; "" if no type has as many bytes."""
         return f"<u{self.word_bytes}" if self.word_bytes in (1, 2, 4, 8) else ""
 
 
 def integer(value: Any) -> int:
-    """Return a plain integer; refuse what is none."""
+    """Return a value that is an integer as a plain int.
+
+    Raises:
+        InvalidInputError: the value is no integer.
+    """
     try:
         return operator.index(value)
     except TypeError:

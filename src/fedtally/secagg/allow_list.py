@@ -1,4 +1,4 @@
-"""The allow-list: the Ed25519 keys of the clients that may take part, in one order for all."""
+"""The allow-list: the Ed25519 keys of the clients that may take part, the same for all parties."""
 
 from __future__ import annotations
 
@@ -10,21 +10,26 @@ from fedtally.base import validate
 from fedtally.crypto.keys import RejectedError, check_identity
 from fedtally.errors import InvalidInputError
 
-MAX_KEYS = 2**20  # as many as a roster may have clients: a bitmap of 128 KiB
+MAX_KEYS = 2**20  # the most clients of a roster; a bitmap of this many bits has 128 KiB
 
 
 class AllowList:
     """Ed25519 public keys in strictly ascending order of their bytes.
 
-    The place of a key is its rank. A client takes the list from the party that registered the
-    identities, never from the server that sums: that server could add identities of its own.
+    The rank of a key is its position in this order, from 0. A client gets the list from the party
+    that registered the identities, never from the server that sums: that server could add
+    identities of its own.
 
     Args:
-        keys: 1 .. 2^20 keys of 32 bytes each, ascending, none twice. `sorted(set(keys))` makes
-            them so.
+        keys: 1 .. 2^20 keys of 32 bytes each, ascending, none twice. `sorted(set(keys))` gives
+            this order.
+
+    Attributes:
+        digest: the SHA-256 of all keys, joined in this order; 32 bytes.
 
     Raises:
-        InvalidInputError: a key is not of 32 bytes, or of low order, or the keys are not in order.
+        InvalidInputError: a key does not have 32 bytes or is of low order, or the keys are not in
+            strictly ascending order.
 
     >>> people = AllowList([bytes([rank]) * 32 for rank in (7, 8, 9)])
     >>> len(people), people.rank(bytes([9]) * 32), people.digest.hex()[:8]
@@ -35,15 +40,15 @@ class AllowList:
         self._keys = list(keys)
         validate.integer(1, MAX_KEYS, keys_in_the_allow_list=len(self._keys))
         for place, key in enumerate(self._keys):
-            # Under a key of low order one signature holds for every message: anybody could sign as
-            # that identity.
+            # Under a key of low order one signature is valid for every message: anybody could sign
+            # as this identity.
             try:
                 check_identity(key)
             except RejectedError as error:
                 raise InvalidInputError(
                     f"key {place} of the allow-list is not valid: {error}"
                 ) from error
-            # strictly: one identity that is listed twice would count as two clients
+            # Strictly ascending: an identity that is listed twice would count as two clients.
             if place and key <= self._keys[place - 1]:
                 raise InvalidInputError(
                     f"the allow-list must be in strictly ascending order, and key {place} is not"
@@ -59,11 +64,11 @@ class AllowList:
         return place < len(self._keys) and self._keys[place] == key
 
     def key(self, rank: int) -> bytes:
-        """Return the key of that rank, 0 .. len - 1."""
+        """Return the key, 32 bytes, at a rank of 0 .. len - 1."""
         return self._keys[validate.integer(0, len(self._keys) - 1, rank=rank)]
 
     def rank(self, key: bytes) -> int:
-        """Return the place of a key.
+        """Return the rank of a key: its position in the list, from 0.
 
         Raises:
             InvalidInputError: the key is not in the list.

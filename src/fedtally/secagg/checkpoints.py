@@ -1,7 +1,7 @@
-"""The bytes of a server's checkpoint: facts that JSON holds, and arrays.
+"""The bytes of a server's checkpoint: facts as JSON, and arrays.
 
-A checkpoint is written at each phase of each session. It is no .npz file, whose entries take longer
-to make than to write: the arrays lie one after the other.
+A checkpoint is written at each phase of each session. The arrays simply lie one after the other. A
+.npz file is not used, since making its entries takes longer than writing them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 SCHEMA = "fedtally-secagg-checkpoint/2"
 _DIGEST = hashlib.sha256().digest_size
-_LENGTH = 4  # bytes of the number of bytes of the JSON
+_LENGTH = 4  # the size in bytes of the field that has the length of the JSON
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -25,8 +25,9 @@ Arrays = dict[str, npt.NDArray[Any]]
 def pack(facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """Return the bytes that hold facts and arrays.
 
-    They are the SHA-256 of all that follows, the length of the JSON in 4 bytes (little-endian), the
-    JSON, which has the dtype and the shape of each array, and the arrays in C order.
+    In this order they are: the SHA-256 of everything after it; the length of the JSON in 4 bytes
+    (little-endian); the JSON, with the facts and the dtype and shape of each array; the arrays in C
+    order.
 
     >>> facts, arrays = unpack(pack({"state": "done"}, {"total": np.arange(3)}))
     >>> facts["state"], arrays["total"].tolist()
@@ -45,10 +46,10 @@ def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
     """Return the facts and the arrays of a checkpoint.
 
     Raises:
-        Exception: of any type; the bytes are no checkpoint, or they are damaged.
+        Exception: an error of any type, if the bytes are no checkpoint or are damaged.
     """
     rest = memoryview(data)[_DIGEST:]
-    # A checkpoint is not authenticated: this finds what a disk did, not what somebody wrote.
+    # A checkpoint is not authenticated: the digest finds damage by a disk, but not forgery.
     if hashlib.sha256(rest).digest() != data[:_DIGEST]:
         raise ValueError("its digest is another one")
     start = _LENGTH + int.from_bytes(rest[:_LENGTH], "little")
@@ -58,12 +59,12 @@ def unpack(data: bytes) -> tuple[dict[str, Any], Arrays]:
     arrays: Arrays = {}
     for name, (dtype, shape) in facts["arrays"].items():
         count = math.prod(shape)
-        # Copied: the server erases some of them in their place.
+        # The array is copied, because the server erases some arrays in place.
         arrays[name] = np.frombuffer(rest, dtype, count, start).reshape(shape).copy()
         start += arrays[name].nbytes
     return facts, arrays
 
 
 def _bytes(array: npt.NDArray[Any]) -> memoryview | bytes:
-    """Return the bytes of an array in C order, without a copy where that is possible."""
+    """Return the bytes of an array in C order, without a copy if possible."""
     return array.reshape(-1).view(np.uint8).data if array.size else b""

@@ -1,9 +1,9 @@
 """A client of secure summation, sans-IO: it takes the server's bytes and returns its answers.
 
-docs/protocol.md specifies every byte and check; its "Claim of `active`" has a table of the checks
-that carry the proof, a to j. Comments here name the check, and the attack that it stops. The
-protocol is that of Bonawitz et al. 2017 (double masks, Shamir recovery, consistency check), with
-the ring of Bell et al. 2020 in `semi-honest`.
+docs/protocol.md specifies every byte and check. Its "Claim of `active`" has a table of the checks a
+to j, which the security proof rests on. Comments here name the check, and the attack that it stops.
+The protocol is by Bonawitz et al. 2017 (double masks, Shamir recovery, consistency check). The ring
+of `semi-honest` is by Bell et al. 2020.
 
 >>> from fedtally.crypto.keys import Secret, SigningKey
 >>> from fedtally.secagg.params import ClientPolicy
@@ -50,18 +50,18 @@ from fedtally.secagg.messages import (
 from fedtally.secagg.packing import pack
 from fedtally.secagg.params import ClientPolicy, Parameters
 
-# The two secrets of a client lie side by side in one array, so that one sharing serves both: b, the
-# seed of the self mask, and the seed of the mask key. A neighbour holds shares of both, and must
-# never give away both.
+# A client has two secrets: b, the seed of its self mask, and the seed of its mask key. They lie
+# side by side in one array, so that one secret sharing serves both. A neighbour holds shares of
+# both, and must never reveal more than one of the two.
 _B = slice(0, shamir.SECRET_ELEMENTS)
 _KEY = slice(shamir.SECRET_ELEMENTS, 2 * shamir.SECRET_ELEMENTS)
 
 
 class Journal(Protocol):
-    """The facts that a client must remember through crashes.
+    """The facts that a client must still know after a crash.
 
-    There is one memory of sessions for each identity (a device), across all its items, so that no
-    identity is in a session twice. There is one mark for each item, which says that it is spent.
+    Each identity (a device) has one record of its sessions, for all its items together, so that no
+    identity is in a session twice. Each item has one mark, which says whether the item is spent.
     Each method returns only once its fact is durable. No fact is ever undone.
     """
 
@@ -72,12 +72,15 @@ class Journal(Protocol):
         """
 
     def spend(self, session: bytes) -> bool:
-        """Mark the item as spent, in one atomic step; return False if it was spent before."""
+        """Mark the item as spent, in one atomic step; return False if it was spent before.
+
+        An item is spent once its vector may have left the client.
+        """
 
 
 @dataclass
 class MemoryJournal:
-    """A journal in memory, for simulations, whose items do not outlive the process either.
+    """A journal in memory, for simulations: their items do not outlive the process either.
 
     >>> journal = MemoryJournal()
     >>> journal.begin(b"1", 9), journal.begin(b"1", 9), journal.spend(b"1"), journal.spend(b"2")
@@ -104,11 +107,12 @@ class Pinned:
     """The facts that a client knows beforehand, from a source other than the server that sums.
 
     Args:
-        server_key: the Ed25519 key that the Plan names; Invites are signed with it.
+        server_key: the server's public Ed25519 key, 32 bytes, from the Plan; it verifies Invites.
         fingerprint: the fingerprint of the Plan, 32 bytes.
         allow_list: the identities that may take part; None in `semi-honest`.
         parameters: the parameters of the plan; None leaves them to the policy alone.
-        round: the one that the client takes part in, 0 .. 2^32 - 1, and that its journal books.
+        round: the round that the client takes part in, 0 .. 2^32 - 1; an Invite for any other round
+            is refused.
     """
 
     server_key: bytes
@@ -123,18 +127,18 @@ class Pinned:
             value = getattr(self, name)
             if not isinstance(value, bytes) or len(value) != keys.KEY_BYTES:
                 raise InvalidInputError(f"{name} must be {keys.KEY_BYTES} bytes")
-        # under a key of low order anybody can sign: to pin it would protect from nobody
+        # Under a key of low order anybody can sign, so that pinning it would give no protection.
         keys.check_identity(self.server_key)
 
 
 class Invitation(NamedTuple):
-    """The terms of a verified Invite: from `read_invite`.
+    """The terms of a verified Invite, which `read_invite` returns.
 
     Attributes:
-        session: 32 bytes.
-        round: the round that it is for.
-        not_before: Unix seconds.
-        not_after: Unix seconds.
+        session: the identifier of the session, 32 bytes.
+        round: the round of the campaign that the Invite is for.
+        not_before: the start of the session, Unix seconds.
+        not_after: the end of the session, Unix seconds.
         parameters: the parameters of the cohort.
     """
 
@@ -147,17 +151,17 @@ class Invitation(NamedTuple):
 
 @dataclass(repr=False)
 class _Secrets:
-    """The secrets of a session. They are wiped when it ends, however it ends, and never print."""
+    """The secrets of a session. They are never printed, and wiped however the session ends."""
 
-    elements: shamir.U32 | None = None  # b and the seed of the mask key
+    elements: shamir.U32 | None = None  # [10]; b, then the seed of the mask key
     mask_key: ExchangeKey | None = None
     encryption_key: ExchangeKey | None = None
-    unsealing: list[Secret] = field(default_factory=list)  # keys of each neighbour's sealed shares
+    unsealing: list[Secret] = field(default_factory=list)  # the keys of the neighbours' shares
     own_share: shamir.U32 | None = None
     held: shamir.U32 | None = None  # the shares of the neighbours, [k, 10]
 
     def wipe(self) -> None:
-        # in place: to drop an array leaves its bytes in freed memory
+        # In place: if an array is only dropped, its bytes stay in freed memory.
         for array in (self.elements, self.own_share, self.held):
             if array is not None:
                 array.fill(0)
@@ -172,27 +176,29 @@ class _Secrets:
 class Client:
     """One client in one session.
 
-    It takes one message of each type, once, in the order of `messages.EXCHANGES`. It answers a
-    byte-identical copy of the last message again, and changes nothing. It drops bytes that are no
-    frame of this session. Any other message of the wrong type or content ends the session for good,
-    and every secret is wiped. A client that was restarted has no way back into its session.
+    The client accepts each type of message once, in the order of `messages.EXCHANGES`. To a
+    byte-identical copy of the last message it gives the same answer, and changes nothing. It drops
+    bytes that are no frame of this session. Any other message of the wrong type or content ends the
+    session for good, and every secret is wiped. A restarted client cannot rejoin its session.
 
     Args:
         policy: the demands of the client on the parameters.
-        pinned: what the client knows beforehand.
-        contribution: returns the vector that is to be summed for an Invite: integers [V], each of
-            which fits the modulus. It is called at most once, after all checks and just before the
-            item is spent.
-        journal: remembers sessions and the spent item durably.
-        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
-        identity: the client's key in the allow-list; only and always in `active`.
+        pinned: the facts that the client knows beforehand.
+        contribution: a function from an Invite to the vector to be summed: integers [V], each
+            within +-(2^(bits - 1) - 1). It is called at most once, after all checks and just before
+            the item is spent.
+        journal: the durable record of the sessions and of the spent item.
+        random: a function that returns as many uniform bytes as it is asked for, from a
+            cryptographic source.
+        identity: the signing key of the client's entry in the allow-list; needed in `active`, and
+            None otherwise.
 
     Attributes:
-        state: how far the session is.
-        invite: the terms of the session, from its start.
-        code: why the session ended, if it did without a result.
-        reason: the same in words, for the client's owner alone; "" if `code` is None.
-        result: what the server announced in the end.
+        state: the last step that the client has taken.
+        invite: the terms of the session; None until an Invite was decoded.
+        code: why the session ended without a result; None if it did not.
+        reason: the same reason in words, for the client's owner alone; "" if `code` is None.
+        result: the Result that the server announced; None until then.
 
     Use it from one thread at a time: two calls of `receive` at once could answer twice.
     """
@@ -230,22 +236,22 @@ class Client:
         self._last, self._reply = b"", b""
 
     def __getstate__(self) -> None:
-        # A copy could answer a second roster or a second bitmap in the same session (checks a, g):
-        # then both secrets of the client would be open.
+        # A copy of the client could answer a second roster, or a second bitmap of survivors, in the
+        # same session (checks a, g). Then both secrets of the client would be open.
         raise InvalidInputError("the state of a client is secret: it cannot be copied or pickled")
 
     def receive(self, data: bytes, now: int) -> bytes | None:
-        """Take a message of the server; return the answer, or None if there is none.
+        """Process a message of the server; return the answer, or None if there is none.
 
         Args:
             data: the bytes that came; any bytes are allowed.
             now: the time, Unix seconds.
 
         Raises:
-            LocalProtocolError: the contribution is not of the form that the Invite asks for; the
+            LocalProtocolError: the contribution has another form than the Invite asks for; the
                 session is aborted.
-            Exception: what `contribution`, `journal` or `random` raised, as it was; the session is
-                aborted. Nothing that the server sends raises by itself.
+            Exception: any error of `contribution`, `journal` or `random`, unchanged; the session is
+                aborted. No bytes of the server alone cause an exception.
         """
         message = wire.parse(data)
         if message is None or message.sender != wire.SERVER or self.state is ClientState.ABORTED:
@@ -256,22 +262,22 @@ class Client:
             self._session = message.session
         if message.session != self._session:
             return None
-        # The same bytes get the stored bytes: a network may deliver a message twice. To compute the
-        # answer anew would draw new secrets and encrypt twice under one key and nonce.
+        # A network may deliver a message twice: the second copy gets the stored answer. A newly
+        # computed answer would draw new secrets, and encrypt twice under one key and nonce.
         seen = hashlib.sha256(data).digest()
         if seen == self._last:
             return self._reply
         if self.state is ClientState.DONE:
             self._conclude(message)
             return None
-        # The client is ABORTED before the message is looked at, and gets its next state only once
-        # the answer exists. So an exception anywhere leaves a client that answers nothing more.
+        # The state is ABORTED while the message is handled, and becomes the next state only once
+        # the answer exists. So after any exception the client answers nothing more.
         before, self.state = self.state, ClientState.ABORTED
         try:
             reply, after = self._handle(before, message, now)
         except RemoteProtocolError as error:
             self._end(error.code, str(error))
-            # an Abort is never answered, or two sides would send each other Aborts for ever
+            # An Abort gets no answer: otherwise both sides would send each other Aborts for ever.
             return (
                 None if message.kind is Kind.ABORT else self._frame(Kind.ABORT, bytes([error.code]))
             )
@@ -282,15 +288,15 @@ class Client:
         return reply
 
     def confirms(self, total: npt.NDArray[np.int64], salt: bytes) -> bool:
-        """Tell whether a published sum is the one that the server announced to this client.
+        """Tell whether a published sum is the sum that the server announced to this client.
 
-        The digest also holds the survivors that this client unmasked for, so that a sum over others
-        is not confirmed.
+        The digest that the server announced also covers the set of survivors for which this client
+        unmasked. So a sum over another set of survivors is not confirmed.
 
         Args:
-            total: int64 [V].
-            salt: 32 bytes, published with the sum. If an aggregator adds noise to the sum, there is
-                none: the announcement is of the exact sum, and its salt stays secret.
+            total: int64 [V]; the published sum.
+            salt: 32 bytes, published with the sum. If an aggregator adds noise to the sum, no salt
+                is published: the digest is of the exact sum, which must stay secret.
 
         Raises:
             LocalProtocolError: no result was announced to this client.
@@ -304,7 +310,7 @@ class Client:
     def abandon(self) -> None:
         """End the session and wipe its secrets.
 
-        The server need not be told: it sees a dropout.
+        The server gets no message: it sees that the client dropped out.
         """
         self._end(AbortCode.INTERNAL)
 
@@ -312,27 +318,29 @@ class Client:
 
     def _is_invited(self, message: wire.Frame, data: bytes) -> bool:
         """Tell whether this is an Invite that the server's key signed."""
-        # Anything else may come from anybody, and is dropped. If the client aborted on it, a
-        # stranger could keep the client out of every session.
+        # Any other message may come from anybody, and is dropped. If the client aborted at such a
+        # message, a stranger could keep it out of every session.
         return _signed_terms(message, data, self._pinned.server_key) is not None
 
     def _handle(
         self, state: ClientState, message: wire.Frame, now: int
     ) -> tuple[bytes, ClientState]:
-        """Return the answer and the state after it."""
+        """Return the answer to a message, as a frame, and the state that follows."""
         if message.version != wire.VERSION:
             raise RemoteProtocolError(AbortCode.VERSION)
         if message.kind is Kind.ABORT:
             raise RemoteProtocolError(wire.decode_abort(message.body))
-        # Check a and g: the table has each kind once, so that no second Roster and no second
-        # Survivors gets an answer. Two of either would open both secrets of a client.
+        # Checks a and g: the table has each type of message once, so that neither a second Roster
+        # nor a second Survivors gets an answer. Answers to two Rosters, or to two Survivors, would
+        # open both secrets of a client.
         step = TRANSITIONS[self._policy.adversary][state].get(message.kind)
         if step is None:
             raise RemoteProtocolError(AbortCode.WRONG_STATE)
         if self.invite is not None and now > self.invite.not_after:
             raise RemoteProtocolError(AbortCode.EXPIRED)
         body = self._body(message, now)
-        # All that is left to do is to repeat the answer: secrets that are gone cannot leak.
+        # From here on the client only repeats its answer, and needs no secret: wiped ones cannot
+        # leak.
         if step.after is ClientState.DONE:
             self._forget()
         return self._frame(step.reply, body), step.after
@@ -351,7 +359,10 @@ class Client:
                 return self._unmask(self._confirmed(message.body))
 
     def _conclude(self, message: wire.Frame) -> None:
-        """Note how the session ended; the secrets are wiped, so that no check is needed."""
+        """Record the Result or Abort that ends a session that is done.
+
+        No further check is needed, since all secrets are wiped.
+        """
         if message.version != wire.VERSION:
             return
         with suppress(RemoteProtocolError):
@@ -393,23 +404,24 @@ class Client:
         # or a share of another session, or under weaker parameters, does not verify.
         self._ctx = wire.context(self._session, terms)
         # Check a: the session is recorded durably before the advert leaves. Otherwise a client that
-        # is restarted, or runs twice, would advertise twice, and the server could build two rosters
-        # around it.
+        # is restarted, or runs twice, would advertise twice, and the server could put it into two
+        # rosters.
         if not self._journal.begin(self._session, invite.not_after):
             raise RemoteProtocolError(AbortCode.SESSION_SEEN)
-        # Double masks (Bonawitz et al. 2017): the self mask of b hides the vector if the server
-        # calls a client dead, opens its pair masks, and its vector then comes late.
+        # Double masks (Bonawitz et al. 2017): the server may call a client dead and open its pair
+        # masks. If the client's vector then comes late, the self mask, whose seed is b, still hides
+        # it.
         mine = self._secrets
         mine.elements = shamir.random_elements(2 * shamir.SECRET_ELEMENTS, self._random)
         with _Seed(mine.elements[_KEY]) as seed:
             mine.mask_key = keys.mask_key(seed, self._ctx)
-        # A key pair of its own for sealing: the mask key is opened if the client drops out, and
-        # shares that were sealed with it would open with it.
+        # Sealing has its own key pair: if the client drops out, its mask key is opened. Shares that
+        # were sealed to the mask key could then be read.
         secret = Secret(self._random(keys.KEY_BYTES))
         mine.encryption_key = ExchangeKey(secret)
         secret.wipe()
-        # With this commitment the server checks the b that shares give back: a wrong b would take a
-        # wrong mask off, and spoil the sum.
+        # With this commitment the server checks the b that it reconstructs from shares. With a
+        # wrong b it would subtract a wrong mask, and spoil the sum.
         with _Seed(mine.elements[_B]) as seed:
             commitment = keys.commitment(seed, self._ctx)
         self._public = Advert(
@@ -420,8 +432,8 @@ class Client:
             b"",
         )
         self._advert = b"".join(self._public)
-        # Check b: the signature holds ctx, so that the advert is of this session alone. Without it
-        # the server could put its own keys in the place of every neighbour's.
+        # Check b: the signature covers ctx, so that the advert is valid in this session alone.
+        # Without the signature the server could replace every neighbour's keys by its own.
         if self._identity is not None:
             self._advert += self._identity.sign(Label.ADVERTISE, self._ctx, self._advert)
         return self._advert
@@ -433,15 +445,17 @@ class Client:
             self._policy.check_invite(invite.parameters)
         except InvalidInputError as error:
             raise RemoteProtocolError(AbortCode.POLICY, str(error)) from error
-        # the journal forgets a session after not_after, and secrets stay in memory until then
+        # A long session costs memory: until not_after the journal must keep its record, and the
+        # client may keep its secrets.
         if invite.not_after - invite.not_before > (most := self._policy.max_seconds):
             raise RemoteProtocolError(
                 AbortCode.POLICY,
                 f"a session may last at most {most} seconds by this client's policy (max_seconds),"
                 f" got {invite.not_after - invite.not_before}",
             )
-        # Check b: the list by its digest, or the server could add identities of its own (Sybils).
-        # The fingerprint: the sum is of the plan, with its noise, that the client agreed to.
+        # Check b: the digest of the allow-list must match, or the server could add identities of
+        # its own (Sybils). The fingerprint must match, since the client agreed to this plan and its
+        # noise.
         listed = (
             bytes(keys.KEY_BYTES)
             if self._pinned.allow_list is None
@@ -455,8 +469,8 @@ class Client:
             raise RemoteProtocolError(
                 AbortCode.POLICY, "the Invite has other parameters than its plan"
             )
-        # The client's record of privacy booked one round. A vector for another one would be
-        # charged to the wrong round, or not at all.
+        # The client has charged its privacy budget for one round. A vector for another round would
+        # be charged to the wrong round, or not at all.
         if invite.round != self._pinned.round:
             reason = (
                 f"the Invite is for round {invite.round}, and the client joined round"
@@ -474,8 +488,8 @@ class Client:
         mine, slots = self._secrets, range(self._graph.neighbours)
         assert mine.elements is not None and mine.encryption_key is not None
         threshold = self._graph.threshold
-        # Shamir 1979: fewer than t holders learn nothing of either secret. Both are shared with one
-        # threshold at the same points; a holder later gives its share of one of them alone.
+        # Shamir 1979: fewer than t holders learn nothing of either secret. Both secrets are shared
+        # with one threshold at the same points. Later a holder reveals its share of only one.
         coefficients = shamir.random_elements((threshold - 1) * len(mine.elements), self._random)
         shares = shamir.split(
             mine.elements, coefficients.reshape(threshold - 1, -1), len(slots) + 1
@@ -498,20 +512,21 @@ class Client:
             )
             shared.wipe()
             share = Secret(shares[slot].astype("<u4").tobytes())
-            # `up` seals one plaintext ever, which is what allows AES-GCM with a fixed nonce
+            # `up` seals only this plaintext: that makes AES-GCM with a fixed nonce safe.
             sealed.append(keys.seal(up, share))
             share.wipe()
             mine.unsealing.append(down)
-        # Wiped, because the coefficients with the shares give the secrets back, and the encryption
-        # key gives the keys of every sealed share.
+        # These are wiped because the coefficients and shares together give the secrets, and the
+        # encryption key gives the keys of every sealed share.
         coefficients.fill(0)
         shares.fill(0)
         mine.encryption_key.wipe()
         return b"".join(sealed)
 
     def _take_roster(self, body: bytes) -> Sequence[bytes]:
-        """Take a Roster in `semi-honest`; return the neighbours' adverts."""
-        # n, the index and the digest are the server's word: in this profile it follows the protocol
+        """Accept a Roster in `semi-honest`; return the neighbours' adverts, by slot."""
+        # n, the index and the digest are taken on trust: in this profile the server follows the
+        # protocol.
         roster = wire.decode_roster(body, self._parameters)
         self._n, self._index, self._sender = roster.n, roster.own_index, roster.own_index
         self._check_size()
@@ -519,23 +534,27 @@ class Client:
         return roster.adverts
 
     def _take_full_roster(self, body: bytes) -> Sequence[bytes]:
-        """Take a Roster in `active`, with all signed adverts; return the neighbours' adverts."""
+        """Accept a Roster in `active`, all adverts of which are verified here.
+
+        Return the neighbours' adverts, by slot.
+        """
         identities = self._pinned.allow_list
         assert identities is not None
-        # Check b: a bitmap over the pinned list cannot name an identity twice, nor one outside it
+        # Check b: a bitmap over the pinned list cannot name an identity twice, or one that is not
+        # in the list.
         roster = wire.decode_full_roster(body, len(identities))
         ranks = np.flatnonzero(roster.members)
         self._n = len(ranks)
         self._check_size()
-        # Check a: a roster without this client, or with another advert of it, is one that the
-        # server built around another client.
+        # Check a: if this client is not in the roster, or has another advert there, then the server
+        # did not build the roster with this client.
         own = np.flatnonzero(ranks == self._sender)
         if not len(own) or roster.adverts[own[0]] != self._advert:
             raise _invalid_roster("the client's own advert is not in the roster")
         self._index = int(own[0])
         self._roster_keys = [identities.key(int(rank)) for rank in ranks]
-        # Check b: all signatures, not those of neighbours alone, since ctx2 vouches for the whole
-        # roster. The own one was compared byte for byte.
+        # Check b: the signatures of all clients are verified, not of neighbours alone, since ctx2
+        # stands for the whole roster. This client's own advert was compared byte for byte above.
         for index, (key, advert) in enumerate(zip(self._roster_keys, roster.adverts, strict=True)):
             if index != self._index:
                 _verify_advert(key, self._ctx, advert)
@@ -547,16 +566,16 @@ class Client:
         return [roster.adverts[index] for index in self._neighbours]
 
     def _check_size(self) -> None:
-        # This check takes the real n, because a ring that is safe at n_max may be cut at a smaller
-        # n. In `active` this is check j: t follows from n such that 2t > n + C, so that two sets of
-        # t clients have an honest client in common.
+        # The check is on the real n, because a ring that is safe at n_max may be unsafe at a
+        # smaller n. In `active` this is check j: t is computed from n so that 2t > n + C. Then two
+        # sets of t clients have an honest client in common.
         try:
             self._parameters.check_roster(self._n)
         except InvalidInputError as error:
             raise _invalid_roster(str(error)) from error
 
     def _enter(self, ctx2: bytes) -> None:
-        """Settle on a roster: there is no other in this session."""
+        """Fix the roster, whose context is ctx2, for the rest of the session."""
         # Check a: the state machine takes one Roster, and every later key and signature holds ctx2.
         # The ring follows from ctx2, so that no server can choose a client's neighbours directly.
         self._ctx2 = ctx2
@@ -564,7 +583,11 @@ class Client:
         self._neighbours = Neighbourhood(self._parameters, self._n, ctx2).of(self._index)
 
     def _check_adverts(self, adverts: Sequence[bytes]) -> list[Advert]:
-        """Return the neighbours' adverts, if all public keys are valid and pairwise different."""
+        """Return the neighbours' decoded adverts.
+
+        Raises:
+            RemoteProtocolError: a public key of them is not valid, or occurs twice.
+        """
         found = [wire.decode_advert(advert, self._policy.adversary) for advert in adverts]
         points = [
             key
@@ -573,8 +596,8 @@ class Client:
         ]
         # A point of low order would make a shared key that everybody can compute (RFC 7748, section
         # 6.1). check_point also refuses a second encoding of a key, so that comparing bytes is
-        # enough. A key that occurs twice is one party in two places: it would hold two shares, and
-        # count twice towards every threshold.
+        # enough. If a key occurs twice, one party has two places in the roster: it would hold two
+        # shares of a secret, and count twice towards every threshold.
         try:
             distinct = {keys.check_point(point) for point in points}
         except RejectedError as error:
@@ -587,13 +610,14 @@ class Client:
 
     def _mask(self, body: bytes) -> bytes:
         inbox = wire.decode_inbox(body, self._graph.neighbours)
-        # Check e: this bitmap alone says which edges carry masks. If edges depended on what opens,
-        # a dealer of garbage would make an edge that one end has and the other has not.
+        # Check e: this bitmap alone says which pairs of neighbours have a pair mask. If that
+        # depended on which shares open, a neighbour that sealed garbage would add its mask and this
+        # client would not.
         self._present = inbox.present
         self._open(inbox)
-        # Check d, before the vector exists: a client without honest neighbours in its own roster is
-        # isolated, and a server that holds all its masks reads its vector. Only shares that opened
-        # under this ctx2 count: the server may say that others came.
+        # Check d, before the vector exists. If a client has no honest neighbours in its own roster,
+        # the server knows all its pair masks and reads its vector. Only shares that opened under
+        # this ctx2 count: the server may claim that more neighbours sent shares.
         ready = 1 + int(self._opened.sum())
         if ready < self._graph.threshold or (
             self._is_active and ready < self._parameters.min_survivors
@@ -602,9 +626,9 @@ class Client:
         self._check_known(self._opened, AbortCode.TOO_FEW_OPENED)
         vector = self._vector()
         try:
-            # The mark is durable before the vector leaves, in one atomic step among all processes:
-            # the difference of two sums could show an item that is in both, and nobody would have
-            # charged the second one. The mark is never undone, because the vector of an aborted
+            # The item is marked as spent durably before the vector leaves, in one step that is
+            # atomic across processes. Otherwise an item could go into two sums, and nobody would
+            # charge the second one. The mark is never undone, because the vector of an aborted
             # round may still be opened.
             if not self._journal.spend(self._session):
                 raise RemoteProtocolError(AbortCode.ITEM_SPENT)
@@ -615,15 +639,15 @@ class Client:
         return pack(vector, self._parameters.bits)
 
     def _open(self, inbox: Inbox) -> None:
-        """Open what the neighbours sealed.
+        """Open the shares that the neighbours sealed.
 
-        A neighbour that sent nonsense keeps its edge, and is not counted.
+        A neighbour whose shares do not open is not counted. Its pair mask is added all the same.
         """
         k = self._graph.neighbours
         self._opened = np.zeros(k, np.bool_)
         self._secrets.held = held = np.zeros((k, 2 * shamir.SECRET_ELEMENTS), np.uint32)
         for slot, sealed in zip(np.flatnonzero(inbox.present).tolist(), inbox.sealed, strict=True):
-            # Not an abort: one corrupt neighbour could stop every round of its neighbours
+            # No abort here: otherwise one corrupt neighbour could stop every round.
             with suppress(RejectedError, shamir.ShareError):
                 share = keys.unseal(self._secrets.unsealing[slot], sealed)
                 try:
@@ -635,7 +659,14 @@ class Client:
             key.wipe()
 
     def _vector(self) -> Lanes:
-        """Return the contribution mod 2^b and its checksum entries, not yet masked."""
+        """Return the contribution mod 2^bits and its checksum entries, not yet masked.
+
+        Returns:
+            lane(bits) [V + checksum entries].
+
+        Raises:
+            LocalProtocolError: the contribution is not integers [V], or an entry is too large.
+        """
         assert self.invite is not None
         length, bits = self._parameters.length, self._parameters.bits
         given, most = self._contribution(self.invite), 2 ** (bits - 1) - 1
@@ -658,8 +689,8 @@ class Client:
             raise LocalProtocolError(
                 f"every entry of the contribution must be within +-{most}, for {bits} bits"
             )
-        # The ones at the end are the checksum entries. They sum to the number of survivors if every
-        # mask was taken off. If not, they do so with a probability of at most 2^-64.
+        # The checksum entries at the end are 1. In the sum they equal the number of survivors if
+        # every mask was removed. If not, they equal it with a probability of at most 2^-64.
         vector = np.ones(length + self._parameters.checksum_entries, lane(bits))
         vector[:length] = given.astype(vector.dtype)
         return vector
@@ -677,16 +708,19 @@ class Client:
                 shared, self._ctx2, self._index, self._public.mask_key, peer, peer_key
             )
             shared.wipe()
-            # the smaller index adds what the larger subtracts, so that both cancel in the sum
+            # The client with the smaller index adds the pair mask, and the other one subtracts it.
+            # So it cancels in the sum.
             masks.append((self._index < peer, mask))
         for adds, key in masks:
             (masking.add if adds else masking.subtract)(key)
             key.wipe()
         masking.wipe()
-        # 2^b divides the lane's modulus, so that one reduction after all masks is enough
+        # 2^bits divides the modulus of the lane (2^16, 2^32 or 2^64), so that one reduction after
+        # all masks is enough.
         vector &= vector.dtype.type(2**self._parameters.bits - 1)
-        # The client never needs its own secrets again: others hold shares of them, and it holds its
-        # own share of b. A leak of its memory from here on does not unmask its vector.
+        # The client never needs its two secrets again: its neighbours hold shares of them. Of these
+        # two secrets it keeps only one share of b. From here on a leak of its memory does not
+        # unmask its vector.
         mine.mask_key.wipe()
         mine.elements.fill(0)
 
@@ -698,23 +732,26 @@ class Client:
         self._alive = alive
         if not self._is_active:
             return self._unmask(alive)
-        # Consistency check (Bonawitz et al. 2017). A lying server would show each client another
-        # bitmap. Check g: one signature per session, on the bitmap that passed all checks.
+        # Consistency check (Bonawitz et al. 2017): it stops a server that shows clients different
+        # bitmaps. Check g: one signature per session, on the bitmap that passed all checks.
         assert self._identity is not None
         return self._identity.sign(Label.CONFIRM, self._ctx2, wire.bitmap_digest(alive))
 
     def _check_survivors(self, alive: Bits) -> None:
-        """Raise unless it is safe to unmask for these survivors: check f of the claim."""
+        """Raise unless it is safe to unmask for these survivors, bool [n]: check f of the claim.
+
+        Raises:
+            RemoteProtocolError: it is not safe; the code says why.
+        """
         near = alive[self._neighbours]
         # This client sent its vector. If the server calls it dead, the server wants its mask key.
         if not alive[self._index]:
             raise RemoteProtocolError(AbortCode.OWN_BIT_DEAD)
-        # The vector holds no pair mask with an absent neighbour. If the server calls such a
-        # neighbour alive, it pads the survivors with a ghost: a client whose secrets it got in
-        # another roster.
+        # The vector has no pair mask with an absent neighbour. If the server calls such a neighbour
+        # alive, it adds a ghost to the survivors: a client whose secrets it got in another roster.
         if (near & ~self._present).any():
             raise RemoteProtocolError(AbortCode.REVIVED)
-        # A sum over few clients is close to one client's vector, and has too little of their noise.
+        # A sum over few clients is close to one client's vector, and contains too little noise.
         if int(alive.sum()) < self._parameters.min_survivors:
             raise RemoteProtocolError(AbortCode.BELOW_MIN_SURVIVORS)
         # Only survivors whose shares opened are counted. The shares of a ghost were sealed under
@@ -725,19 +762,25 @@ class Client:
         # Survivors in two gaps of the ring may all be corrupt. If the other survivors fall apart
         # into two arcs there, the server gets a sum for each arc (Bell et al. 2020 need the graph
         # of honest survivors connected). docs/protocol.md, "Whole".
-        # The ring is built anew: the order of all clients, if it were kept since the Roster, would
-        # be the largest thing that a client holds.
+        # The ring is built again here. If the order of all clients were kept since the Roster, it
+        # would be the largest array in a client's memory.
         if not Neighbourhood(self._parameters, self._n, self._ctx2).is_whole(alive):
             raise RemoteProtocolError(AbortCode.RING_CUT)
-        # A server that lies may pad the survivors, but `helpers` are provably of this roster.
+        # A lying server may add ghosts to the survivors. `helpers` counts only clients that are
+        # provably of this roster.
         if self._is_active and helpers < self._parameters.min_survivors:
             raise RemoteProtocolError(AbortCode.BELOW_MIN_SURVIVORS)
         self._check_known(near & self._opened, AbortCode.BELOW_MIN_SURVIVORS)
 
     def _check_known(self, slots: Bits, code: AbortCode) -> None:
-        """Raise unless the policy knows enough of the clients at these slots."""
-        # The list alone says nothing: the server chooses the roster out of it, and could leave all
-        # known clients out. In `semi-honest` nobody has a key, and the policy demands nobody.
+        """Raise unless the policy knows enough of the neighbours at these slots, bool [k].
+
+        Raises:
+            RemoteProtocolError: the policy knows too few; its code is `code`.
+        """
+        # The allow-list alone is not enough: the server chooses the roster from it, and could omit
+        # all clients that the policy knows. In `semi-honest` nobody has an identity, and there is
+        # no such demand.
         if not self._is_active:
             return
         there = self._neighbours[slots].tolist()
@@ -747,22 +790,26 @@ class Client:
             raise RemoteProtocolError(code, str(error)) from error
 
     def _confirmed(self, body: bytes) -> Bits:
-        """Return the survivors, if t of them, this client included, signed the same bitmap.
+        """Return the survivors, bool [n], if t of them signed the same bitmap as this client.
 
-        Check h: with 2t > n + C any two such sets have an honest client in common, which signs one
-        bitmap. So there is one bitmap, and no client has both of its secrets opened.
+        t is the threshold, and this client counts as one of the t. Check h: with 2t > n + C any two
+        sets of t signers have an honest client in common, which signs only one bitmap. So there is
+        one bitmap, and no client has both of its secrets opened.
+
+        Raises:
+            RemoteProtocolError: fewer than t signatures are valid.
         """
         confirmations = wire.decode_confirmations(body, self._n)
         what, valid = wire.bitmap_digest(self._alive), 1
         for index, signature in zip(
             np.flatnonzero(confirmations.signers).tolist(), confirmations.signatures, strict=True
         ):
-            # The client counted itself already. An honest client that is dead on this bitmap does
-            # not sign it.
+            # This client is counted already. A dead client cannot count: an honest one would not
+            # sign a bitmap that says that it is dead.
             if index == self._index or not self._alive[index]:
                 continue
-            # An invalid signature is not counted, and is no reason to abort: a corrupt client could
-            # stop the round with it.
+            # An invalid signature is not counted, and is no reason to abort: otherwise one corrupt
+            # client could stop the round.
             with suppress(RejectedError):
                 keys.verify(self._roster_keys[index], signature, Label.CONFIRM, self._ctx2, what)
                 valid += 1
@@ -771,11 +818,12 @@ class Client:
         return self._alive
 
     def _unmask(self, alive: Bits) -> bytes:
-        """Return, for every neighbour whose shares opened, its share of b or of the key.
+        """Return the body of the Unmask: for each neighbour whose shares opened, one share.
 
-        Check i: never both. A survivor's pair masks cancel, so the server needs its b. A dead
-        client's pair masks do not, so the server needs its key; if its vector comes late, the self
-        mask still hides it.
+        Check i: it is a share of b or of the mask key, never both. The pair masks of a survivor
+        cancel, so the server needs its b. The pair masks of a dead client do not cancel, so the
+        server needs its mask key. If a dead client's vector comes late, the self mask still hides
+        it.
         """
         assert self._secrets.held is not None and self._secrets.own_share is not None
         held, near = self._secrets.held[self._opened], alive[self._neighbours[self._opened]]
@@ -784,23 +832,23 @@ class Client:
 
 
 def read_invite(data: bytes, *, server_key: bytes, fingerprint: bytes) -> Invitation | None:
-    """Return what a verified Invite says, so that a client knows which round it is asked to join.
+    """Return the terms of an Invite that is verified, so that a client knows the round it is for.
 
     This call records nothing and checks no policy: a `Client` that is pinned to the round decides
     whether to join.
 
     Args:
         data: the bytes that came; any bytes are allowed.
-        server_key: the Ed25519 key that the Plan names, 32 bytes.
+        server_key: the server's public Ed25519 key, 32 bytes, from the Plan.
         fingerprint: the fingerprint of the Plan, 32 bytes.
 
     Returns:
-        None if the bytes are no Invite of this version that the key has signed for this plan: they
-        may be anybody's.
+        None if the bytes are not an Invite of this version, for this plan and signed by this key.
+        Such bytes may come from anybody.
 
     Raises:
-        RejectedError: the server's key is of low order, so that anybody could sign under it, or is
-            not the one encoding of its point.
+        RejectedError: the server's key is of low order, so that anybody could sign under it, or it
+            is not the canonical encoding of its point.
     """
     keys.check_identity(server_key)
     message = wire.parse(data)
@@ -826,8 +874,8 @@ def _signed_terms(message: wire.Frame, data: bytes, server_key: bytes) -> bytes 
         return None
     try:
         terms, signature = wire.split_invite(message.body)
-        # The signature also covers the header, and so the session. Otherwise signed terms could be
-        # replayed under a session of an attacker's choice.
+        # The signature also covers the header, which has the session. Otherwise an attacker could
+        # replay signed terms in a session that he chooses.
         keys.verify(server_key, signature, Label.INVITE, data[: wire.HEADER.size], terms)
     except (RemoteProtocolError, RejectedError):
         return None
@@ -835,7 +883,7 @@ def _signed_terms(message: wire.Frame, data: bytes, server_key: bytes) -> bytes 
 
 
 class _Seed:
-    """A context that gives a secret made of field elements, and wipes it at the end."""
+    """A context manager that yields field elements as a `Secret`, and wipes it at the end."""
 
     def __init__(self, elements: shamir.U32) -> None:
         self._secret = Secret(shamir.to_bytes(elements))

@@ -1,7 +1,7 @@
 """The messages of ``fedtally-secagg/1``, and the one table that says in which order they come.
 
-The server asks and a client answers, in a few exchanges (`EXCHANGES`). In every state a client
-takes exactly one type of message, once; a type that is not in the table is an error.
+The server sends requests and a client replies, in a few exchanges (`EXCHANGES`). In every state a
+client accepts exactly one type of request, once. Any other type is an error.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Bits = npt.NDArray[np.bool_]
 
 
 class Kind(IntEnum):
-    """The type of a message, as it stands in its frame."""
+    """The type of a message, as the number that its header has."""
 
-    # The numbers travel, so that none is ever given to another type.
+    # The numbers are part of the wire format: never give one to another type.
     INVITE = 0
     ADVERTISE = 1
     ROSTER = 2
@@ -38,10 +38,10 @@ class Kind(IntEnum):
 
 
 class AbortCode(IntEnum):
-    """The reason why a round ends without a result; a function of public data only."""
+    """The reason why a round ends without a result; it depends on public data only."""
 
-    # Never of a vector or a secret: a server that may provoke Aborts would learn a bit of it each.
-    # The numbers travel, so that none is ever reused.
+    # It never depends on a vector or a secret: a server could provoke Aborts, and learn one bit of
+    # the secret from each. The numbers are part of the wire format: never reuse one.
     MALFORMED = 1
     VERSION = 2
     WRONG_STATE = 3
@@ -101,11 +101,16 @@ _MEANINGS = {
 
 
 class LocalProtocolError(FedtallyError):
-    """Refuse a call that comes out of turn, or whose input cannot be summed."""
+    """Refuse a call of the local caller: it is out of turn, or its input cannot be summed."""
 
 
 class RemoteProtocolError(FedtallyError):
-    """Refuse what a peer sent; never leaves `receive`."""
+    """Refuse a message of a peer; `receive` catches this error and never raises it.
+
+    Args:
+        code: the reason, as it goes into an Abort.
+        reason: the reason in words; "" takes the words of the code.
+    """
 
     def __init__(self, code: AbortCode, reason: str = "") -> None:
         super().__init__(reason or code.meaning)
@@ -125,7 +130,7 @@ class ClientState(Enum):
 
 
 class ServerState(Enum):
-    """The replies that the server waits for, until it closes the phase."""
+    """The phase of the server: which replies it waits for, or how the session ended."""
 
     ADVERTISE = "advertise"
     SHARE = "share"
@@ -137,7 +142,10 @@ class ServerState(Enum):
 
 
 class Exchange(NamedTuple):
-    """A request of the server in a phase, and the reply that takes a client to its next state."""
+    """One exchange: the server's request in a phase, and the client's reply.
+
+    The reply takes the client from the state `before` to the state `after`.
+    """
 
     phase: ServerState
     request: Kind
@@ -157,8 +165,8 @@ _FIRST = (
         ServerState.COLLECT, Kind.INBOX, ClientState.SHARED, Kind.MASKED_INPUT, ClientState.MASKED
     ),
 )
-# `active` has one exchange more, the consistency check of Bonawitz et al. 2017: without it a lying
-# server could show each client another set of survivors.
+# `active` has one more exchange, the consistency check of Bonawitz et al. 2017: without it a lying
+# server could show different sets of survivors to different clients.
 EXCHANGES: dict[Adversary, tuple[Exchange, ...]] = {
     Adversary.SEMI_HONEST: (
         *_FIRST,
@@ -196,25 +204,34 @@ neither.
 
 
 def phase(adversary: Adversary, state: ServerState) -> Exchange:
-    """Return the exchange of a server's phase."""
+    """Return the exchange that takes place in a phase of the server."""
     return next(step for step in EXCHANGES[adversary] if step.phase is state)
 
 
 def next_phase(adversary: Adversary, state: ServerState) -> ServerState:
-    """Return the phase that follows when the server closes a phase.
+    """Return the phase that follows when the server closes the phase `state`.
 
     >>> next_phase(Adversary.ACTIVE, ServerState.COLLECT)
     <ServerState.CONFIRM: 'confirm'>
     >>> next_phase(Adversary.SEMI_HONEST, ServerState.COLLECT)
     <ServerState.UNMASK: 'unmask'>
     """
-    # A server ends in DONE after its last phase; what ends early is no next phase.
+    # DONE follows the last phase. ABORTED is no next phase: a round may end early in any phase.
     phases = [*(step.phase for step in EXCHANGES[adversary]), ServerState.DONE]
     return phases[phases.index(state) + 1]
 
 
 class Invite(NamedTuple):
-    """The terms of a session: parameters, times (Unix seconds), round, plan and allow-list."""
+    """The terms of a session, as the server announces them.
+
+    Attributes:
+        parameters: the parameters of the secure sum.
+        not_before: the start of the session, Unix seconds.
+        not_after: the end of the session, Unix seconds.
+        round: the round of the campaign, 0 .. 2^32 - 1.
+        fingerprint: the fingerprint of the plan, 32 bytes.
+        allow_list: the digest of the allow-list, 32 bytes; zeros in `semi-honest`.
+    """
 
     parameters: Parameters
     not_before: int
@@ -225,7 +242,15 @@ class Invite(NamedTuple):
 
 
 class Advert(NamedTuple):
-    """A client's public keys and its commitment to b; the signature is empty in `semi-honest`."""
+    """A client's public keys, 32 bytes each, and its commitment to b, the seed of its self mask.
+
+    Attributes:
+        mask_key: the X25519 key with which it agrees on pair masks.
+        encryption_key: the X25519 key to which neighbours seal shares.
+        commitment: a hash of b, 32 bytes.
+        nonce: 16 random bytes.
+        signature: 64 bytes in `active`, empty in `semi-honest`.
+    """
 
     mask_key: bytes
     encryption_key: bytes
@@ -235,7 +260,14 @@ class Advert(NamedTuple):
 
 
 class Roster(NamedTuple):
-    """In `semi-honest`: the client's place, and its neighbours' adverts by x, as they were sent."""
+    """The Roster of `semi-honest`, which differs for each client.
+
+    Attributes:
+        n: the number of clients in the roster.
+        own_index: the index of the client that gets this message, 0 .. n - 1.
+        digest: the digest of all adverts, 32 bytes.
+        adverts: the adverts of its neighbours, as they were sent, in order of x (see `graph`).
+    """
 
     n: int
     own_index: int
@@ -244,30 +276,48 @@ class Roster(NamedTuple):
 
 
 class FullRoster(NamedTuple):
-    """In `active`: the members of the allow-list in the roster, and their adverts in that order."""
+    """The Roster of `active`, the same for every client.
+
+    Attributes:
+        members: bool [keys of the allow-list]; whether each of them is in the roster.
+        adverts: the adverts of these members, in order of their rank in the allow-list.
+    """
 
     members: Bits
     adverts: Sequence[bytes]
 
 
 class Inbox(NamedTuple):
-    """The neighbours that shared, by x, and what each of them sealed for the client."""
+    """The shares that the neighbours of a client sealed for it.
+
+    Attributes:
+        present: bool [k]; which neighbours sent shares, in order of x (see `graph`).
+        sealed: the sealed shares of these neighbours, in the same order.
+    """
 
     present: Bits
     sealed: Sequence[bytes]
 
 
 class Confirmations(NamedTuple):
-    """The clients of the roster that confirmed the survivors, and their signatures in order."""
+    """The clients that confirmed the set of survivors.
+
+    Attributes:
+        signers: bool [n]; which clients of the roster confirmed, by index.
+        signatures: the signatures of these clients, 64 bytes each, in order of index.
+    """
 
     signers: Bits
     signatures: Sequence[bytes]
 
 
 class Unmask(NamedTuple):
-    """The client's share of its own b, and those that it gives of neighbours: uint32 [given, 5].
+    """The shares that a client gives the server to unmask the sum; see `shamir` for the elements.
 
-    `given` says for which neighbours, by x.
+    Attributes:
+        own: uint32 [5]; its share of its own b, the seed of its self mask.
+        given: bool [k]; for which neighbours it gives a share, in order of x (see `graph`).
+        shares: uint32 [given neighbours, 5]; their shares, in the same order.
     """
 
     own: npt.NDArray[np.uint32]
@@ -276,14 +326,20 @@ class Unmask(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The number of clients in the sum, and a salted hash of the sum."""
+    """The number of clients in the sum, and a salted SHA-256 of the sum: 32 bytes."""
 
     survivors: int
     digest: bytes
 
 
 class Outcome(NamedTuple):
-    """The sum of a session, int64 [V], and the clients that are in it, by roster index."""
+    """The sum of a session.
+
+    Attributes:
+        total: int64 [V]; the sum.
+        alive: bool [n]; which clients are in the sum, by index in the roster.
+        salt: the salt of the digest in the Result, 32 bytes.
+    """
 
     total: npt.NDArray[np.int64]
     alive: Bits
@@ -291,12 +347,12 @@ class Outcome(NamedTuple):
 
     @property
     def survivors(self) -> int:
-        """How many clients are in the sum."""
+        """The number of clients in the sum."""
         return int(self.alive.sum())
 
 
-# The names of the stages in reports, by the replies of clients in them: both profiles have the same
-# replies where they have the same stage, while the requests differ.
+# The names of the stages in reports, by the type of the clients' reply. The key is the reply since
+# in both profiles a stage has the same reply, while its request may differ.
 STAGES = {
     Kind.ADVERTISE: "advertise keys",
     Kind.SHARES: "share keys",

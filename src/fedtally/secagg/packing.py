@@ -1,17 +1,19 @@
 """The codec of vectors of b-bit integers, 1 <= b <= 64: lanes in memory, bytes on the wire.
 
-b is a sum of powers of two. Each of them, the largest first, is the width w of a plane, which holds
-w binary digits of every entry: the first plane the lowest ones, the next plane those above them. So
-11 bits have planes of 8, 2 and 1.
+A lane is the 16-, 32- or 64-bit integer that an entry has in memory. On the wire the bits of the
+entries lie in planes. b is a sum of powers of two, and each power is the width w of one plane, the
+largest first. A plane has w bits of every entry: the first plane has the lowest w bits, the next
+plane the bits above them. So 11 bits have planes of 8, 2 and 1.
 
 A plane of V entries takes ceil(V w / 8) bytes:
 
-- w >= 8: the digits as little-endian integers, in order.
-- w = 4 or 2: with m = ceil(V w / 8), byte r holds the digits of the entries r, r + m, r + 2m, ...,
+- w >= 8: the w bits of each entry as a little-endian integer, in order of the entries.
+- w = 4 or 2: with m = ceil(V w / 8), byte r has the bits of the entries r, r + m, r + 2m, ...,
   lowest bits first.
-- w = 1: byte r holds the digits of the entries 8r .. 8r + 7, lowest bit first.
+- w = 1: byte r has the bits of the entries 8r .. 8r + 7, lowest bit first.
 
-Bits without an entry are zero, so that a vector has one encoding; `unpack` refuses any other.
+Padding bits, which belong to no entry, are zero. So a vector has exactly one encoding, and `unpack`
+refuses any other.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ _U8 = npt.NDArray[np.uint8]
 
 @lru_cache(maxsize=64, typed=True)
 def packed_length(entries: int, bits: int) -> int:
-    """Return how many bytes a vector takes.
+    """Return the number of bytes in the encoding of a vector.
 
-    They are ceil(entries * bits / 8), and up to 2 more where 8 does not divide bits.
+    It is ceil(entries * bits / 8), and up to 2 more if 8 does not divide bits.
 
     Args:
-        entries: at least 1.
-        bits: 1 .. 64.
+        entries: the number of entries, at least 1.
+        bits: the number of bits of each entry, 1 .. 64.
 
     >>> packed_length(20_000, 16), packed_length(20_001, 11)
     (40000, 27503)
@@ -47,14 +49,15 @@ def packed_length(entries: int, bits: int) -> int:
 
 
 def pack(vector: Lanes, bits: int) -> bytes:
-    """Return the encoding of a vector of integers below 2^bits.
+    """Return the encoding of a vector of integers below 2^bits, as bytes.
 
     Args:
         vector: lane(bits) [entries], at least one entry.
-        bits: 1 .. 64.
+        bits: the number of bits of each entry, 1 .. 64.
 
     Raises:
-        InvalidInputError: it is of another type or shape, or an entry has more than `bits` bits.
+        InvalidInputError: the vector has another type or shape, or an entry needs more than `bits`
+            bits.
 
     >>> pack(np.array([1, 2, 0x7FF], "<u2"), 11).hex()
     '0102ff3004'
@@ -70,7 +73,7 @@ def pack(vector: Lanes, bits: int) -> bytes:
         raise InvalidInputError(
             f"vector must be {dtype} [at least one entry] for {bits} bits, got {got}"
         )
-    # a higher bit would be lost without a sign
+    # A higher bit would be lost without an error.
     if int(vector.max()) >> bits:
         raise InvalidInputError(
             f"every entry must be below 2^{bits}; reduce the vector mod 2^{bits} first"
@@ -92,18 +95,18 @@ def pack(vector: Lanes, bits: int) -> bytes:
 def unpack(data: bytes, entries: int, bits: int) -> Lanes:
     """Return the vector that `pack` encoded.
 
-    For 16, 32 and 64 bits it is a read-only view of the data.
+    For 16, 32 and 64 bits the vector is a read-only view of the data.
 
     Args:
         data: packed_length(entries, bits) bytes.
-        entries: at least 1.
-        bits: 1 .. 64.
+        entries: the number of entries, at least 1.
+        bits: the number of bits of each entry, 1 .. 64.
 
     Returns:
         lane(bits) [entries], every entry below 2^bits.
 
     Raises:
-        InvalidInputError: the data are of another length, or a bit without an entry is set.
+        InvalidInputError: the data have another length, or a padding bit is set.
 
     >>> unpack(bytes.fromhex("0102ff3004"), 3, 11).tolist()
     [1, 2, 2047]
@@ -127,28 +130,37 @@ def unpack(data: bytes, entries: int, bits: int) -> Lanes:
 
 
 def centred(vector: Lanes, bits: int) -> npt.NDArray[np.int64]:
-    """Return integers mod 2^bits as those in [-2^(bits - 1), 2^(bits - 1)): int64.
+    """Return the signed integers that are equal to the entries mod 2^bits: int64 [entries].
+
+    They are in [-2^(bits - 1), 2^(bits - 1)).
+
+    Args:
+        vector: lane(bits) [entries], every entry below 2^bits.
+        bits: the number of bits of each entry, 1 .. 64.
 
     >>> centred(np.array([1, 255, 128], "<u2"), 8).tolist()
     [1, -1, -128]
     """
-    # shifted up, the highest of the bits is the sign; the arithmetic shift brings it down again
+    # Shifted up, the highest bit of an entry is the sign bit. The arithmetic shift back down copies
+    # it into all bits above.
     spare = 64 - bits
     return (vector.astype(np.uint64) << np.uint64(spare)).view(np.int64) >> spare
 
 
 def lifted(total: npt.NDArray[np.int64], least: int, modulus: int) -> npt.NDArray[np.int64]:
-    """Return integers around 0 as those from `least` on that are the same by a modulus.
+    """Return the integers mod `modulus` as integers from `least` on: int64 of the same shape.
+
+    The modulus is added once to every integer below `least`.
 
     Args:
-        total: integers in [-modulus / 2, modulus / 2], of `centred`.
-        least: the least integer that there may be, 0 or below.
-        modulus: at most 2^64; from 2^64 on 64 bits have no room to lift an integer.
+        total: integers in [-modulus / 2, modulus / 2], as `centred` returns them.
+        least: the least true value that is possible, 0 or below.
+        modulus: at most 2^64; with 2^64 nothing changes, since 64 bits have no room above.
 
     >>> lifted(np.array([1, -1, -2, -128]), -1, 256).tolist()
     [1, -1, 254, 128]
     """
-    # in wrapping arithmetic: 2^63 is no int64, and less than that is left of the sum
+    # In wrapping arithmetic, because 2^63 is no int64, while the result is one.
     higher = (total.view(np.uint64) + np.uint64(modulus % 2**64)).view(np.int64)
     return np.where(total < least, higher, total)
 
@@ -162,7 +174,12 @@ def _plane_length(entries: int, width: int) -> int:
 
 
 def _pack_narrow(digits: _U8, bits: int) -> list[memoryview]:
-    """Return the planes narrower than a byte; changes the digits."""
+    """Return the planes that are narrower than a byte; this overwrites `digits`.
+
+    Args:
+        digits: uint8 [entries]; the highest bits of the entries.
+        bits: the number of these bits, 1 .. 7.
+    """
     planes = []
     for width in _widths(bits):
         planes.append(_pack_plane(digits, width).data)
@@ -171,7 +188,7 @@ def _pack_narrow(digits: _U8, bits: int) -> list[memoryview]:
 
 
 def _pack_plane(digits: _U8, width: int) -> _U8:
-    if width == 1:  # the highest digit: nothing is above it
+    if width == 1:  # the highest bit of an entry: there is none above it to mask out
         return np.packbits(digits, bitorder="little")
     length, low = _plane_length(len(digits), width), digits & np.uint8((1 << width) - 1)
     packed = low[:length]
@@ -190,7 +207,7 @@ def _unpack_plane(data: bytes, start: int, entries: int, width: int) -> npt.NDAr
     else:
         digits = (packed >> np.arange(0, 8, width, dtype=np.uint8)[:, None]).reshape(-1)
         digits &= np.uint8((1 << width) - 1)
-    # one encoding for each vector: padding that is set would be a second one
+    # A vector has one encoding. Padding bits that are set would give it a second one.
     if any(digits[entries:].tobytes()):
         raise InvalidInputError(
             f"the bits after {entries} digits of {width} bits must be zero: not what pack writes"

@@ -1,7 +1,7 @@
-"""The planner of secure summation: the cheapest graph that protects and bears the dropouts.
+"""The planner of secure summation: the cheapest graph that is safe and tolerates the dropouts.
 
-Only the planner of a campaign searches. A client evaluates the predicates of `params` on the
-parameters that it is given.
+Only the planner of a campaign searches. A client only checks the parameters that it is given, with
+the predicates of `params`.
 
 >>> from fedtally.secagg.params import corrupt_clients
 >>> corrupt = corrupt_clients(0.05, 1000)
@@ -38,7 +38,7 @@ from fedtally.secagg.params import (
     tail_at_most,
 )
 
-_LOOKS = 1000  # sizes of the roster that a ring is tried at: bounds the time of a search
+_LOOKS = 1000  # the sizes of a roster at which a ring is tried: limits the time of a search
 
 
 def propose(
@@ -52,24 +52,25 @@ def propose(
     n_min: int | None = None,
     min_survivors: int | None = None,
 ) -> Parameters:
-    """Return the cheapest parameters that protect from C corrupt clients and bear the dropouts.
+    """Return the cheapest parameters that are safe with C corrupt clients and tolerate dropouts.
 
-    Semi-honest: the ring of the fewest neighbours, or the complete graph where there is none. A
-    range of sizes is searched so that a ring protects every size.
+    `semi-honest` uses the ring with the fewest neighbours, or the complete graph if no ring is
+    safe. The ring is safe at every size from n_min to n_max that the search tries; see
+    `_find_ring_between`. `active` always uses the complete graph.
 
     Args:
-        n_max: invited clients.
-        length: V.
-        bits: b, from `modulus_bits`.
-        corrupt: C; `corrupt_clients` computes it from a fraction.
-        max_dropout: a fraction of the roster.
-        adversary: the profile.
+        n_max: the number of invited clients, which is the largest roster.
+        length: V, the number of entries of a vector.
+        bits: the number of bits of the modulus, from `modulus_bits`.
+        corrupt: C, the number of corrupt clients; `corrupt_clients` computes it from a fraction.
+        max_dropout: the largest fraction of the roster that may drop out.
+        adversary: the profile, `semi-honest` or `active`.
         n_min: the smallest roster; by default n_max.
-        min_survivors: the fewest survivors; by default what max_dropout leaves of n_min, in
-            `active` less C.
+        min_survivors: the least number of survivors; by default the clients of a roster of n_min
+            that remain after max_dropout, in `active` minus C.
 
     Raises:
-        InvalidInputError: no parameters bear `corrupt` clients and `max_dropout` together.
+        InvalidInputError: no parameters allow both `corrupt` clients and `max_dropout`.
 
     >>> found = propose(
     ...     1000, length=100, bits=16, corrupt=50, max_dropout=0.1, adversary="active")
@@ -94,12 +95,14 @@ def propose(
         length=length,
         bits=bits,
     )
-    # never a ring in `active`: a server that lies cuts an arc off (docs/protocol.md, "Why no ring")
+    # `active` never has a ring: a lying server could cut off an arc of it (docs/protocol.md, "Why
+    # no ring").
     if adversary is Adversary.SEMI_HONEST:
         ring = _find_ring_between(n_min, n_max, corrupt, dropout, min_survivors)
         if ring is not None:
             return build(ring_neighbours=ring.neighbours, ring_threshold=ring.threshold)
-        # the largest first, which may be too large; all, because dropouts are rounded to whole ones
+        # The largest size comes first, since it may be above the limit. Every size is checked,
+        # because dropouts are rounded to whole clients.
         for n, dropouts in [(n, share_of(dropout, n)) for n in range(n_max, n_min - 1, -1)]:
             if n > MAX_COMPLETE_CLIENTS or complete_threshold(n, corrupt) > n - dropouts:
                 raise InvalidInputError(
@@ -114,12 +117,20 @@ def propose(
 def _find_ring_between(
     n_min: int, n_max: int, corrupt: int, dropout: int, min_survivors: int
 ) -> Graph | None:
-    """Return the cheapest ring for all sizes of a roster.
+    """Return the cheapest ring that serves every tried size of a roster, or None.
 
-    It is searched for both ends of the range, and again with each size between that it does not
-    serve. Absent clients are rounded to whole ones, corrupt clients weigh most in the smallest
-    roster, and the largest has most gaps, so that a size between can be the hardest by a little.
-    Every size of a range of fewer than 2,000 is tried, and about 1,000 sizes of a larger range.
+    First the search takes n_min and n_max. Each size between them that the ring does not serve is
+    added, and the search repeated. A size between can be the hardest by a little: absent clients
+    are rounded to whole clients, corrupt clients are the largest share of the smallest roster, and
+    the largest roster has most gaps. In a range of fewer than 2,000 sizes every size is tried; in a
+    larger range 1,000 to 2,000 sizes are tried.
+
+    Args:
+        n_min: the smallest size.
+        n_max: the largest size.
+        corrupt: the number of corrupt clients.
+        dropout: the fraction that drops out, in parts per million.
+        min_survivors: the least number of survivors.
     """
 
     def cohort(n: int) -> _Cohort:
@@ -141,7 +152,14 @@ def _find_ring_between(
 
 
 class _Cohort(NamedTuple):
-    """A size of the roster, whose ring `absent` must not cut and `dropouts` must not stop."""
+    """A size of the roster, and the clients of it that a ring must tolerate.
+
+    Attributes:
+        n: the number of clients in the roster.
+        corrupt: the number of corrupt clients.
+        absent: the most clients that may be absent; the ring must not be cut then.
+        dropouts: the most clients that drop out by chance; the round must still succeed then.
+    """
 
     n: int
     corrupt: int
@@ -150,7 +168,11 @@ class _Cohort(NamedTuple):
 
 
 def _serves(ring: Graph, cohort: _Cohort) -> bool:
-    """Tell whether a ring protects a cohort and bears its dropouts, but for 2^-20 a reason."""
+    """Tell whether a ring is safe for a cohort and tolerates its dropouts.
+
+    Each of two ways in which dropouts stop a round may have a probability of up to 2^-20: too few
+    shares are left, or the ring of survivors is not whole.
+    """
     n, corrupt, absent, dropouts = cohort
     k, threshold = ring
     return (
@@ -170,25 +192,27 @@ def _find_ring(
     others: int = 1,
     stays_whole: bool = False,
 ) -> Graph | None:
-    """Return the ring of the fewest neighbours that serves every cohort, or None.
+    """Return the ring with the fewest neighbours k that serves every cohort, or None.
 
-    It has the lowest threshold. A threshold must be above the number of corrupt neighbours that a
-    client may have, and at most the number of neighbours that surely survive. The lowest threshold
-    rises with k, and the highest by no more than one for each neighbour (a further draw without
-    replacement adds 0 or 1). So where they are g apart, no k below k + g is enough. The same holds
-    for the survivors of two gaps and those that `is_whole_ring` demands. The quantiles are
-    floating-point numbers and suggest a threshold; integers decide, as for the client.
+    Of the possible thresholds it has the lowest. A threshold must be above the number of corrupt
+    neighbours that a client may have, and at most the number of neighbours that surely survive.
+    The lower bound rises with k. The upper bound rises by at most one for each neighbour, since
+    one more draw without replacement adds 0 or 1. So if the lower bound is g above the upper one,
+    k must grow by at least g. The same is true of the survivors in two gaps and the number that
+    `is_whole_ring` demands. The bounds are computed in floating point; integers decide at the end,
+    as the client does.
 
     Args:
         cohorts: the sizes of the roster that the ring must serve.
-        least_threshold: the lowest threshold for k neighbours, at most c of them corrupt: (k, c).
-        others: 1 if a client's neighbours are drawn from n - 1 others; 0 if from n, as in the
-            published search.
-        stays_whole: whether dropouts by chance must pass `is_whole_ring` but for 2^-20. The
-            published search has no such check.
+        least_threshold: a function (k, c) that returns the lowest threshold for k neighbours, of
+            which at most c are corrupt.
+        others: 1 if a client's neighbours are drawn from the n - 1 other clients; 0 if they are
+            drawn from all n, as in the published search.
+        stays_whole: whether random dropouts must pass `is_whole_ring`, except with a probability of
+            2^-20. The published search has no such check.
     """
     odds, top = 2 ** (SECURITY_BITS + 1), min(MAX_NEIGHBOURS, *(cohort.n - 2 for cohort in cohorts))
-    # The chance of a cut falls with k, so that the least k without one is found by bisection
+    # The probability of a cut falls with k, so that bisection finds the least k that is safe.
     whole = bisect_left(
         range(2, top + 1, 2),
         True,
@@ -209,20 +233,25 @@ def _find_ring(
             if stays_whole
             else lowest - highest
         )
-        # The quantiles are floating-point numbers. What protects is decided in integers, as by the
-        # client, which would refuse the plan otherwise.
+        # The quantiles are floating-point numbers. Safety is decided in integers, as the client
+        # decides it; otherwise it could refuse the plan.
         if short <= 0 and all(
             tail_at_most(c.n - others, c.corrupt, k, lowest, odds * c.n) for c in cohorts
         ):
-            return Graph(k, max(2, lowest))  # 1 where nobody is corrupt
+            return Graph(k, max(2, lowest))  # `lowest` is 1 if nobody is corrupt
         k += 2 * max(1, (short + 1) // 2)
     return None
 
 
 def _short_of_whole(cohort: _Cohort, k: int) -> int:
-    """Return how many survivors two gaps lack of those that `is_whole_ring` demands.
+    """Return how many survivors are missing in two gaps, of the number `is_whole_ring` demands.
 
-    That many are lacking by chance, but for a probability of 2^-20.
+    A result of 0 or below means that enough survive. With random dropouts no two gaps of the ring
+    lack more, except with a probability of 2^-20.
+
+    Args:
+        cohort: the size of the roster, and its corrupt clients and dropouts.
+        k: the number of neighbours.
     """
     n, corrupt, _, dropouts = cohort
     pairs = n * (n - k - 1) / 2
@@ -231,7 +260,17 @@ def _short_of_whole(cohort: _Cohort, k: int) -> int:
 
 
 def _quantile(population: int, marked: int, drawn: int, probability: float) -> int:
-    """Return the least x with P[Hyper(population, marked, drawn) > x] <= probability, rounded."""
+    """Return the least x with P[X > x] <= probability, computed in floating point.
+
+    X is hypergeometric: the number of marked items among `drawn` items of a population, drawn
+    without replacement.
+
+    Args:
+        population: the number of items.
+        marked: the number of items that are marked.
+        drawn: the number of items that are drawn.
+        probability: the bound, in (0, 1).
+    """
 
     def log_factorial(x: int) -> float:
         return math.lgamma(x + 1)

@@ -1,16 +1,17 @@
 """The server of secure summation, sans-IO: it takes the clients' bytes and returns its requests.
 
-The server adds up masked vectors as they come and holds none of them. The server closes a phase
-when its caller says so. The message that follows can never change: a journal has it before its
-first byte leaves, a restored server sends the same bytes, and inputs that come late are refused for
-ever. A client has two secrets: the seed of its own mask, and the seed of the key of the masks that
-it shares with neighbours. With a second version of such a message, clients could give the server
-both secrets of one client, and so this client's vector.
+The server adds up masked vectors as they come and stores none of them. It closes a phase when its
+caller says so. The requests that follow can never change: the journal has what they are made of
+before their first byte leaves, a restored server sends the same bytes, and late inputs are refused.
+
+This matters since a client has two secrets: the seed of its self mask, and the seed of the key of
+its pair masks. After two versions of a request, clients could reveal both secrets of one client to
+the server, and so this client's vector.
 
 docs/protocol.md specifies every byte and check. In `semi-honest` privacy rests on this server. In
-`active` privacy rests on the clients' checks; the checks of this module only keep a bad client from
-stopping a round.
-The protocol is that of Bonawitz et al. 2017, with the ring of Bell et al. 2020 in `semi-honest`.
+`active` privacy rests on the clients' checks; the checks of this module only prevent that a bad
+client stops a round. The protocol is by Bonawitz et al. 2017. The ring of `semi-honest` is by Bell
+et al. 2020.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ from fedtally.secagg.packing import unpack
 from fedtally.secagg.params import Parameters
 from fedtally.secagg.unmasking import Unmasking
 
-ClientId = int | str  # the types that JSON gives back as they were, for the checkpoint
-# The salt of the digest in the Result. Without so many unknown bytes a reader of the Result could
+ClientId = int | str  # types that a checkpoint, which is JSON, gives back unchanged
+# The salt of the digest in the Result. Without a salt of this length, a reader of the Result could
 # try out likely sums before the sum is published.
 SALT_BYTES = 32
 _ENDED = (ServerState.DONE, ServerState.ABORTED)
@@ -64,8 +65,8 @@ def check_name(client: ClientId) -> None:
     Raises:
         LocalProtocolError: `client` is no int or str.
     """
-    # No subclass either: True equals the name of another client, 1, and JSON gives a subclass such
-    # as an IntEnum back as a plain int.
+    # Subclasses are refused, too: True would equal the name 1 of another client, and JSON gives an
+    # IntEnum back as a plain int.
     if type(client) not in (int, str):
         raise LocalProtocolError(
             f"a client must be named by an int or a str, got {type(client).__name__}"
@@ -77,13 +78,13 @@ class Closing(NamedTuple):
 
     Attributes:
         code: None if the next phase follows, else why the round would be aborted.
-        short: the clients for whose secrets too few holders are left.
-        answered: the number of clients that have answered.
-        asked: the number of clients that the phase asked, without those that aborted in it before
+        short: the clients whose secrets cannot be opened: too few holders of shares are left.
+        answered: the number of clients that have answered in this phase.
+        asked: the number of clients that the phase asked, without clients that aborted in it before
             they answered; `n_max` while clients advertise. A client that aborted in an earlier
-            phase, but that is asked again, is counted. If `answered` equals `asked`, there is
-            nothing to wait for. Before that, waiting in UNMASK gives the server more shares than
-            it needs, and so a way round wrong shares.
+            phase and is asked again counts. If `answered` equals `asked`, there is nothing to wait
+            for. Until then, waiting in UNMASK can give the server more shares than it needs, so
+            that it can correct wrong shares.
     """
 
     code: AbortCode | None
@@ -93,12 +94,13 @@ class Closing(NamedTuple):
 
 
 class Blame(NamedTuple):
-    """A share that was wrong, by the pair of clients that it went between.
+    """A wrong share, as the pair of its owner and its holder.
 
-    Either the owner dealt a wrong share, or the holder gave a wrong one; nobody can tell which. So
-    a pair can name an honest client beside one that lied. For instance, an owner that deals wrong
-    shares to all its holders can get all of them named. `holder` is None if the shares that were
-    given do not give the secret that the owner committed to.
+    The owner of a secret deals one share of it to each holder, and holders give their shares to the
+    server. Either the owner dealt a wrong share, or the holder gave a wrong one; nobody can tell
+    which. So a pair can name an honest client beside a client that lied. For instance, an owner
+    that deals wrong shares to all its holders can get all of them named. `holder` is None if the
+    shares do not give the secret that the owner committed to.
     """
 
     owner: ClientId
@@ -106,38 +108,40 @@ class Blame(NamedTuple):
 
 
 class Server:
-    """One session of one cohort.
+    """The server's side of one session of one cohort.
 
     Args:
         parameters: the parameters of the cohort.
-        session: 32 uniform bytes that were never used before.
-        signing_key: the key that the Plan pins.
+        session: the identifier of the session, 32 uniform bytes that were never used before.
+        signing_key: the server's Ed25519 key; the Plan has its public half.
         fingerprint: the fingerprint of the Plan, 32 bytes.
-        round: the round of the campaign.
-        not_before: Unix seconds.
-        not_after: Unix seconds; a `close_phase` after this time aborts the round.
-        salt: 32 uniform bytes, published with the sum and not before. If an aggregator adds noise
-            to the sum, the salt is never published.
-        random: returns as many uniform bytes as it is asked for, from a cryptographic source. It is
-            asked once in `semi-honest`, for the order of the roster, after the last advert.
+        round: the round of the campaign, 0 .. 2^32 - 1.
+        not_before: the start of the session, Unix seconds.
+        not_after: the end of the session, Unix seconds; a later `close_phase` aborts the round.
+        salt: 32 uniform bytes, secret until they are published with the sum. If an aggregator adds
+            noise to the sum, the salt is never published.
+        random: a function that returns as many uniform bytes as it is asked for, from a
+            cryptographic source. It is called once, and in `semi-honest` only: for the order of the
+            roster, after the last advert.
         allow_list: the identities that may take part; needed in `active`, and None otherwise.
-        journal: writes a checkpoint durably before it returns. None: a server that crashes abandons
-            the session.
-        reserve: called with this server before the session enters the unmasking phase, since the
-            sum can be opened from then on. `restore` calls it again, before the server can send
-            anything, if the session is in that phase or has a sum. The caller gets an error that
-            `reserve` raises. In `close_phase` such an error also ends the session.
+        journal: a function that writes a checkpoint durably before it returns. With None, a server
+            that crashes cannot resume the session.
+        reserve: a function that charges the privacy budget. It is called with this server before
+            the session enters the unmasking phase, since the sum can be opened from then on.
+            `restore` calls it again, before the server can send anything, if the session is in the
+            unmasking phase or has a sum. If `reserve` raises an error, the caller gets it; in
+            `close_phase` the error also ends the session.
 
     Attributes:
         state: the phase that the session is in.
-        invite: the Invite, the same bytes for everybody.
-        code: why the round was aborted.
-        outcome: the sum, when it is done.
-        blamed: the wrong shares that the server met while unmasking. The server looks at more than
-            t shares of a secret only if one of the first t is wrong. An entry accuses a pair of
-            clients, and only one of them need have lied: an owner that deals wrong shares gets
-            honest holders named, and a holder that gives a wrong share gets an honest owner named.
-            Exclude nobody because of one round.
+        invite: the bytes of the Invite, the same for every client.
+        code: why the round was aborted; None if it was not.
+        outcome: the sum; None until the session is done.
+        blamed: the wrong shares that the server found while unmasking. It examines more than t
+            shares of a secret only if one of the first t is wrong. An entry names a pair of
+            clients, of which perhaps only one lied: an owner that deals wrong shares gets honest
+            holders named, and a holder that gives a wrong share gets an honest owner named. Exclude
+            nobody because of one round.
 
     Use it from one thread at a time. `can_close` takes a pass over all neighbours: call it when a
     deadline is near, not after each message.
@@ -174,7 +178,7 @@ class Server:
         not_after = validate.integer(0, 2**63 - 1, not_after=not_after)
         not_before = validate.integer(0, not_after, not_before=not_before)
         number = validate.integer(0, 2**32 - 1, round=round)
-        # Zeros in place of the digest say that there is no allow-list.
+        # Without an allow-list, the place of its digest has zeros.
         listed = bytes(keys.KEY_BYTES) if allow_list is None else allow_list.digest
         terms = wire.encode_terms(
             Invite(parameters, not_before, not_after, number, fingerprint, listed)
@@ -182,9 +186,9 @@ class Server:
         unsigned = wire.frame(
             Kind.INVITE, session, wire.SERVER, terms + bytes(keys.SIGNATURE_BYTES)
         )
-        # The frame with zeros for a signature gives the header, which has the length of the body.
-        # The signature covers this header, and so the session: if it covered the terms alone, an
-        # attacker could replay them in another session.
+        # The signature covers the header, which has the session: if it covered the terms alone, an
+        # attacker could replay them in another session. The header also has the length of the body,
+        # so it comes from a frame with zeros in the place of the signature.
         header = unsigned[: wire.HEADER.size]
         self._begin(
             header + terms + signing_key.sign(Label.INVITE, header, terms),
@@ -231,11 +235,12 @@ class Server:
         self._reserve = reserve
         self._clients: list[ClientId] = []  # in the order of the roster, once there is one
         self._adverts: list[bytes] = []
-        self._ranks: list[int] = []  # of the clients in the allow-list, `active` alone
+        self._ranks: list[int] = []  # the clients' ranks in the allow-list; in `active` only
         self._places: dict[ClientId, int] = {}
-        self._points: set[bytes] = set()  # all public keys so far: none may come twice
-        # By place: the clients that sent Shares, those whose vectors are in the total, and those
-        # that confirmed the survivors. A bitmap is empty until its phase has closed.
+        self._points: set[bytes] = set()  # all public keys so far: none may occur twice
+        # Bitmaps by place in the roster: the clients that sent Shares, the clients whose vectors
+        # are in the total, and the clients that confirmed the survivors. Each is empty until its
+        # phase has closed.
         self._present = self._alive = self._signers = np.zeros(0, np.bool_)
         self._sealed = np.zeros((0, 0, wire.SEALED_BYTES), np.uint8)  # by client and slot
         self._signatures: dict[int, bytes] = {}
@@ -247,35 +252,39 @@ class Server:
 
     @property
     def session(self) -> bytes:
-        """The session's 32 bytes."""
+        """The identifier of the session, 32 bytes."""
         return self._session
 
     @property
     def terms(self) -> Invite:
-        """The terms of its Invite: the parameters, the times, the round and the plan."""
+        """The terms of the session's Invite: the parameters, the times, the round and the plan."""
         return self._terms
 
     @property
     def clients(self) -> tuple[ClientId, ...]:
-        """The clients of the roster, by index; before there is one, those that have advertised."""
+        """The names of the clients in the roster, by index.
+
+        Before there is a roster, they are the clients that have advertised, in order of arrival.
+        """
         return tuple(self._clients)
 
     @property
     def awaited(self) -> tuple[ClientId, ...]:
-        """Who has been asked in this phase and has neither answered nor aborted in it.
+        """The clients that were asked in this phase, and that have neither answered nor aborted.
 
         A client that aborted in an earlier phase may be asked again, and is then awaited, too.
-        Nobody while clients advertise: the server does not know whom its caller invited.
+        While clients advertise it is empty: the server does not know whom its caller invited.
         """
         return tuple(self._clients[place] for place in np.flatnonzero(self._waiting).tolist())
 
     def receive(self, client: ClientId, data: bytes) -> bool:
-        """Take a message of a client; return whether it counts.
+        """Process a message of a client; return whether it was accepted.
 
-        No bytes of a client raise an exception.
+        No bytes of a client cause an exception.
 
         Args:
-            client: the sender, as the transport knows it; the same in all messages of a session.
+            client: the name that the transport knows the sender by; the same in all messages of a
+                session.
             data: the bytes that came; any bytes are allowed.
 
         Raises:
@@ -285,20 +294,23 @@ class Server:
         return message is not None and self.take(client, message) is None
 
     def take(self, client: ClientId, message: wire.Frame) -> AbortCode | None:
-        """Take a message that is parsed already, as `receive` does.
+        """Process a message that is parsed already, as `receive` does.
 
-        Return why it is refused; None: it counts.
+        Return the reason why it is refused, or None if it is accepted.
+
+        Raises:
+            LocalProtocolError: `client` is no int or str, which a checkpoint could not hold.
         """
         check_name(client)
         if message.session != self._session or self.state in _ENDED:
             return AbortCode.WRONG_STATE
-        # A message that is refused has no effect on the session, and gets no answer. So a client
-        # may send another one, and a client that sends nonsense cannot end the others' session.
+        # A refused message has no effect on the session, and gets no answer. So its sender may send
+        # another message, and a client that sends nonsense cannot end the session of the others.
         try:
             self._take(client, message)
         except RemoteProtocolError as error:
             return error.code
-        except RejectedError:  # a signature or a key that does not hold
+        except RejectedError:  # a signature or a key is not valid
             return AbortCode.ROSTER_INVALID
         return None
 
@@ -310,8 +322,8 @@ class Server:
                 raise RemoteProtocolError(AbortCode.WRONG_STATE)
             self._add_client(client, message)
             return
-        # The connection and the sender in the header must agree, or one client could answer for
-        # another and have it counted as alive.
+        # The connection and the sender in the header must agree. Otherwise one client could answer
+        # for another client, which would count as alive.
         place = self._places.get(client)
         if place is None or message.sender not in self._senders(place, message.kind):
             raise RemoteProtocolError(AbortCode.MALFORMED, "the sender is not who it says")
@@ -319,8 +331,8 @@ class Server:
             wire.decode_abort(message.body)  # raises if the body is no code
             self._waiting[place] = False
             return
-        # One answer of each client in each phase: a second vector would be added to the total, and
-        # a second Unmask could hold the other secret's shares.
+        # Each client answers once in each phase: a second vector would be added to the total, and a
+        # second Unmask could hold shares of the other secrets.
         if (
             message.kind is not phase(self._parameters.adversary, self.state).reply
             or not self._waiting[place]
@@ -330,8 +342,13 @@ class Server:
         self._waiting[place], self._answered[place] = False, True
 
     def _senders(self, place: int, kind: Kind) -> tuple[int, ...]:
-        """Return the senders that a client may write into a header."""
-        # In `semi-honest` a client that aborts at its Roster has no index yet
+        """Return the sender numbers that a client may write into the header of a message.
+
+        Args:
+            place: the index of the client in the roster.
+            kind: the type of the message.
+        """
+        # In `semi-honest` a client that aborts at its Roster does not know its index yet.
         if self._is_active:
             return (self._ranks[place],)
         return (place, wire.UNLISTED) if kind is Kind.ABORT else (place,)
@@ -351,10 +368,16 @@ class Server:
                 self._add_secrets(place, message.body)
 
     def _add_client(self, client: ClientId, message: wire.Frame) -> None:
-        """Take an Advertise of an identity that is new, and of keys that nobody else has."""
+        """Add a client by its Advertise.
+
+        Raises:
+            RemoteProtocolError: the roster is full, the identity or a public key is in it already,
+                or the body or the sender is not valid.
+            RejectedError: a signature or a public key is not valid.
+        """
         advert = wire.decode_advert(message.body, self._parameters.adversary)
         if len(self._clients) >= self._parameters.n_max:
-            # The meaning of this code includes that too many clients advertised.
+            # This code stands for too many clients as well as for too few.
             raise RemoteProtocolError(AbortCode.TOO_FEW_CLIENTS, "the roster is full")
         rank = message.sender
         if self._allow_list is None:
@@ -363,7 +386,8 @@ class Server:
                     AbortCode.MALFORMED, "a client has no index before the roster"
                 )
         else:
-            # one identity, one place: else a corrupt client would hold several shares of a secret
+            # An identity has one place in the roster. With two places a corrupt client would hold
+            # several shares of a secret.
             if rank >= len(self._allow_list) or rank in self._ranks:
                 raise RemoteProtocolError(
                     AbortCode.ROSTER_INVALID, "no such identity, or one that is in the roster"
@@ -372,9 +396,9 @@ class Server:
             keys.verify(
                 self._allow_list.key(rank), advert.signature, Label.ADVERTISE, self._ctx, signed
             )
-        # Clients refuse a roster with a key twice or a key of low order (RFC 7748, section 6.1).
-        # This check refuses such an advert, so that its sender loses its place in the roster.
-        # Without the check all clients would lose the round.
+        # Clients refuse a roster in which a key occurs twice or is of low order (RFC 7748, section
+        # 6.1). So such an advert is refused here, and only its sender misses the round. Otherwise
+        # all clients would.
         points = {keys.check_point(advert.mask_key), keys.check_point(advert.encryption_key)}
         if len(points) < 2 or points & self._points:
             raise RemoteProtocolError(AbortCode.ROSTER_INVALID, "a key occurs twice")
@@ -396,7 +420,7 @@ class Server:
 
     def _add_signature(self, place: int, signature: bytes) -> None:
         key = self._roster_key(place)
-        # Verified here so that a bad signature does not count: clients want t valid ones
+        # It is verified here so that a bad signature does not count: clients need t valid ones.
         keys.verify(key, signature, Label.CONFIRM, self._ctx2, wire.bitmap_digest(self._alive))
         self._signatures[place] = signature
 
@@ -415,7 +439,9 @@ class Server:
     # ---- phases ----
 
     def can_close(self) -> Closing:
-        """Return what `close_phase` would do now, before not_after, if all shares are right.
+        """Return what `close_phase` would do now.
+
+        It assumes that not_after has not passed and that all shares are right.
 
         Raises:
             LocalProtocolError: the session has ended.
@@ -427,13 +453,17 @@ class Server:
         return Closing(code, tuple(self._clients[place] for place in short), answered, asked)
 
     def _verdict(self) -> tuple[AbortCode | None, list[int]]:
-        """Return why the next phase cannot follow, and which clients would lack holders.
+        """Return why the next phase cannot follow, and the places of clients with too few holders.
 
-        Each check is one that clients would abort at later, or one without which the sum could not
-        be opened. Made here, it ends the round before it costs the clients anything more.
+        The reason is None if the next phase can follow. If one of these checks fails, clients would
+        abort later, or the sum could not be opened. So the round ends now, before it costs the
+        clients anything more.
+
+        Raises:
+            LocalProtocolError: the session has ended.
         """
         p, n = self._parameters, len(self._clients)
-        threshold = p.graph(max(n, 3)).threshold  # of fewer than 3 clients there is no graph
+        threshold = p.graph(max(n, 3)).threshold  # fewer than 3 clients have no graph
         match self.state:
             case ServerState.ADVERTISE:
                 try:
@@ -443,16 +473,16 @@ class Server:
             case ServerState.SHARE:
                 if int(self._answered.sum()) < max(threshold, p.min_survivors):
                     return AbortCode.TOO_FEW_CLIENTS, []
-                # Missing clients leave gaps in the ring, which corrupt clients could turn into a
-                # cut (Bell et al. 2020). The first check comes before any client spends its item.
-                # COLLECT checks again, since further clients may be missing by then.
+                # Missing clients leave gaps in the ring, which corrupt clients could use to cut it
+                # into two parts (Bell et al. 2020). This first check comes before any client spends
+                # its item. COLLECT checks again, since more clients may be missing by then.
                 if not self._graph.is_whole(self._answered):
                     return AbortCode.RING_CUT, []
             case ServerState.COLLECT:
                 if int(self._answered.sum()) < p.min_survivors:
                     return AbortCode.BELOW_MIN_SURVIVORS, []
-                # A secret of each client that sent Shares must be opened, also of a client that is
-                # missing now: its pair masks have to come off.
+                # One secret of each client that sent Shares must be opened. This includes clients
+                # that are missing now: their pair masks must be removed.
                 short = self._short(self._answered)
                 if short:
                     return AbortCode.BELOW_THRESHOLD, short
@@ -469,7 +499,11 @@ class Server:
         return None, []
 
     def _short(self, alive: Bits) -> list[int]:
-        """Return the clients of whose secret these survivors would hold too few shares."""
+        """Return the places of clients whose secrets could not be opened.
+
+        These are the clients that sent Shares, and of whose shares fewer than t are with clients
+        in `alive`, bool [n].
+        """
         holders = alive.astype(np.int64)
         for slot in range(self._graph.neighbours):
             holders += alive[self._graph.at_slot(slot)]
@@ -483,8 +517,8 @@ class Server:
 
         Raises:
             LocalProtocolError: the session has ended.
-            Exception: what `reserve`, `random` or `journal` raised, as it was; the session is
-                closed, without a sum.
+            Exception: any error of `reserve`, `random` or `journal`, unchanged; the session has
+                ended without a sum.
         """
         code, short = self._verdict()
         try:
@@ -495,8 +529,8 @@ class Server:
             if code is not None:
                 raise RemoteProtocolError(code)
             following = next_phase(self._parameters.adversary, self.state)
-            # Charged before anything is sent that can open the sum. The other way round, a crash
-            # in between would give a sum away that no ledger has.
+            # Privacy is charged before anything is sent that can open the sum. In the other order,
+            # a crash in between would reveal a sum that no ledger has charged.
             if following is ServerState.UNMASK:
                 self._make_reservation()
             self._commit()
@@ -512,14 +546,14 @@ class Server:
             raise
 
     def _make_reservation(self) -> None:
-        """Call `reserve`: the messages of the unmasking phase open the sum, which costs privacy."""
+        """Call `reserve`, because the unmasking phase opens the sum, which costs privacy."""
         if self._reserve is not None:
             self._reserve(self)
 
     def _save(self) -> None:
-        """Write the checkpoint before anything of the phase can leave.
+        """Write the checkpoint, before any request of the new phase can be sent.
 
-        A server that sent a bitmap of survivors and then lost it could close COLLECT again with
+        If a server sent a bitmap of survivors and then lost it, it could close COLLECT again with
         another bitmap. Two bitmaps together open both secrets of a client. So if the journal
         raises, the session ends. Without a journal nothing is written, and nothing can be restored.
         """
@@ -531,7 +565,11 @@ class Server:
             raise
 
     def abort(self) -> None:
-        """End the round, whatever its phase, without a result."""
+        """End the round without a result, in any phase.
+
+        Raises:
+            LocalProtocolError: the session has ended.
+        """
         if self.state in _ENDED:
             raise LocalProtocolError(f"the session has ended: it is {self.state.value}")
         self._end(AbortCode.INTERNAL)
@@ -539,7 +577,7 @@ class Server:
 
     def _end(self, code: AbortCode) -> None:
         self.state, self.code = ServerState.ABORTED, code
-        # `_commit` may have set the outcome before the journal of its checkpoint raised.
+        # `_commit` may have set the outcome before the journal raised an error.
         self.outcome = None
         self._drop_inputs()
 
@@ -554,14 +592,14 @@ class Server:
     def _drop_sealed(self) -> None:
         """Erase the sealed shares.
 
-        They serve no further phase, and would open with the clients' encryption keys.
+        No later phase needs them, and whoever got the clients' encryption keys could open them.
         """
         self._sealed.fill(0)
-        # a new array: an empty view of the old one would keep all its memory
+        # This is a new array, since an empty view of the old one would keep all its memory.
         self._sealed = np.zeros((0, 0, wire.SEALED_BYTES), np.uint8)
 
     def _commit(self) -> None:
-        """Make final what the phase has gathered: later messages cannot change it."""
+        """Make the inputs of this phase final: later messages cannot change them."""
         match self.state:
             case ServerState.ADVERTISE:
                 self._settle_roster()
@@ -580,19 +618,19 @@ class Server:
         unmasking = self._begun_unmasking()
         try:
             return unmasking.open(self._total)
-        finally:  # also if the sum cannot be opened: `blamed` then says whose shares were wrong
+        finally:  # also if the sum cannot be opened: `blamed` then says which shares were wrong
             names = self._clients
             self.blamed = [
                 Blame(names[o], None if h is None else names[h]) for o, h in unmasking.blamed
             ]
 
     def _settle_roster(self) -> None:
-        """Settle the order of the clients: by identity in `active`, else drawn.
+        """Fix the order of the clients: by rank in `active`, random in `semi-honest`.
 
-        The ring follows from ctx2, the digest of the roster, and so from this order. The order is
-        drawn after the last advert. So corrupt clients cannot choose their places in the ring by
-        the time at which they come. With chosen places, t of them could be neighbours of one client
-        and hold its secrets, or some could fill two gaps of the ring.
+        The ring follows from ctx2, the digest of the roster, and so from this order. The random
+        order is drawn after the last advert. So corrupt clients cannot choose their places in the
+        ring by the time at which they advertise. With chosen places, t of them could be neighbours
+        of one client and hold its secrets, or some could fill two gaps of the ring.
         """
         n = len(self._clients)
         by = self._ranks if self._is_active else self._drawn(n)
@@ -603,9 +641,9 @@ class Server:
         self._index_roster()
 
     def _drawn(self, n: int) -> list[bytes]:
-        """Return 16 uniform bytes for each client, by which they are sorted."""
-        # Two are equal with a probability below 2^-88 for up to 2^20 clients; a tie would favour
-        # the client that came first.
+        """Return 16 uniform bytes for each of n clients, by which the clients are sorted."""
+        # Any two of them are equal with a probability below 2^-88 for up to 2^20 clients. A tie
+        # would favour the client that came first.
         size = 16 * n
         drawn = self._random(size)
         if not isinstance(drawn, bytes) or len(drawn) != size:
@@ -625,7 +663,7 @@ class Server:
         self._graph = Neighbourhood(self._parameters, n, self._ctx2)
 
     def _enter(self, state: ServerState) -> None:
-        """Begin a phase, which no client has answered yet."""
+        """Begin a phase; no client has answered in it yet."""
         n, self.state = len(self._clients), state
         # SHARE asks the whole roster, and COLLECT the clients that sent Shares. Later phases ask
         # the clients whose vectors are in the total, also those that did not confirm. No phase asks
@@ -659,10 +697,11 @@ class Server:
     # ---- what goes to clients ----
 
     def outgoing(self) -> Iterator[tuple[ClientId, bytes]]:
-        """Yield the request of the phase to each client, or the end of the round.
+        """Yield each client's name and the bytes to send to it, for the phase that is open now.
 
-        The bytes are the same at each call. While clients advertise there is nobody to ask yet: the
-        `invite` goes to any client that may come.
+        The bytes are the request of the phase; after the round they are its Result or an Abort.
+        They are the same at each call. While clients advertise nothing is yielded: the caller sends
+        `invite` to any client.
         """
         if self.state is ServerState.ABORTED:
             assert self.code is not None
@@ -711,7 +750,7 @@ class Server:
         for place in np.flatnonzero(self._present).tolist():
             peers = self._graph.of(place)
             present = self._present[peers]
-            # The slot of an edge differs between its ends: `mirror` gives the one at the sender
+            # Two neighbours have different slots for each other. `mirror` gives the sender's slot.
             sealed = shares[peers[present], self._graph.mirror[present]].tobytes()
             body = wire.encode_inbox(Inbox(present, [sealed]))
             yield self._clients[place], wire.frame(Kind.INBOX, self._session, wire.SERVER, body)
@@ -724,10 +763,11 @@ class Server:
     # ---- after a crash ----
 
     def checkpoint(self) -> bytes:
-        """Return what must survive a crash: all that was made final, and nothing that came since.
+        """Return the bytes that must survive a crash, from which `restore` makes a server.
 
-        The signing key is not in it, nor anything that a client gave in UNMASK: a stolen checkpoint
-        opens no client's vector.
+        They hold all that was final when the phase began, and no message of the open phase. They do
+        not hold the signing key, nor shares that a client gave in UNMASK: a stolen checkpoint opens
+        no client's vector.
         """
         state = self.state
         clients = [] if state is ServerState.ADVERTISE else self._clients
@@ -762,7 +802,7 @@ class Server:
         return checkpoints.pack(facts, arrays)
 
     def _packed_total(self) -> npt.NDArray[np.signedinteger[Any]]:
-        """Return the sum as signed integers of the width of a lane: fewer bytes to write."""
+        """Return the sum, [V], as signed integers of the width of a lane: fewer bytes to write."""
         assert self.outcome is not None
         return self.outcome.total.astype(f"<i{lane(self._parameters.bits).itemsize}")
 
@@ -778,11 +818,11 @@ class Server:
     ) -> Server:
         """Return the server that wrote the checkpoint, at the beginning of its phase.
 
-        The answers that it had received in that phase are lost. The clients give the same answers
-        to the same `outgoing`.
+        Answers that the earlier server received in that phase are lost. Send `outgoing` again: the
+        clients give the same answers to the same bytes.
 
         Args:
-            checkpoint: the last one that was written.
+            checkpoint: the last checkpoint that was written.
             random: the cryptographic source of uniform bytes, as for a new server.
             allow_list: the identities that may take part, as for a new server.
             journal: the durable writer of checkpoints, as for a new server.
@@ -790,8 +830,8 @@ class Server:
                 sum could be opened when the checkpoint was written.
 
         Raises:
-            UnreadableFileError: the bytes are no checkpoint, or one of another allow-list.
-            Exception: what `reserve` raised, as it was.
+            UnreadableFileError: the bytes are no checkpoint, or have another allow-list.
+            Exception: any error of `reserve`, unchanged.
         """
         try:
             facts, arrays = checkpoints.unpack(checkpoint)
@@ -803,14 +843,14 @@ class Server:
             ):
                 raise ValueError("another allow-list")
             server._resume(facts, arrays)
-        # NumPy and JSON raise many types on other bytes: no list of them would be whole
+        # On damaged bytes NumPy and JSON raise many types: no list of them would be complete.
         except Exception as error:
             raise UnreadableFileError(
                 f"this is not a checkpoint of a session with this allow-list: {error}"
             ) from error
         if server.state in (ServerState.UNMASK, ServerState.DONE):
-            # This comes before anything is sent: the earlier process may have made its reservation
-            # in other books.
+            # This comes before anything is sent: the earlier process may have charged another
+            # ledger.
             server._make_reservation()
         return server
 
@@ -843,7 +883,7 @@ class Server:
                 ):
                     raise ValueError("sealed shares are missing, or too many")
                 self._sealed[self._present] = arrays["sealed"]
-        # A checkpoint has signatures in UNMASK alone, and keeps the signers after that.
+        # A checkpoint has signatures only in UNMASK, and has the signers in later states, too.
         signers = np.flatnonzero(self._signers).tolist()
         signatures = _pieces(arrays["signatures"], keys.SIGNATURE_BYTES)
         self._signatures = dict(zip(signers, signatures, strict=True)) if signatures else {}

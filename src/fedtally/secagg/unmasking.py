@@ -1,9 +1,11 @@
-"""Taking the masks off: from the shares that survivors gave to the sum of their vectors.
+"""Removal of the masks: from the shares that survivors gave to the sum of their vectors.
 
-Of a survivor the server opens b, the seed of its self mask. Of a client that shared and did not
-survive it opens the seed of its mask key, from which follow the masks that its neighbours added for
-it (Bonawitz et al. 2017). Every secret is verified before it is used: by the commitment, or by the
-public key. Where the first shares do not give it, all of them are decoded with errors.
+Every client that sent Shares has two secrets (Bonawitz et al. 2017). If it survived, the server
+opens b, the seed of its self mask. If it did not, the server opens the seed of its mask key: from
+this seed follow the pair masks that its neighbours added.
+
+Every secret is verified before it is used: b by its commitment, the seed by the public key. If the
+first t shares do not give the right secret, all shares are decoded with error correction.
 """
 
 from __future__ import annotations
@@ -23,26 +25,26 @@ from fedtally.secagg.messages import AbortCode, Bits, RemoteProtocolError, Unmas
 from fedtally.secagg.packing import centred
 from fedtally.secagg.params import Parameters
 
-_OWNERS = 1024  # clients whose shares are gathered at a time: bounds memory to a few MiB
+_OWNERS = 1024  # the clients whose shares are combined at a time: limits memory to a few MiB
 
 I64 = npt.NDArray[np.int64]
 
 
 class Unmasking:
-    """The shares that have come, and what they open.
+    """The shares that survivors have given, and the secrets that they open.
 
     Args:
         parameters: the parameters of the session.
         ctx: the context of the session, 32 bytes.
         ctx2: the context of its roster, 32 bytes.
         graph: the neighbours in the roster.
-        adverts: the adverts as they were sent, by index.
-        present: the clients that dealt shares: [n].
-        alive: the clients whose vectors are in the total: [n], a part of `present`.
+        adverts: the adverts as they were sent, by index in the roster.
+        present: bool [n]; the clients that dealt shares.
+        alive: bool [n]; the clients whose vectors are in the total, a subset of `present`.
 
     Attributes:
-        blamed: pairs (owner, holder) whose share was found wrong; (owner, None) where no shares
-            give the owner's secret.
+        blamed: the pairs (owner, holder) of a share that was found wrong, by index; (owner, None)
+            if the shares do not give the owner's secret.
     """
 
     def __init__(
@@ -59,10 +61,10 @@ class Unmasking:
         self._adverts = [wire.decode_advert(advert, parameters.adversary) for advert in adverts]
         self._present, self._alive = present, alive
         holders = graph.neighbours + 1
-        # by holder and slot; the last is the share of its own
+        # Indexed by holder and slot; the last slot is the holder's share of its own secret.
         self._given = np.zeros((graph.n, holders), np.bool_)
         self._shares = np.zeros((graph.n, holders, shamir.SECRET_ELEMENTS), np.uint32)
-        self._caught = np.zeros(graph.n, np.bool_)  # holders of a share that was wrong
+        self._caught = np.zeros(graph.n, np.bool_)  # the holders that gave a wrong share
         self.blamed: list[tuple[int, int | None]] = []
 
     def __getstate__(self) -> None:
@@ -71,7 +73,12 @@ class Unmasking:
         )
 
     def add(self, holder: int, unmask: Unmask) -> None:
-        """Keep the shares that a survivor gave."""
+        """Store the shares that a survivor gave.
+
+        Args:
+            holder: the index of the survivor in the roster.
+            unmask: its shares.
+        """
         self._given[holder, :-1], self._given[holder, -1] = unmask.given, True
         self._shares[holder, :-1][unmask.given], self._shares[holder, -1] = (
             unmask.shares,
@@ -79,14 +86,18 @@ class Unmasking:
         )
 
     def short(self) -> list[int]:
-        """Return the clients of whose secret too few shares have been given."""
+        """Return the indexes of the clients whose secrets still have fewer than t shares here."""
         holders = self._given[:, -1].astype(np.int64)
         for slot in range(self._graph.neighbours):
             holders += self._given[self._graph.at_slot(slot), self._graph.mirror[slot]]
         return np.flatnonzero(self._present & (holders < self._graph.threshold)).tolist()
 
     def open(self, total: Lanes) -> I64:
-        """Take the masks off the survivors' total, in place; return the sum, int64 [V].
+        """Remove the masks from the survivors' total; return the sum, int64 [V].
+
+        Args:
+            total: lane(bits) [V + checksum entries]; the sum of the masked vectors. It is changed
+                in place.
 
         Raises:
             RemoteProtocolError: a secret cannot be opened, or a mask is left.
@@ -95,8 +106,8 @@ class Unmasking:
         for start in range(0, len(present), _OWNERS):
             owners = present[start : start + _OWNERS]
             for owner, secret in zip(owners.tolist(), self._secrets(owners), strict=True):
-                # A survivor's pair masks with other survivors cancel; those with the dead come off
-                # with the dead one's key.
+                # A survivor's pair masks with other survivors cancel. Its pair masks with dead
+                # clients are removed by the mask keys of the dead clients.
                 if self._alive[owner]:
                     mask = keys.self_mask_key(secret, self._ctx2, owner)
                     masking.subtract(mask)
@@ -108,25 +119,32 @@ class Unmasking:
         self.wipe()
         bits, checksum_entries = self._parameters.bits, self._parameters.checksum_entries
         total &= total.dtype.type(2**bits - 1)
-        # Every client added 1 to each of these entries. A wrong, missing or extra mask is uniform
-        # on all 64 bits of them together, and passes with a probability of 2^-64 at most.
+        # Every client set each of the checksum entries to 1. A wrong, missing or extra mask makes
+        # all their bits together, 64 or more, uniform. So it passes with a probability of at most
+        # 2^-64.
         if (total[-checksum_entries:] != int(self._alive.sum()) % 2**bits).any():
             raise RemoteProtocolError(AbortCode.CHECKSUM_WRONG)
         return centred(total[:-checksum_entries], bits)
 
     def wipe(self) -> None:
-        """Erase the shares that were given."""
+        """Erase all shares that were added."""
         self._shares.fill(0)
 
     def _remove_pair_masks(self, masking: Masking, dead: int, secret: Secret) -> None:
-        """Remove what the survivors added for a client that shared and did not survive."""
+        """Remove the pair masks that survivors added with a client that dealt shares and then died.
+
+        Args:
+            masking: the total from which the masks are removed.
+            dead: the index of the client in the roster.
+            secret: the seed of its mask key.
+        """
         key = keys.mask_key(secret, self._ctx)
         for peer in self._graph.of(dead).tolist():
             if self._alive[peer]:
                 peer_key = self._adverts[peer].mask_key
                 shared = key.exchange(peer_key)
                 mask = keys.pair_mask_key(shared, self._ctx2, dead, key.public, peer, peer_key)
-                # the survivor added it where its index is smaller, and subtracted it otherwise
+                # The survivor added the mask if its index is the smaller one, else subtracted it.
                 (masking.subtract if peer < dead else masking.add)(mask)
                 shared.wipe()
                 mask.wipe()
@@ -135,8 +153,11 @@ class Unmasking:
     def _secrets(self, owners: I64) -> list[Secret]:
         """Return the secret of each owner: b of a survivor, else the seed of its mask key.
 
-        The first t shares are taken; a holder whose share was wrong once is asked last from then
-        on, so that a liar costs one decoding and not one for each of its neighbours.
+        The first t shares are used. After a holder has given one wrong share, its other shares are
+        used last. So a liar costs one decoding, and not one for each of its neighbours.
+
+        Raises:
+            RemoteProtocolError: the shares of an owner do not give its secret.
         """
         given, shares = self._gather(owners)
         holders = np.column_stack([[self._graph.of(owner) for owner in owners.tolist()], owners])
@@ -167,7 +188,12 @@ class Unmasking:
         return [found[row] for row in range(len(owners))]
 
     def _combined(self, taken: npt.NDArray[np.intp], shares: shamir.U32) -> list[Secret]:
-        """Return the secret of each owner from the shares at some of its slots, [owners, t]."""
+        """Return the secret that t shares of each owner give; they are not checked.
+
+        Args:
+            taken: integers [owners, t]; the slots of the shares that are used.
+            shares: uint32 [owners, k + 1, 5]; the shares of each owner, by slot.
+        """
         taken = np.sort(taken, axis=1)
         values = np.take_along_axis(shares, taken[:, :, None], axis=1)
         same = bool((taken == taken[0]).all())
@@ -177,9 +203,11 @@ class Unmasking:
         ]
 
     def _gather(self, owners: I64) -> tuple[Bits, shamir.U32]:
-        """Return which holders gave a share of each owner's secret, and the shares.
+        """Return which holders gave a share of each owner's secret, and these shares.
 
-        Both are by owner and x: [owners, k + 1].
+        Returns:
+            bool [owners, k + 1] and uint32 [owners, k + 1, 5], by owner and slot. Slot k is the
+            owner's share of its own secret.
         """
         peers, mirror = (
             np.array([self._graph.of(owner) for owner in owners.tolist()]),
@@ -190,21 +218,28 @@ class Unmasking:
         return given, shares
 
     def _is_committed(self, owner: int, secret: Secret) -> bool:
-        """Tell whether a secret is the one that its owner advertised."""
+        """Tell whether a secret matches the advert of its owner: the commitment or the mask key."""
         if self._alive[owner]:
             return keys.commitment(secret, self._ctx) == self._adverts[owner].commitment
         return keys.mask_key(secret, self._ctx).public == self._adverts[owner].mask_key
 
     def _decode(self, owner: int, points: I64, shares: shamir.U32, holders: I64) -> Secret:
-        """Return a secret of which some shares are wrong, and blame the pairs of these shares.
+        """Return a secret of which some shares are wrong, and add the wrong ones to `blamed`.
+
+        Args:
+            owner: the index of the owner.
+            points: int64 [shares]; the points x of the shares, ascending.
+            shares: uint32 [shares, 5]; the shares at these points.
+            holders: int64 [k + 1]; the index of the holder at each slot.
 
         Raises:
-            RemoteProtocolError: too many are wrong.
+            RemoteProtocolError: too many shares are wrong.
         """
         try:
             elements, wrong = shamir.decode(points, shares, self._graph.threshold)
             secret = Secret(shamir.to_bytes(elements))
-            # the shares may lie on one polynomial that is not the owner's: a dealer can do that
+            # The shares may fit one polynomial, and yet give a secret that does not match the
+            # owner's advert: a dishonest owner can do that.
             if not self._is_committed(owner, secret):
                 raise shamir.DecodingError("the secret is not what its owner committed to")
         except shamir.DecodingError as error:

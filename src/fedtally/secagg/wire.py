@@ -1,10 +1,11 @@
 """The bytes of the messages of ``fedtally-secagg/1``, and the digests that bind them.
 
-A frame is a header of 48 bytes and a body whose length the receiver knows beforehand or computes
-from its first bytes. Integers are little-endian; bitmaps have their least significant bit first and
-padding bits of zero. Everything has one encoding, and the decoders refuse any other: what they
-take, the encoders give back byte for byte. With two encodings of one message, two clients could
-sign different bytes that mean the same, or compare equal keys as different.
+A frame is a header of 48 bytes and a body. The receiver knows the length of the body beforehand, or
+computes it from its first bytes. Integers are little-endian. Bitmaps have their least significant
+bit first and padding bits of zero.
+
+Every message has exactly one encoding, and the decoders refuse any other. With two encodings of one
+message, two clients could sign different bytes that mean the same, or find equal keys different.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ from fedtally.secagg.params import Adversary, Parameters
 
 MAGIC, VERSION = b"FTSA", 1
 SESSION_BYTES = 32
-# Senders that are no index: a client that has none yet, and the server. A roster has at most 2^20
-# clients, so that no index reaches them.
+# The sender in a header is the number of a client. Two numbers are special: a client that has no
+# number yet, and the server. A roster and an allow-list have at most 2^20 entries, so that no
+# client's number is that large.
 UNLISTED, SERVER = 2**32 - 1, 2**32 - 2
 HEADER = struct.Struct(f"<4sBBH{SESSION_BYTES}sII")
-NONCE_BYTES = 16  # random in each advert, so that no two rosters have one digest
+NONCE_BYTES = 16  # random bytes in each advert, so that no two rosters have the same digest
 ADVERT_BYTES = 3 * KEY_BYTES + NONCE_BYTES
 SEALED_BYTES = 2 * shamir.SECRET_BYTES + TAG_BYTES  # the shares of both secrets in one ciphertext
 
@@ -56,7 +58,16 @@ U32 = npt.NDArray[np.uint32]
 
 
 class Frame(NamedTuple):
-    """A message as it travels: its header's fields and its body."""
+    """A message on the wire: the fields of its header, and its body.
+
+    Attributes:
+        version: the version of the protocol.
+        kind: the type of the message.
+        session: the identifier of the session, 32 bytes.
+        sender: SERVER, UNLISTED, or the number of a client: its index in the roster in
+            `semi-honest`, its rank in the allow-list in `active`.
+        body: the bytes after the header.
+    """
 
     version: int
     kind: Kind
@@ -66,7 +77,7 @@ class Frame(NamedTuple):
 
 
 def frame(kind: Kind, session: bytes, sender: int, body: bytes) -> bytes:
-    """Return the bytes of a message.
+    """Return the bytes of a message: its header and its body.
 
     >>> frame(Kind.ABORT, bytes(32), SERVER, bytes([5])).hex()[:16]
     '46545341010b0000'
@@ -75,7 +86,7 @@ def frame(kind: Kind, session: bytes, sender: int, body: bytes) -> bytes:
 
 
 def parse(data: bytes | bytearray | memoryview) -> Frame | None:
-    """Return the message in these bytes, or None if they are no frame: such bytes are dropped.
+    """Return the message in these bytes, or None if they are no frame.
 
     >>> parse(b"FTSA") is None
     True
@@ -92,7 +103,7 @@ _KINDS = frozenset(Kind)
 
 
 def malformed(reason: str) -> RemoteProtocolError:
-    """Return the error for a body that is not what its type demands."""
+    """Return the error for a body that does not have the form that its type demands."""
     return RemoteProtocolError(AbortCode.MALFORMED, reason)
 
 
@@ -103,7 +114,7 @@ def _sized(body: bytes, length: int) -> bytes:
 
 
 def pack_bits(bits: Bits) -> bytes:
-    """Return a bitmap.
+    """Return the bytes of a bitmap.
 
     >>> pack_bits(np.array([True, False, True])).hex()
     '05'
@@ -112,21 +123,21 @@ def pack_bits(bits: Bits) -> bytes:
 
 
 def bitmap_bytes(count: int) -> int:
-    """Return the bytes of a bitmap of `count` bits."""
+    """Return the number of bytes of a bitmap of `count` bits."""
     return -(-count // 8)
 
 
 def unpack_bits(data: bytes, count: int) -> Bits:
-    """Return the bits of a bitmap.
+    """Return the bits of a bitmap: bool [count].
 
     Raises:
-        RemoteProtocolError: it is of another length, or a padding bit is set.
+        RemoteProtocolError: the bitmap has another length, or a padding bit is set.
     """
     bits = np.unpackbits(
         np.frombuffer(_sized(data, bitmap_bytes(count)), np.uint8), bitorder="little"
     ).view(np.bool_)
     if bits[count:].any():
-        # a second encoding of the same bitmap would have another digest
+        # A set padding bit would be a second encoding of the same bitmap, with another digest.
         raise malformed("the padding bits of a bitmap must be zero")
     return bits[:count]
 
@@ -136,7 +147,16 @@ def _cut(data: bytes, size: int) -> list[bytes]:
 
 
 def _split_bitmap(body: bytes, count: int, size: int) -> tuple[Bits, list[bytes]]:
-    """Return a bitmap, and a piece for each bit that is set."""
+    """Return the bitmap at the beginning of a body, and the pieces that follow it.
+
+    Args:
+        body: a bitmap, then one piece for each bit that is set.
+        count: the number of bits of the bitmap.
+        size: the number of bytes of a piece.
+
+    Raises:
+        RemoteProtocolError: the body has another length, or a padding bit is set.
+    """
     head = bitmap_bytes(count)
     bits = unpack_bits(body[:head], count)
     return bits, _cut(_sized(body[head:], size * int(bits.sum())), size)
@@ -146,7 +166,7 @@ def _split_bitmap(body: bytes, count: int, size: int) -> tuple[Bits, list[bytes]
 
 
 def encode_terms(invite: Invite) -> bytes:
-    """Return the body of an Invite, but for the server's signature."""
+    """Return the body of an Invite without the server's signature, which comes after it."""
     p = invite.parameters
     return _INVITE.pack(
         p.length,
@@ -169,17 +189,21 @@ def encode_terms(invite: Invite) -> bytes:
 
 
 def split_invite(body: bytes) -> tuple[bytes, bytes]:
-    """Return the terms of an Invite and the server's signature."""
+    """Return the terms of an Invite, still encoded, and the server's signature, 64 bytes.
+
+    Raises:
+        RemoteProtocolError: the body has another length.
+    """
     _sized(body, _INVITE.size + SIGNATURE_BYTES)
     return body[: _INVITE.size], body[_INVITE.size :]
 
 
 def decode_terms(terms: bytes) -> Invite:
-    """Return the terms of an Invite.
+    """Return the decoded terms of an Invite.
 
     Raises:
-        RemoteProtocolError: they contradict each other, or are not within their bounds (POLICY), or
-            are not the one encoding of what they say.
+        RemoteProtocolError: the terms contradict each other or exceed their bounds (code POLICY),
+            or they are not the only valid encoding of their content (code MALFORMED).
     """
     length, bits, graph, k, t, n_min, n_max, least, profile, corrupt, dropout, *rest = (
         _INVITE.unpack(terms)
@@ -205,7 +229,7 @@ def decode_terms(terms: bytes) -> Invite:
 
 
 def context(session: bytes, terms: bytes) -> bytes:
-    """Return ctx, the digest of a session and its terms: 32 bytes."""
+    """Return ctx, the context of a session: the digest of its id and its terms, 32 bytes."""
     return digest(Label.CONTEXT, bytes([VERSION]), session, terms)
 
 
@@ -213,7 +237,7 @@ def context(session: bytes, terms: bytes) -> bytes:
 
 
 def advert_bytes(adversary: Adversary) -> int:
-    """Return the bytes of an advert.
+    """Return the number of bytes of an advert.
 
     >>> advert_bytes(Adversary.SEMI_HONEST), advert_bytes(Adversary.ACTIVE)
     (112, 176)
@@ -222,7 +246,11 @@ def advert_bytes(adversary: Adversary) -> int:
 
 
 def decode_advert(body: bytes, adversary: Adversary) -> Advert:
-    """Return the parts of an advert; its keys and its signature are not checked here."""
+    """Return the parts of an advert; this function does not check the keys or the signature.
+
+    Raises:
+        RemoteProtocolError: the body has another length.
+    """
     _sized(body, advert_bytes(adversary))
     return Advert(body[:32], body[32:64], body[64:96], body[96:ADVERT_BYTES], body[ADVERT_BYTES:])
 
@@ -233,11 +261,17 @@ def encode_roster(roster: Roster) -> bytes:
 
 
 def decode_roster(body: bytes, parameters: Parameters) -> Roster:
-    """Return a Roster of `semi-honest`, if it has as many adverts as the graph demands of its n."""
+    """Return the Roster of `semi-honest` in a body.
+
+    Raises:
+        RemoteProtocolError: n or the index is out of range, or the number of adverts is not the
+            number of neighbours in a roster of n clients.
+    """
     if len(body) < _ROSTER.size:
         raise malformed("a roster is too short")
     n, index, digest_of_all = _ROSTER.unpack_from(body)
-    # before n is used: it sizes the body, and a lying n would ask for a graph of any size
+    # n is checked before it is used: the length of the body follows from n, and with a wrong n a
+    # peer could ask for a graph of any size.
     if not parameters.n_min <= n <= parameters.n_max or index >= n:
         raise RemoteProtocolError(
             AbortCode.ROSTER_INVALID, f"index {index} among {n} clients is not possible"
@@ -252,27 +286,38 @@ def encode_full_roster(roster: FullRoster) -> bytes:
 
 
 def decode_full_roster(body: bytes, identities: int) -> FullRoster:
-    """Return a Roster of `active`, over an allow-list of `identities` identities."""
+    """Return the Roster of `active` in a body; the allow-list has `identities` keys.
+
+    Raises:
+        RemoteProtocolError: the body has another length, or a padding bit is set.
+    """
     return FullRoster(*_split_bitmap(body, identities, ADVERT_BYTES + SIGNATURE_BYTES))
 
 
 def adverts_digest(adverts: Sequence[bytes]) -> bytes:
-    """Return the digest of all adverts of a roster, in order of index, as they were sent."""
+    """Return the digest of a roster's adverts, as they were sent, in order of index: 32 bytes."""
     return digest(Label.ADVERTS, len(adverts).to_bytes(4, "little"), *adverts)
 
 
 def roster_context(ctx: bytes, n: int, members: Bits | None, digest_of_adverts: bytes) -> bytes:
-    """Return ctx2, the digest of a session and its roster: 32 bytes.
+    """Return ctx2, the context of a roster: the digest of a session and its roster, 32 bytes.
 
-    `members` is None in `semi-honest`. Keys of shares, pair masks, self masks and confirmations
-    hold it, so that nothing of one roster is worth anything in another.
+    The keys of shares, pair masks and self masks are derived with ctx2, and confirmations sign it.
+    So nothing of one roster is valid in another one.
+
+    Args:
+        ctx: the context of the session, 32 bytes.
+        n: the number of clients in the roster.
+        members: bool [keys of the allow-list]; which of them are in the roster; None in
+            `semi-honest`.
+        digest_of_adverts: the result of `adverts_digest`, 32 bytes.
     """
     listed = b"" if members is None else bitmap_digest(members)
     return digest(Label.ROSTER_CONTEXT, ctx, n.to_bytes(4, "little"), listed, digest_of_adverts)
 
 
 def bitmap_digest(bits: Bits) -> bytes:
-    """Return the SHA-256 of a bitmap."""
+    """Return the SHA-256 of a bitmap: 32 bytes."""
     return hashlib.sha256(pack_bits(bits)).digest()
 
 
@@ -280,7 +325,11 @@ def bitmap_digest(bits: Bits) -> bytes:
 
 
 def decode_shares(body: bytes, neighbours: int) -> bytes:
-    """Return the sealed shares, SEALED_BYTES each, by x."""
+    """Return the sealed shares in a body: SEALED_BYTES for each neighbour, by slot.
+
+    Raises:
+        RemoteProtocolError: the body has another length.
+    """
     return _sized(body, SEALED_BYTES * neighbours)
 
 
@@ -290,7 +339,11 @@ def encode_inbox(inbox: Inbox) -> bytes:
 
 
 def decode_inbox(body: bytes, neighbours: int) -> Inbox:
-    """Return an Inbox."""
+    """Return the Inbox in a body.
+
+    Raises:
+        RemoteProtocolError: the body has another length, or a padding bit is set.
+    """
     return Inbox(*_split_bitmap(body, neighbours, SEALED_BYTES))
 
 
@@ -298,7 +351,11 @@ def decode_inbox(body: bytes, neighbours: int) -> Inbox:
 
 
 def decode_confirm(body: bytes) -> bytes:
-    """Return the signature of a Confirm."""
+    """Return the signature in the body of a Confirm: 64 bytes.
+
+    Raises:
+        RemoteProtocolError: the body has another length.
+    """
     return _sized(body, SIGNATURE_BYTES)
 
 
@@ -308,7 +365,11 @@ def encode_confirmations(confirmations: Confirmations) -> bytes:
 
 
 def decode_confirmations(body: bytes, n: int) -> Confirmations:
-    """Return the Confirmations."""
+    """Return the Confirmations in a body, for a roster of n clients.
+
+    Raises:
+        RemoteProtocolError: the body has another length, or a padding bit is set.
+    """
     return Confirmations(*_split_bitmap(body, n, SIGNATURE_BYTES))
 
 
@@ -318,7 +379,12 @@ def encode_unmask(unmask: Unmask) -> bytes:
 
 
 def decode_unmask(body: bytes, neighbours: int) -> Unmask:
-    """Return an Unmask."""
+    """Return the Unmask in a body; its sender has `neighbours` neighbours.
+
+    Raises:
+        RemoteProtocolError: the body has another length, a padding bit is set, or an element of a
+            share is not in the field.
+    """
     head = shamir.SECRET_BYTES + bitmap_bytes(neighbours)
     given = unpack_bits(body[shamir.SECRET_BYTES : head], neighbours)
     _sized(body, head + shamir.SECRET_BYTES * int(given.sum()))
@@ -337,7 +403,11 @@ def encode_result(result: Result) -> bytes:
 
 
 def decode_result(body: bytes) -> Result:
-    """Return a Result."""
+    """Return the Result in a body.
+
+    Raises:
+        RemoteProtocolError: the body has another length, or its code is not 0.
+    """
     code, survivors, digest_of_sum = _RESULT.unpack(_sized(body, _RESULT.size))
     if code:
         raise malformed("the code of a result must be 0")
@@ -347,13 +417,23 @@ def decode_result(body: bytes) -> Result:
 def result_digest(ctx2: bytes, alive: Bits, salt: bytes, total: npt.NDArray[np.int64]) -> bytes:
     """Return the salted digest of a sum: 32 bytes.
 
-    The salt is published with the sum. Before that the digest says nothing of the sum.
+    The salt is published with the sum. Before that, the digest reveals nothing about the sum.
+
+    Args:
+        ctx2: the context of the roster, 32 bytes.
+        alive: bool [n]; the clients in the sum.
+        salt: 32 bytes.
+        total: int64 [V]; the sum.
     """
     return digest(Label.RESULT, ctx2, bitmap_digest(alive), salt, total.astype("<i8").tobytes())
 
 
 def decode_abort(body: bytes) -> AbortCode:
-    """Return the code of an Abort."""
+    """Return the code in the body of an Abort.
+
+    Raises:
+        RemoteProtocolError: the body has another length, or the code is unknown.
+    """
     try:
         return AbortCode(_sized(body, 1)[0])
     except ValueError:
@@ -364,7 +444,11 @@ def decode_abort(body: bytes) -> AbortCode:
 
 
 def upload_bytes(parameters: Parameters, n: int) -> int:
-    """Return the most that a client sends in a session with a roster of n, frames and all.
+    """Return the most bytes that a client sends in a session, headers included.
+
+    Args:
+        parameters: the parameters of the session.
+        n: the number of clients in the roster.
 
     >>> from fedtally.secagg.proposal import propose
     >>> cohort = propose(1000, length=20_000, bits=16, corrupt=50, max_dropout=0.05)
@@ -391,14 +475,16 @@ def message_bytes(
     dealers: int | None = None,
     signers: int | None = None,
 ) -> dict[Kind, int]:
-    """Return the bytes of every message of a session that ends with a sum, frames and all, by type.
+    """Return the size in bytes of each type of message, headers included.
+
+    These are the messages between the server and one client, in a session that ends with a sum.
 
     Args:
         parameters: the parameters of the session.
-        n: clients in the roster.
-        identities: in the allow-list, in `active`.
-        dealers: the client's neighbours that dealt shares; None: all.
-        signers: clients that confirmed, in `active`; None: all.
+        n: the number of clients in the roster.
+        identities: the number of keys in the allow-list, in `active`.
+        dealers: the number of the client's neighbours that dealt shares; None: all.
+        signers: the number of clients that confirmed, in `active`; None: all.
 
     >>> from fedtally.secagg.proposal import propose
     >>> cohort = propose(1000, length=20_000, bits=16, corrupt=50, max_dropout=0.05)

@@ -1,9 +1,11 @@
-"""What the journal of a server keeps of one batch: the names, and what stands under them for ever.
+"""The entries of one batch in the journal of a server: their names and their values.
+
+An entry is never changed or removed. So these rules hold for ever:
 
 1. An identity has one report in a range of rounds, and an id names one report.
-2. A round belongs to one range for ever, and a range has one batch: a report is in one at most.
-3. A batch has noise of one source.
-4. A helper's answer is heard once.
+2. A round belongs to one range, and a range has one batch: a report is in at most one batch.
+3. A batch has noise from one source.
+4. A leader accepts one answer of the helper.
 """
 
 from __future__ import annotations
@@ -18,16 +20,16 @@ _LENGTH = struct.Struct("<I")
 
 
 class BatchFacts:
-    """The facts of one batch.
+    """The entries of one batch in the journal of a server.
 
     Args:
         journal: the journal of the server.
-        context: the digest that binds every message.
+        context: the digest of the parameters, 32 bytes; every message and key is bound to it.
         rounds: the rounds whose reports are in the batch.
-        noise_source: the name of the maker of the server's noise.
+        noise_source: a name for the origin of the server's noise.
 
     Attributes:
-        range: the context, and the first and last round.
+        range: the context, and the first and last round, encoded in 8 bytes.
     """
 
     def __init__(
@@ -38,9 +40,13 @@ class BatchFacts:
         self.range = (context, _RANGE.pack(rounds[0], rounds[-1]))
 
     def check_key(self, public: bytes) -> None:
-        """Refuse a key that the journal keeps as that of another plan."""
-        # A key is destroyed after the last sum of its plan, so that nobody reads its reports later;
-        # one that another plan still needs would stay.
+        """Record the server's public key for this context; refuse it if another context has it.
+
+        Raises:
+            BatchRefusedError: the journal has this key for another plan.
+        """
+        # A key is destroyed after the last sum of its plan, so that nobody can read the plan's
+        # reports later. A key that another plan still needs could not be destroyed.
         if self._journal.keep(b"key" + public, self._context) != self._context:
             raise BatchRefusedError(
                 "this journal keeps this key as that of another plan: make new keys for each plan"
@@ -50,19 +56,27 @@ class BatchFacts:
     # ---- reports ----
 
     def names(self, id: bytes, identity: bytes) -> tuple[bytes, bytes]:
-        """Return the names under which the digest of a report is kept."""
+        """Return the two names under which the journal has the digest of a report.
+
+        Args:
+            id: the id of the report, 16 bytes.
+            identity: the public key of its client, 32 bytes.
+        """
         return self._of_id(id), self._of_identity(identity)
 
     def report_of(self, identity: bytes) -> bytes | None:
-        """Return the SHA-256 of the report of an identity; None: it has none."""
+        """Return the SHA-256 of the report of an identity, or None if it has no report."""
         return self._journal.kept(self._of_identity(identity))
 
     def report(self, id: bytes) -> bytes | None:
-        """Return the SHA-256 of the report of an id; None: there is none."""
+        """Return the SHA-256 of the report with this id, or None if there is none."""
         return self._journal.kept(self._of_id(id))
 
     def keep_report(self, names: tuple[bytes, bytes], digest: bytes) -> bool:
-        """Keep the SHA-256 of a report under its names; return whether it is the one kept there."""
+        """Record the SHA-256 of a report under its two names.
+
+        Return whether the journal has this digest under both names now.
+        """
         return all(self._journal.keep(name, digest) == digest for name in names)
 
     def _of_identity(self, identity: bytes) -> bytes:
@@ -82,10 +96,12 @@ class BatchFacts:
         return b"noise" + b"".join(self.range)
 
     def recorded(self) -> bytes | None:
-        """Return the entry of the batch, which was closed before; None: it is open.
+        """Return the entry of the batch if the batch is closed, or None if it is open.
+
+        The entry has the query and this server's message; see `parts_of`.
 
         Raises:
-            BatchRefusedError: the batch has noise of another source.
+            BatchRefusedError: the batch has noise from another source.
         """
         entry = self._journal.kept(self._batch)
         if entry is not None:
@@ -93,12 +109,13 @@ class BatchFacts:
         return entry
 
     def record(self, query: bytes, message: bytes) -> bytes:
-        """Keep a query with its message, once for these rounds; return the entry that is kept.
+        """Record a query and this server's message, which closes the batch; return its entry.
 
-        Another process may have kept its own first.
+        There is one entry for these rounds. If another process recorded its own first, that entry
+        is returned.
 
         Raises:
-            BatchRefusedError: a round is in another batch, or the batch has noise of another
+            BatchRefusedError: a round is in another batch, or the batch has noise from another
                 source.
         """
         own = self.range[1]
@@ -114,8 +131,13 @@ class BatchFacts:
         return self._journal.keep(self._batch, entry)
 
     def _check_noise_source(self, kept: bytes | None) -> None:
-        """Refuse a batch whose noise another kind of caller drew."""
-        # It may have drawn none, and the sum would be marked as noised all the same
+        """Refuse a batch whose noise came from another source.
+
+        Raises:
+            BatchRefusedError: the recorded source, `kept`, is not this server's.
+        """
+        # The other source may have drawn no noise. The sum would be published as noised all the
+        # same.
         if kept != self._noise_source:
             raise BatchRefusedError(
                 f"the batch of rounds {shown(self._rounds)} in this journal has noise of another"
@@ -129,21 +151,36 @@ class BatchFacts:
         return b"answer" + b"".join(self.range)
 
     def may_hear(self, digest: bytes) -> bool:
-        """Tell whether no other answer than the one with this SHA-256 was heard."""
+        """Tell whether the leader has accepted no answer yet, or the answer with this SHA-256."""
         return self._journal.kept(self._answer) in (None, digest)
 
     def hear(self, digest: bytes) -> bool:
-        """Keep the SHA-256 of an answer; return whether it is the one that is kept."""
+        """Record the SHA-256 of the answer that the leader accepts.
+
+        Return whether the journal has this digest now, and not the digest of another answer.
+        """
         return self._journal.keep(self._answer, digest) == digest
 
 
 def end_of_query(entry: bytes) -> int:
-    """Return where the query of a recorded batch ends; its message follows."""
+    """Return the offset in bytes at which the query of a batch's entry ends and its message begins.
+
+    Args:
+        entry: the entry of a closed batch.
+    """
     return _LENGTH.size + int.from_bytes(entry[: _LENGTH.size], "little")
 
 
 def parts_of(entry: bytes, size: int) -> tuple[bytes, bytes]:
-    """Return the query of a recorded batch, and its message of `size` bytes."""
+    """Return the query of a closed batch, and the server's message, from the batch's entry.
+
+    Args:
+        entry: the entry of a closed batch.
+        size: the number of bytes of the message.
+
+    Raises:
+        BatchRefusedError: the message has another length, as in the journal of another server.
+    """
     end = end_of_query(entry)
     query, message = entry[_LENGTH.size : end], entry[end:]
     if len(message) != size:

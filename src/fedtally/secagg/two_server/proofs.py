@@ -1,16 +1,17 @@
-"""Proofs that reports to two servers are valid: what a client and both servers compute.
+"""Proofs that reports to two servers are valid: the computations of a client and both servers.
 
-These are the functions between the parts of reports, their verdicts, and the sum of the valid ones;
-`proven` has the messages. docs/protocol.md has every byte.
+The functions here make the parts of reports, find the verdict on each report, and sum the valid
+reports. `proven` has the messages. docs/protocol.md has every byte.
 
-The helper's shares are streams of a seed; the leader's are what is left. The helper answers a
+Each value of a report is split into two shares, modulo a prime. The helper's share is a stream that
+a seed expands to. The leader's share is the value minus the helper's share. The helper answers a
 report with a *check*: the point at which the proof is tested, and its verifier share. The leader
 adds its own verifier share, and decides.
 
-**Two checks of one report at different points give away its whole vector.** So the point is a
-function of the report and of the secret key that opens its seal: whoever asks again, after a
-restart or with an old copy of a journal, gets the same check, and whoever has another key cannot
-read the report. The parameters fix the circuit, and a report is sealed and signed for them.
+**Two checks of one report at different points reveal its whole vector.** So the point is a function
+of the report and of the helper's secret key, which opens the report. Whoever asks again, after a
+restart or with an old copy of a journal, gets the same check. Whoever has another key cannot read
+the report. The parameters fix the circuit, and a report is sealed and signed for them.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ from fedtally.secagg.two_server.reports import (
 )
 
 SHARES = 2
-WORDS_AT_ONCE = 1 << 20  # of reports that are looked at together: 8 MiB, and a few times as much
+WORDS_AT_ONCE = 1 << 20  # most words verified at a time: 8 MiB, and a few times as much on the way
 
 
 class Digests(NamedTuple):
@@ -69,7 +70,7 @@ class Digests(NamedTuple):
 
     Args:
         leader: the digest of the salt and the leader's share of the words.
-        helper: the digest of the sealed seed alone: the proof depends on it.
+        helper: the digest of the sealed seed; it does not cover the proof, which depends on it.
         proof: the digest of the salt and the leader's share of the proof.
     """
 
@@ -80,15 +81,15 @@ class Digests(NamedTuple):
 
 @dataclass(frozen=True)
 class LeaderPart:
-    """What the leader gets of a report.
+    """The part of a report that the leader gets.
 
     Args:
-        bound: context, nonce, round, identity and time.
-        helper: the digest of the sealed seed, as the client states it.
-        signature: 64 bytes, over `bound` and all three digests.
-        salt: 32 bytes, which the helper must not learn.
-        words: the leader's share of the words.
-        proof: the leader's share of the proof.
+        bound: the context, nonce, round, identity and time of the report.
+        helper: the digest of the sealed seed, as the client states it; 32 bytes.
+        signature: the client's signature over `bound` and all three digests, 64 bytes.
+        salt: 32 random bytes, which the helper must not learn.
+        words: the leader's share of the encoded vector, `words_bytes`.
+        proof: the leader's share of the proof, `proof_bytes`.
     """
 
     bound: Bound
@@ -101,14 +102,14 @@ class LeaderPart:
 
 @dataclass(frozen=True)
 class HelperPart:
-    """What the helper gets of a report.
+    """The part of a report that the helper gets.
 
     Args:
-        bound: context, nonce, round, identity and time.
-        leader: the digest of the leader's share of the words, as the client states it.
-        proof: the digest of the leader's share of the proof, as the client states it.
-        signature: 64 bytes, the one of the leader's part.
-        sealed: the sealed seed, 80 bytes.
+        bound: the context, nonce, round, identity and time of the report.
+        leader: the digest of the leader's share of the words, as the client states it; 32 bytes.
+        proof: the digest of the leader's share of the proof, as the client states it; 32 bytes.
+        signature: the same signature as in the leader's part, 64 bytes.
+        sealed: the seed of the helper's shares, sealed to the helper's key; 80 bytes.
     """
 
     bound: Bound
@@ -120,13 +121,13 @@ class HelperPart:
 
 @dataclass(frozen=True, eq=False)
 class LeaderShare:
-    """A report as the leader has read it, from `ReportProof.of_leader`.
+    """The leader's share of a report whose signature is verified, from `ReportProof.of_leader`.
 
     Args:
-        bound: context, nonce, round, identity and time.
-        digests: what the client signed.
-        words: a share of the vector's words, encoded; all are below p.
-        proof: a share of the proof, encoded.
+        bound: the context, nonce, round, identity and time of the report.
+        digests: the digests that the client signed.
+        words: the leader's share of the vector's words, encoded; every word is below p.
+        proof: the leader's share of the proof, encoded.
     """
 
     bound: Bound
@@ -137,11 +138,11 @@ class LeaderShare:
 
 @dataclass(frozen=True, eq=False)
 class HelperShare:
-    """A report as the helper has read it, from `ReportProof.of_helper`.
+    """The helper's share of a report whose signature is verified, from `ReportProof.of_helper`.
 
     Args:
-        bound: context, nonce, round, identity and time.
-        digests: what the client signed.
+        bound: the context, nonce, round, identity and time of the report.
+        digests: the digests that the client signed.
         mask_key: the key of the helper's share of the words, 32 bytes.
         proof_mask_key: the key of the helper's share of the proof, 32 bytes.
     """
@@ -159,16 +160,17 @@ class HelperShare:
 
 @dataclass(frozen=True)
 class ReportProof:
-    """The proof of every report under one set of parameters.
+    """The proof system of the reports under one set of parameters.
 
-    The circuit and its field follow from the arguments, and all of them are in `context`, which a
-    report is sealed and signed for: so a report has one circuit.
+    The circuit, which is the statement to prove, and its field follow from the arguments. `context`
+    covers all arguments, and a report is sealed and signed for its context. So a report can be
+    checked with only one circuit.
 
     Args:
-        parameters: what clients and servers agree on, with a `largest_entry` of 1, with the `bits`
-            of a field that holds the sums (16, 24 or 32), and with the `widths` of the sketch's
-            rows. An entry may be -1 if they are `signed`.
-        abstain: whether a client may hold nothing.
+        parameters: the parameters that clients and servers agree on. `largest_entry` must be 1,
+            `bits` that of a field that is large enough for the sums (16, 24 or 32), and `widths`
+            the widths of the sketch's rows. If `signed` is true, an entry may be -1.
+        abstain: whether a client without an item may report the zero vector.
 
     Raises:
         InvalidInputError: the arguments do not fit each other.
@@ -193,7 +195,7 @@ class ReportProof:
 
     def __post_init__(self) -> None:
         parameters = self.parameters
-        if not isinstance(self.abstain, bool):  # 2 would be another circuit of the same digest
+        if not isinstance(self.abstain, bool):  # 2 would be another circuit with the same digest
             raise InvalidInputError(f"abstain must be True or False, got {self.abstain!r}")
         if parameters.largest_entry != 1:
             raise InvalidInputError(
@@ -209,37 +211,37 @@ class ReportProof:
 
     @property
     def _field(self) -> Field:
-        # not an argument: in a small field invalid vectors pass
+        # The field is no argument, since in a field that is too small invalid vectors pass.
         bits, fields = self.parameters.bits, self._fields
         return next((field for field in fields if field.prime.bit_length() == bits), fields[0])
 
     @property
     def _fields(self) -> tuple[Field, ...]:
-        """The fields that hold the sums, the least first."""
+        """The fields that are large enough for the sums, the smallest first."""
         given = self.parameters
         least = field_for_sums(given.n_max, given.noise, signed=given.signed)
         return FIELDS_OF_SUMS[FIELDS_OF_SUMS.index(least) :]
 
     @property
     def modulus(self) -> int:
-        """p, which words are added up modulo."""
+        """The prime p of the field; words are added modulo p."""
         return self._field.prime
 
     @cached_property
     def circuit(self) -> OneHot:
-        """The statement that is proven."""
+        """The statement that a report proves: its vector is valid."""
         lanes = self.parameters.checksum_entries
         given = self.parameters
         return OneHot(given.widths, self._field, self.abstain, lanes, given.signed)
 
     @cached_property
     def flp(self) -> FullyLinearProof:
-        """The proof without the shares."""
+        """The proof system of the circuit, which knows nothing of reports and servers."""
         return FullyLinearProof(self.circuit)
 
     @cached_property
     def context(self) -> bytes:
-        """The digest of the parameters and of the circuit, 32 bytes; of reports with a proof."""
+        """The digest of the parameters and of the circuit, 32 bytes; a report is bound to it."""
         circuit = self.circuit
         return digest(
             Label.TWO_SERVER_CIRCUIT,
@@ -252,32 +254,36 @@ class ReportProof:
 
     @property
     def words_bytes(self) -> int:
-        """The bytes of the leader's share of the words."""
+        """The size in bytes of the leader's share of the words."""
         return self.circuit.length * self.circuit.field.word_bytes
 
     @property
     def proof_bytes(self) -> int:
-        """The bytes of the leader's share of the proof."""
+        """The size in bytes of the leader's share of the proof."""
         return self.flp.proof_length * self._element_bytes
 
     @property
     def added_bytes(self) -> int:
-        """The bytes that the proof adds to a report: its share, its digest, and the word e."""
+        """The number of bytes that the proof adds to a report.
+
+        They are the share of the proof, its digest and, with `abstain`, one word that says whether
+        the client abstains.
+        """
         return self.proof_bytes + KEY_BYTES + self.circuit.abstain * self.circuit.field.word_bytes
 
     @property
     def check_bytes(self) -> int:
-        """The bytes of a check: joint digest 32, point seed 32, verifier share."""
+        """The size in bytes of a check: joint digest 32, seed of the point 32, verifier share."""
         return 2 * KEY_BYTES + self.flp.verifier_length * self._element_bytes
 
     def bound(self, nonce: bytes, round: int, identity: bytes, time: int) -> Bound:
-        """Return what every key and signature of a report is bound to.
+        """Return the values that every key and signature of a report is bound to.
 
         Args:
-            nonce: 16 bytes.
-            round: 0 .. 2^32 - 1.
+            nonce: 16 random bytes.
+            round: the round of the campaign, 0 .. 2^32 - 1.
             identity: the client's public key, 32 bytes.
-            time: seconds since 1970, 0 .. 2^64 - 1.
+            time: the time that the client signs, Unix seconds, 0 .. 2^64 - 1.
         """
         return Bound(
             self.context,
@@ -298,26 +304,27 @@ class ReportProof:
         identity: SigningKey,
         random: Callable[[int], bytes],
     ) -> tuple[LeaderPart, HelperPart]:
-        """Return the report of a client.
+        """Return both parts of the report of a client.
 
         To send a report again, send the same parts: do not make it again.
 
         Args:
             vector: integers [counters], valid (see `OneHot.encode`).
-            round: 0 .. 2^32 - 1.
-            now: seconds since 1970; the time that the client signs.
-            identity: the client's key.
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source;
-                asked for a nonce of 16 bytes, then for seed, salt and prove seed, 32 bytes each.
+            round: the round of the campaign, 0 .. 2^32 - 1.
+            now: the time that the client signs, Unix seconds.
+            identity: the client's signing key.
+            random: a function that returns as many uniform bytes as it is asked for, from a
+                cryptographic source. It is called for a nonce of 16 bytes, then for the seed, the
+                salt and the prove seed, 32 bytes each.
 
         Raises:
             InvalidInputError: the vector, the round or the random bytes are not as above.
         """
         identity = is_signing_key(identity)
-        # wiped at the end, and by an error, whose traceback holds them
+        # The secrets are wiped at the end, also after an error, whose traceback refers to them.
         with ExitStack() as secrets:
             words = self.circuit.encode(vector)
-            secrets.callback(words.fill, 0)  # they show the item
+            secrets.callback(words.fill, 0)  # the words reveal the item
             nonce = exactly(NONCE_BYTES, random_nonce=random(NONCE_BYTES))
             bound = self.bound(nonce, round, identity.public, now)
 
@@ -332,8 +339,9 @@ class ReportProof:
                 self.parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields
             )
             share = self._less(words, self._words([kept(mask_key(seed, bound))], len(words)))
-            # The proof depends on both digests, and is in neither. So is all of its randomness: a
-            # report that was sealed anew, by mistake with the same seeds, has a proof of its own.
+            # The proof and all of its randomness depend on these two digests, which do not cover
+            # the proof. So if a report is sealed again, by mistake with the same seeds, it gets
+            # another proof.
             digests = _words_digest(salt, share), _sealed_digest(sealed)
             joint = self._joint_key(bound, *digests)
             prove_key = kept(hkdf(prove_seed, joint, Label.TWO_SERVER_PROVE))
@@ -342,7 +350,7 @@ class ReportProof:
                 self._elements([prove_key], self.flp.prove_random_length)[0],
                 self._elements([Secret(joint)], self.circuit.joint_length)[0],
             )
-            secrets.callback(proof.fill, 0)  # it is not masked yet, and depends on the item
+            secrets.callback(proof.fill, 0)  # the proof is not masked yet, and depends on the item
             proof_mask_key = kept(_proof_mask_key(seed, joint))
             proof_share = self._less(proof, self._elements([proof_mask_key], self.flp.proof_length))
         signed = Digests(*digests, _proof_digest(salt, proof_share))
@@ -355,11 +363,13 @@ class ReportProof:
     # ---- the servers ----
 
     def digests(self, part: LeaderPart | HelperPart) -> Digests:
-        """Return what the client must have signed: the digests of what a server got are computed,
-        and the others are believed.
+        """Return the digests that the client must have signed.
+
+        The digests of this part are computed. The digests of the other server's part are taken from
+        the client.
 
         Raises:
-            InvalidInputError: bytes are of another length.
+            InvalidInputError: a field of the part has another length.
         """
         if isinstance(part, HelperPart):
             return Digests(
@@ -375,27 +385,27 @@ class ReportProof:
         )
 
     def of_leader(self, part: LeaderPart) -> LeaderShare:
-        """Return a report as the leader reads it.
+        """Return the leader's share of a report, after verifying its signature.
 
         Raises:
             RejectedError: the client did not sign this.
-            InvalidInputError: bytes are of another length, the report is of another context, or a
-                word is not below p.
+            InvalidInputError: a field has another length, the report has another context, or a word
+                is not below p.
         """
         digests, bound = self._signed(part)
         return self._read_leader(bound, digests, part.words, part.proof)
 
     def of_helper(self, part: HelperPart, key: hpke.PrivateKey) -> HelperShare:
-        """Return a report as the helper reads it.
+        """Return the helper's share of a report, after verifying its signature.
 
         Args:
-            part: from the client.
-            key: the secret key of `parameters.helper_key`.
+            part: the part of the report that came from the client.
+            key: the secret key that belongs to `parameters.helper_key`.
 
         Raises:
             RejectedError: the client did not sign this, or the seal does not open.
-            InvalidInputError: bytes are of another length, the report is of another context, or
-                the key is another one.
+            InvalidInputError: a field has another length, the report has another context, or the
+                key is another one.
         """
         digests, bound = self._signed(part)
         return self._read_helper(bound, digests, part.sealed, key)
@@ -403,15 +413,15 @@ class ReportProof:
     def _read_leader(
         self, bound: Bound, digests: Digests, words: bytes, proof: bytes
     ) -> LeaderShare:
-        """Return a report of which the signature was checked."""
-        for data in (words, proof):  # refused now, and by name
+        """Return the leader's share of a report whose signature is verified already."""
+        for data in (words, proof):  # a word that is not below p is refused now
             self.circuit.field.check(data)
         return LeaderShare(bound, digests, words, proof)
 
     def _read_helper(
         self, bound: Bound, digests: Digests, sealed: bytes, key: hpke.PrivateKey
     ) -> HelperShare:
-        """Return a report of which the signature was checked."""
+        """Return the helper's share of a report whose signature is verified already."""
         seed = self.parameters.own_key(key).open(sealed, Label.TWO_SERVER_SEED, *bound.fields)
         joint = self._joint_key(bound, digests.leader, digests.helper)
         share = HelperShare(bound, digests, mask_key(seed, bound), _proof_mask_key(seed, joint))
@@ -419,20 +429,20 @@ class ReportProof:
         return share
 
     def check(self, shares: Sequence[HelperShare], key: hpke.PrivateKey) -> list[bytes]:
-        """Return the helper's check of each report: `check_bytes` each.
+        """Return the helper's check of each report, `check_bytes` long.
 
-        It is a function of the report and of the key that opens it. Nothing else may enter it: no
-        nonce, nothing from the leader, no batch.
+        A check is a function of the report and of the helper's key. It must depend on nothing else:
+        no nonce, nothing from the leader, no batch.
 
         Args:
-            shares: the reports.
-            key: the secret key of `parameters.helper_key`.
+            shares: the helper's shares of the reports.
+            key: the secret key that belongs to `parameters.helper_key`.
 
         Raises:
-            InvalidInputError: the key is another one, or a report is of another context.
+            InvalidInputError: the key is another one, or a report has another context.
         """
         key = self.parameters.own_key(key)  # another key would make another test point
-        digests = [self._joint_digest(share) for share in shares]  # may raise: no key is out yet
+        digests = [self._joint_digest(share) for share in shares]  # may raise: no key derived yet
         verify_key = key.derive(self.context, Label.TWO_SERVER_VERIFY_KEY)
         seeds = [
             bytes(hkdf(verify_key, joint, Label.TWO_SERVER_POINT).reveal()) for joint in digests
@@ -449,13 +459,14 @@ class ReportProof:
         """Return the leader's verdict on each report.
 
         Args:
-            shares: the reports.
-            checks: the helper's check of each, in the same order.
+            shares: the leader's shares of the reports.
+            checks: the helper's check of each report, in the same order.
 
         Raises:
-            InvalidInputError: there are more or fewer checks than reports, a check is of another
-                length, or a word of it is not below p. The helper did not follow the protocol: no
-                report is to blame, and none is decided. Or a report is of another context.
+            InvalidInputError: a report has another context. Or the helper did not follow the
+                protocol: the number of checks is not that of the reports, a check has another
+                length, or a word of it is not below p. Then no report is to blame, and none is
+                decided.
         """
         if len(checks) != len(shares):
             raise InvalidInputError(
@@ -468,7 +479,7 @@ class ReportProof:
             same.append(hmac.compare_digest(check[:KEY_BYTES], self._joint_digest(share)))
             seeds.append(check[KEY_BYTES : 2 * KEY_BYTES])
             verifiers.append(check[2 * KEY_BYTES :])
-        # what cannot be read is refused before anything is derived
+        # Checks that cannot be read are refused before anything is derived.
         sent = self._read(b"".join(verifiers), length)
         total = self.circuit.field.reduce(self._query(shares, seeds) + sent)
         valid = self.flp.decide(total)
@@ -482,23 +493,24 @@ class ReportProof:
     def add(
         self, shares: Sequence[LeaderShare | HelperShare], noise: npt.NDArray[np.int64] | None
     ) -> bytes:
-        """Return a server's share of the sum of a batch: counters and checksum words, mod p.
+        """Return a server's share of the sum of a batch, encoded: counters and checksum words.
 
         Args:
-            shares: the reports of the batch, of which the leader has found every one valid.
-            noise: int64 [counters], within +-parameters.noise, this server's own; None where the
-                parameters have none.
+            shares: this server's shares of the reports of the batch; the leader has found every
+                report valid.
+            noise: int64 [counters], within +-parameters.noise; the noise of this server; None if
+                the parameters have none.
 
         Raises:
-            InvalidInputError: there are fewer than min_batch reports or more than n_max, one is
-                there twice or is of another context, or the noise is not as above.
+            InvalidInputError: there are fewer than min_batch reports or more than n_max, a report
+                occurs twice or has another context, or the noise is not as above.
         """
         parameters = self.parameters
         low, high = parameters.min_batch, parameters.n_max
         ids = {self._of_this_context(share.bound).id for share in shares}
         if not low <= len(shares) <= high:
             raise InvalidInputError(f"a batch must have {low} .. {high} reports, got {len(shares)}")
-        if len(ids) < len(shares):  # what counts twice would show
+        if len(ids) < len(shares):  # a report that counts twice would stand out in the sum
             raise InvalidInputError(
                 f"a report must be in a batch once, got {len(shares)} reports of {len(ids)} ids"
             )
@@ -507,22 +519,35 @@ class ReportProof:
         return self.share_of(total, noise)
 
     def nothing(self) -> Array:
-        """Return the sum of no reports: counters and checksum words, each 0."""
+        """Return the sum of no reports: counters and checksum words, all 0."""
         return np.zeros(self.circuit.counters + self.circuit.checksum, self.circuit.field.dtype)
 
     def accumulate(self, total: Array, shares: Sequence[LeaderShare | HelperShare]) -> None:
-        """Add reports to a server's share of a sum, mod p, in its place; at most n_max of them."""
-        # 2^20 reports of words below 2^32, and one sum, fit 64 bits
+        """Add at most n_max reports to `total`, a server's share of a sum, mod p, in place."""
+        # The sum of 2^20 words below 2^32, and of one sum before them, fits into 64 bits.
         for share in shares:
             total += self.circuit.truncate(self._words_of([share])[0])
         total[...] = self.circuit.field.reduce(total)
 
     def less(self, total: Array, part: Array) -> Array:
-        """Return a server's share of a sum without some of its reports: a new array."""
+        """Return a server's share of a sum without some of its reports, as a new array.
+
+        Args:
+            total: the share of the sum of all reports.
+            part: the share of the sum of the reports to leave out.
+        """
         return self.circuit.field.reduce(total - part)
 
     def share_of(self, total: Array, noise: npt.NDArray[np.int64] | None) -> bytes:
-        """Return a server's share of a sum with its noise, as `add`; it changes the sum."""
+        """Return a server's share of a sum with its noise, encoded; this changes `total`.
+
+        Args:
+            total: the share of the sum: counters and checksum words.
+            noise: int64 [counters]; the noise of this server; None if the parameters have none.
+
+        Raises:
+            InvalidInputError: the noise does not fit the parameters.
+        """
         parameters, field = self.parameters, self.circuit.field
         parameters.check_noise(noise)
         if noise is not None:
@@ -535,13 +560,13 @@ class ReportProof:
 
         Args:
             leader: the leader's share of the sum, from `add`.
-            helper: the helper's.
-            count: the reports in the batch.
+            helper: the helper's share of the sum, from `add`.
+            count: the number of reports in the batch.
 
         Raises:
             InvalidInputError: a share cannot be read.
-            BatchRefusedError: a checksum word does not count the reports, or a counter is larger
-                than they can make it: a server added up something else.
+            BatchRefusedError: a checksum word is not the number of reports, or a counter is larger
+                than these reports can make it: a server added up something else.
         """
         counters = self._counted(self._whole(leader, helper), count)
         if counters is None:
@@ -554,11 +579,11 @@ class ReportProof:
 
     @property
     def sum_bytes(self) -> int:
-        """The bytes of a share of the sum."""
+        """The size in bytes of a share of the sum."""
         return (self.circuit.counters + self.circuit.checksum) * self.circuit.field.word_bytes
 
     def _whole(self, leader: bytes, helper: bytes) -> Array:
-        """Return counters and checksum words of the sum, mod p."""
+        """Return the counters and the checksum words of the sum, mod p, from its two shares."""
         field, size = self.circuit.field, self.sum_bytes
         one = field.decode(exactly(size, leader=leader))
         return field.reduce(one + field.decode(exactly(size, helper=helper)))
@@ -566,9 +591,9 @@ class ReportProof:
     def _counted(
         self, total: Array, count: int, *, any_entries: bool = False
     ) -> npt.NDArray[np.int64] | None:
-        """Return the counters of a sum, or None if `count` reports cannot have it.
+        """Return the counters of a sum, or None if `count` reports cannot have this sum.
 
-        With `any_entries` only the checksum words are looked at.
+        With `any_entries` only the checksum words are checked.
         """
         prime = self.circuit.field.prime
         total = np.where(total > prime // 2, total - prime, total).astype(np.int64)
@@ -580,7 +605,11 @@ class ReportProof:
     # ---- what is refused ----
 
     def _of_this_context(self, bound: Bound) -> Bound:
-        """Return what a report is bound to, if it is of this context."""
+        """Return the bound values of a report, if their context is this one.
+
+        Raises:
+            InvalidInputError: the report has another context.
+        """
         if bound.context != self.context:  # another circuit would make another test point
             raise InvalidInputError(
                 "the report is of another context: use the proof of the parameters, and of the"
@@ -589,14 +618,26 @@ class ReportProof:
         return bound
 
     def _signed(self, part: LeaderPart | HelperPart) -> tuple[Digests, Bound]:
-        """Return a part's digests and bound, if its client signed them for this context."""
+        """Return a part's digests and its bound values, if its client signed them for this context.
+
+        Raises:
+            RejectedError: the client did not sign them.
+            InvalidInputError: a field has another length, or the report has another context.
+        """
         digests, bound = self.digests(part), self.bound(*self._of_this_context(part.bound)[1:])
         signature = exactly(SIGNATURE_BYTES, signature=part.signature)
         verify(bound.identity, signature, Label.TWO_SERVER_REPORT, *bound.fields, *digests)
         return digests, bound
 
     def _query(self, shares: Sequence[LeaderShare | HelperShare], seeds: Sequence[bytes]) -> Array:
-        """Return the verifier share of each report: elements [reports, verifier_length, K]."""
+        """Return this server's verifier share of each report: [reports, verifier_length, K].
+
+        K is the number of words of an element of the extension field.
+
+        Args:
+            shares: this server's shares of the reports.
+            seeds: the seed of the test point of each report, 32 bytes.
+        """
         verifiers = [self.circuit.field.zeros((0, self.flp.verifier_length))]
         block = max(1, WORDS_AT_ONCE // self.circuit.length)
         for start in range(0, len(shares), block):
@@ -615,7 +656,7 @@ class ReportProof:
     # ---- what is derived from what ----
 
     def _words_of(self, shares: Sequence[LeaderShare | HelperShare]) -> Array:
-        """Return a server's shares of the words: [reports, length]."""
+        """Return a server's shares of the words of each report: [reports, length]."""
         length, field = self.circuit.length, self.circuit.field
         if read := [share.words for share in shares if isinstance(share, LeaderShare)]:
             return field.decode(b"".join(read)).reshape(-1, length)
@@ -623,7 +664,7 @@ class ReportProof:
         return self._words(keys, length)
 
     def _proofs_of(self, shares: Sequence[LeaderShare | HelperShare]) -> Array:
-        """Return a server's shares of the proofs: [reports, proof_length, K]."""
+        """Return a server's shares of the proof of each report: [reports, proof_length, K]."""
         length = self.flp.proof_length
         if read := [share.proof for share in shares if isinstance(share, LeaderShare)]:
             return self._read(b"".join(read), length)
@@ -631,11 +672,19 @@ class ReportProof:
         return self._elements(keys, length)
 
     def _joint_key(self, bound: Bound, leader: bytes, helper: bytes) -> bytes:
-        """Return the key of r1, r2 and r3: both shares of the words fix it, and no proof does."""
+        """Return the key of the joint randomness of a report (r1, r2, r3 in docs/protocol.md).
+
+        It depends on both shares of the words, and not on the proof.
+
+        Args:
+            bound: the bound values of the report.
+            leader: the digest of the leader's share of the words, 32 bytes.
+            helper: the digest of the sealed seed, 32 bytes.
+        """
         return digest(Label.TWO_SERVER_JOINT_RANDOMNESS, *bound.fields, leader, helper)
 
     def _joint(self, shares: Sequence[LeaderShare | HelperShare]) -> Array:
-        """Return r1, r2 and r3 of each report."""
+        """Return the joint randomness of each report: [reports, joint_length, K]."""
         keys = [
             Secret(self._joint_key(share.bound, share.digests.leader, share.digests.helper))
             for share in shares
@@ -643,14 +692,19 @@ class ReportProof:
         return self._elements(keys, self.circuit.joint_length)
 
     def _joint_digest(self, share: LeaderShare | HelperShare) -> bytes:
-        """Return the digest of all that the client signed; with the proof, or it could be chosen
-        after the point is known.
+        """Return the digest of everything that the client signed for a report: 32 bytes.
+
+        It includes the proof: otherwise a client could choose the proof once it knows the point.
         """
         bound = self._of_this_context(share.bound)
         return digest(Label.TWO_SERVER_JOINT_DIGEST, *bound.fields, *share.digests)
 
     def _query_random(self, seeds: Sequence[bytes]) -> Array:
-        """Return the factors of the outputs, then the first element that may be a test point."""
+        """Return the query randomness of each report: [reports, query_random_length, K].
+
+        The last element is the test point: the first one in the stream of the seed that is allowed.
+        The elements before it are factors of the circuit's outputs.
+        """
         count = self.flp.query_random_length
         drawn = self._elements([Secret(seed) for seed in seeds], count)
         for i in np.flatnonzero(~self.flp.is_test_point(drawn[:, -1])).tolist():
@@ -661,7 +715,7 @@ class ReportProof:
         return drawn
 
     def _less(self, values: Array, mask: Array) -> bytes:
-        """Return the leader's share: what the helper's leaves."""
+        """Return the leader's share of values, encoded: the values minus the helper's share."""
         field = self.circuit.field
         return field.encode(field.reduce(values - mask))
 
@@ -679,7 +733,7 @@ class ReportProof:
         return self.circuit.field.degree * self.circuit.field.word_bytes
 
     def _read(self, data: bytes, count: int) -> Array:
-        """Return elements, `count` to a report: [reports, count, K]."""
+        """Return encoded elements, `count` of them for each report: [reports, count, K]."""
         return self.circuit.field.decode(data).reshape(-1, count, self.circuit.field.degree)
 
 
@@ -696,5 +750,6 @@ def _proof_digest(salt: bytes, share: bytes) -> bytes:
 
 
 def _proof_mask_key(seed: Secret, joint: bytes) -> Secret:
-    # salted with what r1, r2 and r3 come from: another proof is never under the same mask
+    # The salt is the key of the joint randomness, on which the proof depends, too. So two different
+    # proofs never have the same mask.
     return hkdf(seed, joint, Label.TWO_SERVER_PROOF_MASK)

@@ -1,8 +1,8 @@
-"""Two-server summation of reports with proofs: the report of a client, and all sizes.
+"""Two-server summation of reports with proofs: how a client makes a report, and message sizes.
 
-`Leader` and `Helper` take these reports where they are made with the proof: docs/protocol.md says
-how the helper checks each, and the leader takes only valid ones into a batch. A report that is
-refused costs nobody else anything.
+A `Leader` and a `Helper` that are made with a `ReportProof` accept these reports. docs/protocol.md
+says how the helper checks each report. The leader puts only valid reports into a batch, and a
+refused report affects no other client.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from fedtally.secagg.wire import HEADER
 
 
 def proven_message_bytes(proof: ReportProof, reports: int, held: int) -> dict[Kind, int]:
-    """Return the bytes of every message of a batch, as `reports.message_bytes`, with proofs.
+    """Return the size in bytes of each type of message of a batch, for reports with proofs.
+
+    It is as `reports.message_bytes`. All frames of checks together count as one message.
 
     Args:
-        proof: the proof that each report has.
+        proof: the proof system of the reports.
         reports: the number of reports in the batch.
-        held: reports that the helper checks; the bytes of all frames of checks are together.
+        held: the number of reports that the helper checks.
     """
     sizes, frames = message_bytes(proof.parameters, reports), -(-held // servers.CHECKS_OF_A_FRAME)
     sizes[Kind.HELPER_REPORT] += KEY_BYTES  # the digest of the leader's share of the proof
@@ -53,17 +55,18 @@ def make_proven_report(
 ) -> Report:
     """Return the report of a client, with its proof.
 
-    A client sends the helper's part first, and the leader's once the helper accepted: a report that
-    the leader alone holds is in no batch. To send it again, send the same bytes.
+    A client sends the helper's part first. It sends the leader's part once the helper accepted: a
+    report that only the leader holds is in no batch. To send a report again, send the same bytes.
 
     Args:
-        proof: the proof that the plan demands.
+        proof: the proof system that the plan demands.
         vector: integers [counters], valid (see `OneHot.encode`).
-        round: 0 .. 2^32 - 1.
-        now: seconds since 1970; the time that the client signs.
-        identity: the client's key; its public key is in the allow-list.
-        policy: the client's own.
-        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+        round: the round of the campaign, 0 .. 2^32 - 1.
+        now: the time that the client signs, Unix seconds.
+        identity: the client's signing key; its public key is in the allow-list.
+        policy: the demands of this client on the parameters.
+        random: a function that returns as many uniform bytes as it is asked for, from a
+            cryptographic source.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.

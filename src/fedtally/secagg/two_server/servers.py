@@ -51,17 +51,18 @@ from fedtally.secagg.wire import HEADER, UNLISTED
 
 I64 = npt.NDArray[np.int64]
 Noise = Callable[[], I64]
-CLOCK_SKEW = 3_600  # seconds that a client's clock may be ahead of a server's
+CLOCK_SKEW = 3_600  # how many seconds a client's clock may be ahead of a server's clock
 CHECKS_OF_A_FRAME = 4096
-# Of reports that are read from the disk together. To judge them takes about ten times as much, and
-# pieces of that stay with the process: with 2 MiB they were more than what is held of reports.
+# The most bytes and reports that are read from the disk together. Judging them takes about ten
+# times as many bytes of memory, and the process keeps some of it: with 2 MiB it kept more than all
+# held reports take.
 _READ_BYTES, _READ_AT_ONCE = 1 << 19, 1024
-_REFUSED = struct.Struct(f"<{KEY_BYTES}sB")  # in the journal: an identity, and the verdict
+_REFUSED = struct.Struct(f"<{KEY_BYTES}sB")  # in the journal: an identity, and its verdict
 _VERDICTS = (Verdict.INVALID, Verdict.INCONSISTENT)
 
 
 class Outcome(StrEnum):
-    """The outcome of a report; only an accepted one leaves a trace."""
+    """The outcome of receiving a report; a report that is not accepted changes nothing."""
 
     ACCEPTED = "accepted"
     CLOSED = "closed"
@@ -76,7 +77,7 @@ class Outcome(StrEnum):
 
 
 class BatchState(Enum):
-    """The state of a server; only a leader stops, waits for an answer, or aborts."""
+    """The state of a server; STOPPED, WAITING and ABORTED are states of a leader only."""
 
     COLLECTING = "collecting"
     STOPPED = "stopped"
@@ -86,11 +87,11 @@ class BatchState(Enum):
 
 
 class LostReportError(FedtallyError):
-    """Refuse to go on with a report whose frame is gone, or is not the one that was accepted.
+    """Refuse to continue with a report whose stored frame is missing or was changed.
 
     Args:
-        message: the words.
-        id: the id of the report, for `withdraw`.
+        message: the text of the error.
+        id: the id of the report, 16 bytes; `withdraw` takes it.
     """
 
     def __init__(self, message: str, id: bytes) -> None:
@@ -120,7 +121,8 @@ class _Server(ABC):
         parameters = self._check.parameters
         policy.check(parameters, has_proofs=self._check.proof is not None)
         parameters.check_noise(noise)
-        # another list could have identities of an attacker's, which pad a batch around one client
+        # Another list could have identities of an attacker, who could fill a batch around one
+        # client with them.
         if allow_list.digest != parameters.allow_list:
             raise InvalidInputError(
                 "the allow-list is not the one of these parameters; use that of the plan"
@@ -137,20 +139,22 @@ class _Server(ABC):
         self._allow_list, self._draw, self._reserve = allow_list, noise, reserve
         self._facts = BatchFacts(journal, self._context, rounds, noise_source)
         self._state = BatchState.COLLECTING
-        # By id; what its check made of a report, or None: its frame lies in `reports`. No more of a
-        # report is in memory then, since there may be a million of them.
+        # `_held` has accepted reports by id. Its values are the objects that `_check` returned, or
+        # None if the frames are in `reports`: there may be a million of them, so that only the ids
+        # are in memory.
         self._reports = reports
         self._held: dict[bytes, Any] = {}
-        # Those whose share is in `_sum`, and are not read again for the sum of a batch: of a leader
-        # all that were found valid, of a helper that has a disk all that it checked.
+        # `_added` has the reports whose shares are in `_sum` already, and need not be read again
+        # for the sum of a batch. At a leader they are the reports that were found valid. At a
+        # helper with `reports` they are the reports that it has checked.
         self._added: dict[bytes, Any] = {}
         self._sum: Array | None = None
-        self._out: set[bytes] = set()  # of a leader: ids that were refused
-        self._refused: list[Refused] = []  # of a leader
-        self._counted = Ids(b"")  # of the closed batch
+        self._out: set[bytes] = set()  # at a leader: the ids of refused reports
+        self._refused: list[Refused] = []  # at a leader: their identities and verdicts
+        self._counted = Ids(b"")  # the ids of the reports in the closed batch
         self._facts.check_key(key.public)
-        # A batch that was closed before a restart stays closed: a second one over other reports
-        # would give the difference of the two sums away.
+        # A batch that was closed before a restart stays closed. A second batch over other reports
+        # would reveal the difference of the two sums.
         recorded = self._facts.recorded()
         if recorded is not None:
             self._close(recorded)
@@ -174,12 +178,12 @@ class _Server(ABC):
 
     @property
     def num_counted(self) -> int:
-        """How many reports are in the closed batch; 0 while it is open."""
+        """The number of reports in the batch once it is closed; 0 while it is open."""
         return len(self._counted)
 
     @property
     def report_bytes(self) -> int:
-        """The bytes of the frame of a report to this server."""
+        """The size in bytes of the frame of a report to this server."""
         return HEADER.size + HEAD.size + self._payload_bytes()
 
     def __getstate__(self) -> None:
@@ -192,18 +196,18 @@ class _Server(ABC):
         return len(self._held) + len(self._added)
 
     def _knows(self, id: bytes) -> bool:
-        """Tell whether a report was taken, and is held or was refused."""
+        """Tell whether a report was accepted since this server started, even if refused later."""
         return id in self._held or id in self._added or id in self._out
 
     def receive(self, frame: bytes, now: int) -> Outcome:
-        """Take the report of a client; a copy of a report that was taken changes nothing.
+        """Process the report of a client; a copy of an accepted report changes nothing.
 
-        Any party may pass it on, since it is signed. "Accepted" is returned after the report of
-        that identity was written into the journal.
+        Any party may forward a report, since its client signed it. `Outcome.ACCEPTED` is returned
+        after the report was written into the journal.
 
         Args:
-            frame: from the client.
-            now: seconds since 1970.
+            frame: the frame that came from the client; any bytes are allowed.
+            now: the time, Unix seconds.
         """
         if self._state is not BatchState.COLLECTING:
             return Outcome.ACCEPTED if self._is_counted(frame) else Outcome.CLOSED
@@ -216,18 +220,18 @@ class _Server(ABC):
             return Outcome.UNKNOWN_IDENTITY
         try:
             part = self._unsealed(part)
-        except RejectedError:  # nothing shows that its client sent this
+        except RejectedError:  # it does not open, and anybody may have sent it
             return Outcome.FORGED
         signed = self._check.digests(self._kind, part)
         if not _is_signed(part, signed):
             return Outcome.FORGED
         identity = part.bound.identity
-        # One report of an identity in a range of rounds, for ever. With two it would count twice,
-        # and two batches that differ in its report would show the difference.
+        # An identity has one report in a range of rounds, for ever. With two reports it would count
+        # twice, and two batches that differ in its report would reveal the difference.
         this, kept = hashlib.sha256(frame).digest(), self._facts.report_of(identity)
         if kept not in (None, this):
             return Outcome.SECOND_REPORT
-        # what the journal keeps came in time, and may come again after a restart
+        # A report that is in the journal came in time, and may come again after a restart.
         if kept is None and not now - self._max_age <= part.bound.time <= now + CLOCK_SKEW:
             return Outcome.OTHER_TIME
         id = part.bound.id
@@ -235,19 +239,20 @@ class _Server(ABC):
             return Outcome.ACCEPTED
         if len(self) >= self._parameters.n_max:
             return Outcome.FULL
-        # read before it is written into the journal: a report that cannot be read must not keep the
-        # identity's right one out
+        # The report is read before it is written into the journal. Otherwise a report that cannot
+        # be read would keep out a later, correct report of this identity.
         try:
             held = self._take(part, signed)
         except InvalidInputError:
             return Outcome.UNREADABLE
-        # Written before it counts; another process may have taken another report meanwhile. Two
-        # identities that work together find two reports of one id with 2^64 hashes. The second
-        # would take the place of the first, here or after a restart, and be counted by the verdict
-        # on that one.
+        # The report is written before it counts, since another process may have accepted another
+        # report of this identity meanwhile. The id is written, too: two identities that work
+        # together can find two reports with the same id by 2^64 hashes. The second one would
+        # replace the first one, here or after a restart, and the verdict on the first one would
+        # count for it.
         names = self._facts.names(id, identity)
         if self._reports is not None:
-            self._drop(held)  # it can be read: that is all that it was needed for
+            self._drop(held)  # it was read only to see that it can be read
             held, is_kept = None, self._reports.put(id, frame, names)
         else:
             is_kept = self._facts.keep_report(names, this)
@@ -257,12 +262,13 @@ class _Server(ABC):
         return Outcome.ACCEPTED
 
     def withdraw(self, ids: Iterable[bytes]) -> None:
-        """Forget reports, as if they had not come; the same bytes may come again.
+        """Remove reports by id from memory, as if they had not come; their frames may come again.
 
-        For a group of reports that could not be written, and for one that raised `LostReportError`.
+        This is for a group of reports that could not be written, and for a report that raised
+        `LostReportError`.
 
         Raises:
-            LocalProtocolError: one of them was checked, and is in a sum.
+            LocalProtocolError: one of the reports was checked, and is in a sum.
         """
         ids = list(ids)
         if any(id in self._added for id in ids):
@@ -275,7 +281,10 @@ class _Server(ABC):
     def _pages(
         self, ids: Iterable[bytes]
     ) -> Generator[tuple[Sequence[bytes], list[Any]], None, None]:
-        """Yield held reports a page at a time: ids, and what the check made of each report."""
+        """Yield accepted reports, a page at a time: their ids, and the object of `_check` for each.
+
+        Reports that were read from the disk are wiped after each page.
+        """
         size = max(1, min(_READ_AT_ONCE, _READ_BYTES // self._payload_bytes()))
         left = iter(ids)
         while some := list(islice(left, size)):
@@ -283,7 +292,12 @@ class _Server(ABC):
                 yield some, self._page(some, read)
 
     def _page(self, ids: Sequence[bytes], read: ExitStack) -> list[Any]:
-        """Return reports; those that are read for it are wiped at the end of `read`."""
+        """Return the object of `_check` for each report.
+
+        Args:
+            ids: the ids of accepted reports.
+            read: a stack; when it is closed, the reports that were read from the disk are wiped.
+        """
         if self._reports is None:
             return [self._held[id] if id in self._held else self._added[id] for id in ids]
         page = []
@@ -293,13 +307,17 @@ class _Server(ABC):
         return page
 
     def _read(self, id: bytes, frame: bytes | None) -> Any:
-        """Return what the check makes of a frame from the disk.
+        """Return the object of `_check` for a report that was read from the disk.
+
+        Args:
+            id: the id of the report, 16 bytes.
+            frame: the stored frame; None if it is missing.
 
         Raises:
-            LostReportError: it is not the one that was accepted.
+            LostReportError: the frame is missing, or is not the accepted one.
         """
-        # The check of it counts for these bytes alone: with others the sum would have what nobody
-        # looked at.
+        # A check is valid only for the bytes that were checked. With other bytes the sum would have
+        # a vector that nobody checked.
         kept = self._facts.report(id)
         if frame is None or hashlib.sha256(frame).digest() != kept:
             raise LostReportError(
@@ -314,9 +332,9 @@ class _Server(ABC):
         return self._take(part, self._check.digests(self._kind, part))
 
     def _total_of(self, ids: Ids) -> Array:
-        """Return this server's share of the sum of held reports, without noise.
+        """Return this server's share of the sum of the reports with these ids, without noise.
 
-        `_sum` stays as it is: after a refusal more reports may come.
+        `_sum` is not changed: if the batch is refused, more reports may come.
         """
         total, proof = self._check.nothing(), self._check.proof
         if proof is not None and self._sum is not None:
@@ -326,29 +344,33 @@ class _Server(ABC):
         return total
 
     def _copied_sum(self) -> Array:
-        """Return a copy of `_sum` to add to; it takes its place when nothing can fail any more."""
+        """Return a copy of `_sum` to add to.
+
+        The caller sets `_sum` to it once nothing can fail any more.
+        """
         return self._check.nothing() if self._sum is None else self._sum.copy()
 
     def _lacking(self, ids: Ids) -> list[bytes]:
-        """Return the ids whose shares are in `_sum`, and that are not among these."""
+        """Return the ids of reports that are in `_sum` and not in `ids`."""
         if sum(id in self._added for id in ids) == len(self._added):
             return []
         return [id for id in self._added if id not in ids]
 
     def _read_into(self, total: Array, ids: Iterable[bytes]) -> None:
-        """Add reports to this server's share of a sum, in its place."""
+        """Read reports by id, and add them to `total`, this server's share of a sum, in place."""
         with closing(self._pages(ids)) as pages:
             for _, held in pages:
                 self._add(total, held)
 
     @abstractmethod
     def _add(self, total: Array, held: Sequence[Any]) -> None:
-        """Add reports to this server's share of a sum, in its place."""
+        """Add reports to `total`, this server's share of a sum, in place."""
 
     def _is_counted(self, frame: bytes) -> bool:
-        """Tell whether a frame is a copy of a report in the batch, or of one a stopped leader held.
+        """Tell whether a frame is a copy of an accepted report, once the server has stopped.
 
-        Its sender may have missed the first answer.
+        If the batch is closed, the report must be in the batch. The client may send a copy because
+        it missed the first outcome.
         """
         part = self._parse(frame)
         if part is None or not (part.bound.id in self._counted or self._knows(part.bound.id)):
@@ -365,20 +387,32 @@ class _Server(ABC):
         return Part(bound, other, signature, body[HEAD.size :])
 
     def _payload_bytes(self) -> int:
-        """Return the bytes that follow the head of a report."""
+        """Return the size in bytes of the payload, which follows the head of a report."""
         return self._check.part_bytes(self._kind)
 
     def _unsealed(self, part: Part) -> Part:
-        """Return a part as its client signed it; raise RejectedError if it does not open."""
+        """Return a part of a report as its client signed it, with its payload unsealed.
+
+        Raises:
+            RejectedError: the payload does not open.
+        """
         return part
 
     @abstractmethod
     def _take(self, part: Part, signed: tuple[bytes, ...]) -> Any:
-        """Return what is kept of a report; raise InvalidInputError if it cannot be read."""
+        """Return the object of `_check` for a part of a report.
+
+        Args:
+            part: this server's part, unsealed.
+            signed: the digests that the client signed.
+
+        Raises:
+            InvalidInputError: the part cannot be read.
+        """
 
     @abstractmethod
     def _drop(self, held: Any) -> None:
-        """Wipe what is kept of a report, if it is secret; None: nothing is."""
+        """Wipe the object of `_check` for a report, if it is secret; None has nothing to wipe."""
 
     def _ids_of(self, frame: bytes, kind: Kind, sender: int) -> tuple[range, Ids]:
         return decode_ids(self._context, self._parameters.n_max, frame, kind, sender)
@@ -398,17 +432,21 @@ class _Server(ABC):
             )
 
     def _make_reservation(self) -> None:
-        """Call `reserve`, before noise is drawn and before anything leaves that opens the sum."""
+        """Call `reserve`; this comes before noise is drawn and before a message opens the sum."""
         if self._reserve is not None:
             self._reserve()
 
     def _drawn(self) -> I64 | None:
-        """Return new noise, which is not checked yet, or None where there is none."""
+        """Return new noise, int64 [V] but not checked yet, or None if the parameters have none."""
         return None if self._draw is None else self._draw()
 
     @abstractmethod
     def _close(self, recorded: bytes) -> None:
-        """Go on from the batch in the journal: take no more reports, and forget the held ones."""
+        """Close the batch as the journal has it: accept no more reports, and drop the held ones.
+
+        Args:
+            recorded: the entry of the batch in the journal.
+        """
 
     def _forget(self, query: bytes, state: BatchState) -> None:
         self._state, self._sum = state, None
@@ -420,7 +458,7 @@ class _Server(ABC):
 
 
 def _is_signed(part: Part, signed: tuple[bytes, ...]) -> bool:
-    """Return whether the client signed its report with these digests."""
+    """Tell whether the client signed its report with these digests."""
     label, bound = Label.TWO_SERVER_REPORT, part.bound
     try:
         verify(bound.identity, part.signature, label, *bound.fields, *signed)
@@ -433,59 +471,59 @@ class Helper(_Server):
     """The server that holds the seeds of the masks, for one batch.
 
     Args:
-        terms: the parameters of the plan, or, where reports have proofs, its proof.
+        terms: the parameters of the plan or, if reports have proofs, its `ReportProof`.
         rounds: the rounds whose reports are in the batch.
         allow_list: the list whose digest is in the parameters.
-        policy: the helper's own.
-        journal: the helper's own.
-        key: the secret key of `parameters.helper_key`.
-        noise: draws int64 [V], within +-parameters.noise, anew at each call: the helper's own
-            noise; None where the parameters have none.
-        reserve: called before each answer; if it raises, nothing is drawn and nothing leaves.
-        noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a
-            server of another source does not go on from that journal. `FrequencyServer` names the
-            plan.
-        reports: the place of the reports until the batch is closed; None: this server holds them in
-            memory, and has lost them after a restart.
+        policy: the demands of the helper on the parameters.
+        journal: the journal of the helper; no other server uses it.
+        key: the secret key that belongs to `parameters.helper_key`.
+        noise: a function that draws the helper's noise, new at each call: int64 [V], within
+            +-parameters.noise; None if the parameters have none.
+        reserve: a function that is called before each answer; if it raises an error, no noise is
+            drawn and nothing is sent.
+        noise_source: a name for the origin of `noise`; `FrequencyServer` has one for plans' noise.
+            The journal has it beside the batch. A server with another source refuses that batch.
+        reports: the storage of the reports until the batch is closed; None: this server holds them
+            in memory only, and a restart loses them.
 
-    A batch of these rounds that the journal keeps is closed: its answer can be had again, and no
-    other.
+    If the journal has a batch of these rounds, the batch is closed. Then `answer` returns the same
+    answer again, and no other one.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
         InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the
             parameters.
-        BatchRefusedError: the journal is another server's, keeps this key as that of another plan,
-            or has a batch of these rounds with noise of another source.
+        BatchRefusedError: the journal belongs to another server, has this key for another plan, or
+            has a batch of these rounds with noise from another source.
     """
 
     _kind = Kind.HELPER_REPORT
 
     def offer(self) -> bytes:
-        """Return the ids of the reports that are held, for the leader.
+        """Return the frame for the leader that has the ids of the reports that are held.
 
         More reports may come until a batch is answered.
         """
         return frame_of(Kind.OFFER, self._context, HELPER, encode_ids(self._rounds, self._ids()))
 
     def _ids(self) -> list[bytes]:
-        """Return the ids of all reports that are held, in order."""
+        """Return the ids of all reports that are held, in ascending order."""
         return sorted([*self._held, *self._added])
 
     def checks(self, ids: Collection[bytes] | None = None) -> list[bytes]:
-        """Return the checks of reports that are held, for the leader: frames.
+        """Return frames for the leader that have the checks of held reports.
 
-        A report gets the same check whenever it is asked for, also after a restart. There are none
-        where reports have no proofs.
+        A report has the same check at every call, also after a restart. If reports have no proofs,
+        the list is empty.
 
         Args:
-            ids: up to 4,096 ids that the leader asks for, in any order; those that are not held
-                have no check. None: all reports that are held.
+            ids: up to 4,096 ids that the leader asks for, in any order; ids that are not held get
+                no check. None: all reports that are held.
 
         Raises:
             BatchRefusedError: there are more ids.
             LocalProtocolError: the batch is closed, and the keys of its reports are wiped.
-            LostReportError: a frame is gone, or is another one.
+            LostReportError: a stored frame is missing, or is not the accepted one.
         """
         if (proof := self._check.proof) is None:
             return []
@@ -504,7 +542,12 @@ class Helper(_Server):
         ]
 
     def _sum_up(self, ids: Sequence[bytes], held: Sequence[Any]) -> None:
-        """Add reports that were read to the sum, those that are not in it."""
+        """Add reports to `_sum`, except for reports that are in it already.
+
+        Args:
+            ids: the ids of the reports.
+            held: the object of `_check` for each report, in the same order.
+        """
         new = [(id, one) for id, one in zip(ids, held, strict=True) if id in self._held]
         total = self._copied_sum()
         self._add(total, [one for _, one in new])
@@ -513,7 +556,7 @@ class Helper(_Server):
             self._added[id] = self._held.pop(id)
 
     def _checks_of(self, ids: list[bytes], proof: ReportProof) -> bytes:
-        """Return a frame of checks."""
+        """Return a frame with the checks of the reports with these ids."""
         body = [BATCH.pack(self._rounds[0], self._rounds[-1], len(ids))]
         with closing(self._pages(ids)) as pages:
             for page, held in pages:
@@ -524,24 +567,26 @@ class Helper(_Server):
         return frame_of(Kind.CHECKS, self._context, HELPER, b"".join(body))
 
     def answer(self, query: bytes) -> bytes:
-        """Return the sum of the masks of a batch, once.
+        """Return the answer to a query: a frame with the helper's share of the sum, with its noise.
 
-        The same query again gets the same bytes, also after a restart.
+        Only one query is answered. The same query again gets the same bytes, also after a restart.
 
         Args:
-            query: the query of the leader.
+            query: the query of the leader, a frame.
 
         Raises:
-            BatchRefusedError: the query is malformed, is of other rounds or other reports than are
-                held, has fewer than min_batch or more than n_max reports, overlaps another batch,
-                or is a second query; or the answer was recorded with noise of another source.
-            LostReportError: a frame is gone, or is another one; nothing was drawn.
-            InvalidInputError: the noise that was drawn is of another type or shape, or too large.
-            Exception: what `reserve` raised, as it was.
+            BatchRefusedError: the query is malformed, has other rounds or reports than are held,
+                has fewer than min_batch or more than n_max reports, overlaps another batch, or is
+                not the query that was answered; or the answer was recorded with noise from another
+                source.
+            LostReportError: a stored frame is missing, or is not the accepted one; no noise was
+                drawn.
+            InvalidInputError: the noise that was drawn has another type or shape, or is too large.
+            Exception: any error of `reserve`, unchanged.
         """
         rounds, ids = self._ids_of(query, Kind.QUERY, LEADER)
         self._check_rounds(rounds)
-        # the process that recorded the answer may have had other noise, and other books
+        # Another process may have recorded the answer, with other noise and another ledger.
         recorded = self._facts.recorded()
         if recorded is None:
             recorded = self._facts.record(query, self._summed(rounds, ids))
@@ -549,8 +594,8 @@ class Helper(_Server):
             self._make_reservation()
         self._close(recorded)
         asked, answer = parts_of(recorded, self._answer_bytes)
-        # A second batch of the same rounds would differ from the first by few reports: the two sums
-        # would show those.
+        # A second batch of the same rounds could differ from the first one by few reports. The two
+        # sums would reveal the sum of these reports.
         if asked != query:
             raise BatchRefusedError(
                 "this batch was answered; there is no second query, only the same again"
@@ -558,7 +603,16 @@ class Helper(_Server):
         return answer
 
     def _summed(self, rounds: range, ids: Ids) -> bytes:
-        """Return the answer: new noise less the masks of these reports."""
+        """Return the answer: a frame with the helper's share of the sum, with new noise.
+
+        Args:
+            rounds: the rounds of the query.
+            ids: the ids of the reports in the query.
+
+        Raises:
+            BatchRefusedError: the helper does not hold a report, or the batch is too small or too
+                large.
+        """
         self._check_batch(rounds, len(ids))
         unknown = sum(not self._knows(id) for id in ids)
         if unknown:
@@ -567,9 +621,9 @@ class Helper(_Server):
             )
         total = self._total_of(ids)
         self._make_reservation()
-        # Charged first: noise of a batch that could not be charged would be drawn again later, and
-        # two noises for one sum average. The noise is the helper's own, since the leader knows the
-        # noise that it drew itself.
+        # Charged first, before noise is drawn. Otherwise noise of a batch that could not be charged
+        # would be drawn again later, and two noises for one sum average out. The helper adds its
+        # own noise, since the leader knows the noise that it drew itself.
         batch = name_of_batch(self._context, rounds, ids)
         share = self._check.message(total, self._drawn())
         return frame_of(Kind.ANSWER, self._context, HELPER, batch + share)
@@ -599,42 +653,42 @@ class Leader(_Server):
     """The server that holds the masked vectors, for one batch, and learns the sum.
 
     Args:
-        terms: the parameters of the plan, or, where reports have proofs, its proof.
+        terms: the parameters of the plan or, if reports have proofs, its `ReportProof`.
         rounds: the rounds whose reports are in the batch.
         allow_list: the list whose digest is in the parameters.
-        policy: the leader's own.
-        journal: the leader's own, which the helper must not see: with what the helper answered it
-            gives the sum.
-        key: the secret key of `parameters.leader_key`.
-        noise: draws int64 [V], within +-parameters.noise, anew at each call: the leader's own
-            noise; None where the parameters have none.
-        reserve: called before each query, and before an answer is taken; if it raises, nothing is
-            drawn and nothing leaves.
-        noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a
-            server of another source does not go on from that journal. `FrequencyServer` names the
-            plan.
-        reports: the place of the reports until the batch is closed; None: this server holds them in
-            memory, and has lost them after a restart.
+        policy: the demands of the leader on the parameters.
+        journal: the journal of the leader. The helper must not see it: it has the leader's share of
+            the sum, and the helper knows the other share.
+        key: the secret key that belongs to `parameters.leader_key`.
+        noise: a function that draws the leader's noise, new at each call: int64 [V], within
+            +-parameters.noise; None if the parameters have none.
+        reserve: a function that is called before each query, and before an answer is accepted; if
+            it raises an error, no noise is drawn and nothing is sent.
+        noise_source: a name for the origin of `noise`; `FrequencyServer` has one for plans' noise.
+            The journal has it beside the batch. A server with another source refuses that batch.
+        reports: the storage of the reports until the batch is closed; None: this server holds them
+            in memory only, and a restart loses them.
 
-    A batch of these rounds that the journal keeps is closed: `resume` asks its query again.
+    If the journal has a batch of these rounds, the batch is closed. Then `resume` returns its query
+    again.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
         InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the
             parameters.
-        BatchRefusedError: the journal is another server's, keeps this key as that of another plan,
-            or has a batch of these rounds with noise of another source.
+        BatchRefusedError: the journal belongs to another server, has this key for another plan, or
+            has a batch of these rounds with noise from another source.
     """
 
     _kind = Kind.LEADER_REPORT
     _takes_any_entries = False
 
     def take_any_entries(self) -> None:
-        """Refuse no sum for its entries from now on, only for its checksum entries.
+        """Accept sums with any entries from now on; only wrong checksum entries are refused.
 
-        A sum that the leader alone may see exact, and adds noise to later, must be taken whatever
-        it is: whether it is refused would be an answer without noise, to clients that lie and to a
-        helper that lies.
+        This is for a leader that gets the exact sum and adds noise later. It must accept every sum:
+        whether a sum is refused depends on its exact entries, and a lying client or helper could
+        learn them from the refusal.
         """
         self._takes_any_entries = True
 
@@ -647,26 +701,29 @@ class Leader(_Server):
 
     @property
     def refused(self) -> tuple[Refused, ...]:
-        """The reports that `judge` refused, since this server started; once the batch is closed,
-        those that were refused before it was, also after a restart. None where reports have no
-        proofs.
+        """The reports that `judge` refused, as identities and verdicts.
+
+        While the batch is open, these are the reports refused since this server started. Once the
+        batch is closed, they are the refused reports that were recorded with it, also after a
+        restart. It is empty if reports have no proofs.
         """
         return tuple(self._refused)
 
     def judge(self, checks: bytes) -> None:
-        """Find the reports of a frame valid, or refuse them.
+        """Decide for each check in a frame whether its report is valid, or refuse the report.
 
-        Of a report that is decided another check is not looked at. A report that is not held yet is
-        not decided: its check can be asked for again.
+        A later check of a decided report is ignored. A check of a report that is not held yet
+        decides nothing: ask the helper for it again.
 
         Args:
-            checks: one of `Helper.checks`.
+            checks: one of the frames that `Helper.checks` returned.
 
         Raises:
-            BatchRefusedError: the frame is malformed or of other rounds, or a check cannot be read:
-                it is dropped, and nothing of it is decided.
+            BatchRefusedError: the frame is malformed or for other rounds, or a check cannot be
+                read. The frame is dropped, and none of its reports is decided.
             LocalProtocolError: the batch is closed, or reports have no proofs.
-            LostReportError: a frame is gone, or is another one; nothing is decided.
+            LostReportError: a stored report is missing, or is not the accepted one; no report is
+                decided.
         """
         if (proof := self._check.proof) is None:
             raise LocalProtocolError("reports of these parameters have no proofs, and no checks")
@@ -688,12 +745,23 @@ class Leader(_Server):
             raise BatchRefusedError(
                 f"the checks are of rounds {first} .. {last}, not {shown(self._rounds)}"
             )
-        # a report that is decided stays so
+        # A decided report is not decided again.
         new = {entry[:ID_BYTES]: entry[ID_BYTES:] for entry in entries}
         self._decide({id: check for id, check in new.items() if id in self._held}, proof)
 
     def _decide(self, checks: dict[bytes, bytes], proof: ReportProof) -> None:
-        """Find reports valid and add them to the sum, or refuse them: all of them, or none."""
+        """Decide about reports: add valid ones to `_sum`, and refuse the others.
+
+        After an error, no report is decided.
+
+        Args:
+            checks: the helper's checks by report id; all these reports are held.
+            proof: the proof system of the reports.
+
+        Raises:
+            BatchRefusedError: a check cannot be read.
+            LostReportError: a stored report is missing, or is not the accepted one.
+        """
         total = self._copied_sum()
         decided: list[tuple[bytes, bytes, Verdict]] = []
         with closing(self._pages(list(checks))) as pages:
@@ -703,7 +771,7 @@ class Leader(_Server):
                 except InvalidInputError as error:
                     raise BatchRefusedError(f"a check cannot be read: {error}") from error
                 found = list(zip(page, shares, verdicts, strict=True))
-                # What is added is what was judged, and never read again.
+                # The same bytes that were judged are added here, and are not read again.
                 self._add(total, [share for _, share, verdict in found if verdict is Verdict.VALID])
                 decided += [(id, share.bound.identity, verdict) for id, share, verdict in found]
         self._sum = total
@@ -711,21 +779,21 @@ class Leader(_Server):
             held = self._held.pop(id)
             if verdict is Verdict.VALID:
                 self._added[id] = held
-            else:  # its identity stays taken: a copy of the report changes nothing
+            else:  # its identity still has a report: a copy of the report changes nothing
                 self._out.add(id)
                 self._refused.append(Refused(identity, verdict))
 
     @property
     def unjudged(self) -> int:
-        """How many reports are held and wait for their check; 0 where reports have no proofs."""
+        """The number of held reports that wait for their check; 0 if reports have no proofs."""
         return 0 if self._check.proof is None else len(self._held)
 
     def to_check(self, most: int = CHECKS_OF_A_FRAME) -> list[bytes]:
-        """Return ids of reports that wait for their check, to ask `Helper.checks` for them.
+        """Return ids of reports that wait for their check, for a call of `Helper.checks`.
 
-        Each call begins with those that were not returned for the longest time. So whoever calls it
-        until it has returned `unjudged` ids has asked for all of them, also for those that the
-        helper does not know.
+        The ids that were not returned for the longest time come first. So a caller that has got
+        `unjudged` ids in all has asked for every waiting report, also for reports that the helper
+        does not know.
 
         Args:
             most: the largest number of ids, 1 to 4,096.
@@ -737,34 +805,34 @@ class Leader(_Server):
         return some
 
     def stop(self) -> None:
-        """Take no more reports, before the helper is asked for its offer.
+        """Accept no more reports; call this before asking the helper for its offer.
 
-        Clients send to the helper first. So what the leader has accepted by now is in an offer that
-        the helper makes from now on, and no report that both accepted is missed. To stop again, or
-        after the query, changes nothing.
+        Clients send to the helper first. So an offer that the helper makes after this call has all
+        reports that the leader has accepted, and no report that both accepted is missed. A second
+        call, or a call after the query, changes nothing.
         """
         if self._state is BatchState.COLLECTING:
             self._state = BatchState.STOPPED
 
     def query(self, offer: bytes) -> bytes:
-        """Close the batch over the reports that both servers hold; return the query.
+        """Close the batch with the reports that both servers hold; return the query, a frame.
 
         If another process closed the batch of these rounds meanwhile, its query is returned. If
         this raises BatchRefusedError, the leader collects reports again.
 
         Args:
-            offer: the offer of the helper, which it made after the leader stopped.
+            offer: the offer that the helper made after the leader stopped.
 
         Raises:
-            BatchRefusedError: the offer is malformed or of other rounds, too few reports are
-                common, or a round is in another batch.
+            BatchRefusedError: the offer is malformed or for other rounds, the servers have too few
+                reports in common, or a round is in another batch.
             LocalProtocolError: the leader has not stopped, or the batch is closed.
-            LostReportError: a frame is gone, or is another one; nothing was drawn, and the leader
-                stays stopped.
-            InvalidInputError: the noise that was drawn is of another type or shape, or too large.
-            Exception: what `reserve` raised, as it was.
+            LostReportError: a stored frame is missing, or is not the accepted one; no noise was
+                drawn, and the leader stays stopped.
+            InvalidInputError: the noise that was drawn has another type or shape, or is too large.
+            Exception: any error of `reserve`, unchanged.
         """
-        # an offer from before would lack reports that were accepted by both since
+        # An offer from before the stop could lack reports that both servers accepted after it.
         if self._state is BatchState.COLLECTING:
             raise LocalProtocolError(
                 "this batch is collecting; stop the leader, then ask the helper for its offer"
@@ -780,10 +848,18 @@ class Leader(_Server):
         return self._query
 
     def _recorded(self, offer: bytes) -> bytes:
-        """Keep the query of an offer, with this server's share; return what is kept."""
+        """Record the query for an offer and this server's share of the sum; return the entry.
+
+        Args:
+            offer: the offer of the helper.
+
+        Raises:
+            BatchRefusedError: the offer is malformed or for other rounds, the servers have too few
+                reports in common, or a round is in another batch.
+        """
         rounds, offered = self._ids_of(offer, Kind.OFFER, HELPER)
-        # only reports that both hold: a mask without its vector, or a vector without its mask,
-        # would make the whole sum useless
+        # Only reports that both servers hold: a mask without its vector, or a vector without its
+        # mask, would make the whole sum useless.
         ids = Ids.of(id for id in offered if id in self._countable)
         self._check_batch(rounds, len(ids))
         total = self._total_of(ids)
@@ -793,25 +869,26 @@ class Leader(_Server):
         return self._facts.record(query, share + self._named_refused())
 
     def resume(self) -> bytes:
-        """Return the query of the batch once more, after a restart or if it was lost on its way.
+        """Return the query of the batch again, after a restart or if the query was lost in transit.
 
         Raises:
             LocalProtocolError: the batch is not closed yet.
         """
         if self._is_open:
             raise LocalProtocolError("this batch is not closed yet; make a query first")
-        self._make_reservation()  # after a restart nobody has asked yet
+        self._make_reservation()  # this process may not have called `reserve` for the query yet
         return self._query
 
     @property
     def _is_open(self) -> bool:
-        """Whether there is no query yet."""
+        """Whether the batch is open: it has no query yet."""
         return self._state in (BatchState.COLLECTING, BatchState.STOPPED)
 
     def _close(self, recorded: bytes) -> None:
         end = end_of_query(recorded) + self._parameters.packed_bytes
         refused = b"" if self._check.proof is None else recorded[end:]
-        # what a helper keeps is longer, and by no whole number of these: then it is refused
+        # A helper's entry is longer, and the extra bytes are no whole number of refused reports. In
+        # this case `parts_of` gets all of it and refuses it.
         is_own = len(refused) % _REFUSED.size == 0
         own = recorded.removesuffix(refused) if is_own else recorded
         self._query, self._share = parts_of(own, self._parameters.packed_bytes)
@@ -824,14 +901,22 @@ class Leader(_Server):
 
     @property
     def count(self) -> int:
-        """How many reports are in the batch, once it is closed."""
+        """The number of reports in the closed batch.
+
+        Raises:
+            LocalProtocolError: the batch is not closed yet.
+        """
         if self._is_open:
             raise LocalProtocolError("the batch is not closed yet; make a query first")
         return len(self._counted)
 
     @property
     def total(self) -> I64:
-        """The sum that `finish` returned: int64 [V]."""
+        """The sum that `finish` returned: int64 [V].
+
+        Raises:
+            LocalProtocolError: `finish` has returned no sum.
+        """
         if self._state is not BatchState.DONE:
             raise LocalProtocolError(
                 f"this batch has no sum: it is {self._state.value}; finish it first"
@@ -842,15 +927,15 @@ class Leader(_Server):
         """Return the sum of the batch, with the noise of both servers: int64 [V].
 
         Args:
-            answer: the answer of the helper.
+            answer: the answer of the helper, a frame.
 
         Raises:
             BatchRefusedError: the answer is malformed or for another batch: it is dropped, and the
                 right one may follow. Or it differs from the first answer. Or the sum is wrong: a
-                checksum entry does not count the reports, or an entry is larger than they can make
-                it; then the batch is lost.
+                checksum entry is not the number of reports, or an entry is larger than these
+                reports can make it; then the batch is lost.
             LocalProtocolError: the leader does not wait for an answer.
-            Exception: what `reserve` raised, as it was; the same answer may follow.
+            Exception: any error of `reserve`, unchanged; the same answer may follow.
         """
         if self._state not in (BatchState.WAITING, BatchState.DONE):
             raise LocalProtocolError(f"this batch is {self._state.value}; make a query first")
@@ -858,13 +943,13 @@ class Leader(_Server):
         body = body_of(answer, Kind.ANSWER, self._context, HELPER, most)
         if body is None or body[:32] != self._batch:
             raise BatchRefusedError("this is no answer to the query of this batch")
-        self._make_reservation()  # a leader that was made of its journal can get here at once
+        self._make_reservation()  # a restarted leader may get here without a call of `query`
         try:
             total = self._check.whole(self._share, body[32:])
         except InvalidInputError as error:
             raise BatchRefusedError(f"the answer cannot be read: {error}") from error
-        # recorded before it is looked into: a helper that could try several answers would learn of
-        # the sum from which of them are refused
+        # The answer is recorded before its sum is checked. If a helper could try several answers,
+        # it would learn about the sum from which of them are refused.
         self._hear_once(answer)
         entries = self._check.entries(total, self.count, any_entries=self._takes_any_entries)
         if entries is None:
@@ -879,8 +964,9 @@ class Leader(_Server):
 
     def _hear_once(self, answer: bytes) -> None:
         heard = hashlib.sha256(answer).digest()
-        # The helper forgets how it answered once the sum has landed. So the answer is here before
-        # the fact that it was heard, and it is sealed: with the share of the journal it is the sum.
+        # The helper may erase its answer once the sum is saved. So the leader stores the answer
+        # before its journal records that there is one. The stored answer is sealed, because with
+        # the leader's share in the journal it gives the sum.
         if self._reports is not None and self._facts.may_hear(heard):
             own = self._key.public
             sealed = seal(own, Secret(answer), Label.TWO_SERVER_ANSWER, *self._facts.range)
@@ -892,18 +978,18 @@ class Leader(_Server):
 
     @property
     def kept_answer(self) -> bytes | None:
-        """The answer that was heard before a restart, for `finish`; None: ask the helper again."""
+        """The stored answer of the helper, for `finish` after a restart; None: ask the helper."""
         sealed = None if self._reports is None else self._reports.answer()
         if sealed is None:
             return None
         try:
             opened = self._key.open(sealed, Label.TWO_SERVER_ANSWER, *self._facts.range)
-        except RejectedError:  # the disk changed it
+        except RejectedError:  # the stored bytes are damaged
             return None
         return bytes(opened.reveal())
 
     def erase(self) -> None:
-        """Erase the reports and the answer, after the sum has landed or was lost.
+        """Erase the stored reports and the answer, after the sum was saved or the batch was lost.
 
         Raises:
             LocalProtocolError: the batch is not closed yet.
@@ -917,7 +1003,7 @@ class Leader(_Server):
 
     @property
     def _countable(self) -> dict[bytes, Any]:
-        """The reports that may be in the batch."""
+        """The reports that may be in the batch, by id; with proofs, only valid ones."""
         return self._held if self._check.proof is None else self._added
 
     def _take(self, part: Part, signed: tuple[bytes, ...]) -> Any:
@@ -927,10 +1013,13 @@ class Leader(_Server):
         self._check.add_leader(total, held)
 
     def _drop(self, held: Any) -> None:
-        """Wipe nothing: without its mask, what a leader holds says nothing."""
+        """Wipe nothing: a masked vector reveals nothing without its mask."""
 
     def _named_refused(self) -> bytes:
-        """Return who was refused, for the entry of the batch: whoever closes it says so."""
+        """Return the identities and verdicts of the refused reports, encoded for the journal.
+
+        They are recorded with the batch, so that a restarted leader has them, too.
+        """
         return b"".join(
             _REFUSED.pack(identity, _VERDICTS.index(verdict)) for identity, verdict in self._refused
         )
