@@ -323,7 +323,7 @@ class Composition:
             InvalidInputError: the event is of another relation, or without variance.
         """
         check_relations({str(self.relation), str(event.relation)})
-        _delta_for([event], self.delta)  # raises if the event needs a delta and this one is 0
+        _delta_for([event], self.delta)  # a later campaign may need a delta that there is not
         lost, variation = _slack([event])
         return replace(
             self,

@@ -640,7 +640,7 @@ class ClientRecord(GrantDatabase):
             return
         writes = writes_of(driver_connection(connection))
         marked = read_mark(self._mark, _MARKED)
-        if marked is None:  # an empty record is refused too: it may be a copy of the first day
+        if marked is None:  # an empty record, too: it may be the copy of the first day
             raise UnreadableFileError(
                 f"the record {self.name} has no mark at {self._mark}, so nothing shows that it is"
                 " no old copy: put the mark back where it was; if it is lost, begin anew with a new"
