@@ -2,15 +2,16 @@
 
 `OpenStrings` is the domain of strings nobody has listed.
 
-Clients encode their items with a `Domain`, and decoding enumerates it, at positions 0 to
-``size - 1``. Items come as a column without missing values: a NumPy array, an Arrow array or
-chunked array, a pandas or Polars series, or a list. An item that is not of the domain's kind at all
-(``"abc"`` for a range) is an `InvalidInputError` in every method. An item of that kind that is not
-in the domain is an `OutsideDomainError` where a position or an id is asked for.
+Clients encode their items with a `Domain`. A decoder goes through all its candidates, at positions
+0 to ``size - 1``. Items are given as a column without missing values: a NumPy array, an Arrow array
+or chunked array, a pandas or Polars series, or a list. An item of another kind than the domain's
+(``"abc"`` for a range) raises `InvalidInputError` in every method but `Domain.inside`. An item of
+the right kind that is not in the domain raises `OutsideDomainError` in methods that return
+positions or ids.
 
 Text is compared by its UTF-8 bytes. Nothing is normalised, neither Unicode nor case nor white
-space: an accented letter in one code point and the same letter in two are two items. Normalise
-before, if your data needs it; an open domain does so where it is asked to (`OpenStrings`).
+space. An accented letter in one code point and the same letter in two code points are two items.
+Normalise your data before, if it needs that. An open domain can do it for you (`OpenStrings`).
 """
 
 from __future__ import annotations
@@ -49,17 +50,17 @@ __all__ = [
 _KINDS: dict[str, type[Domain]] = {
     cls.kind: cls for cls in (IntegerRange, IntegerSet, Dictionary, Strings, Grid, OpenStrings)
 }
-WRITTEN = ("range:", "grid:")  # how texts begin that `parse` reads
+WRITTEN = ("range:", "grid:")  # the prefixes of texts that `parse` reads
 _NUMBER = r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
 _RANGE = re.compile(r"range:([+-]?[0-9]{1,30})\.\.([+-]?[0-9]{1,30})")
 _GRID = re.compile(rf"grid:{_NUMBER}\.\.{_NUMBER},{_NUMBER}\.\.{_NUMBER},{_NUMBER}")
 
 
 def parse(text: str) -> Domain:
-    """Return the domain that a text writes.
+    """Return the domain that a text describes.
 
-    The forms are ``range:FIRST..LAST`` and ``grid:SOUTH..NORTH,WEST..EAST,STEP`` (in degrees).
-    ``str`` of these two kinds writes them.
+    The text is ``range:FIRST..LAST`` or ``grid:SOUTH..NORTH,WEST..EAST,STEP`` (in degrees), as
+    ``str`` of a range or a grid returns it.
 
     Raises:
         InvalidInputError: The text has neither form, or its numbers make no domain.
@@ -85,9 +86,9 @@ def parse(text: str) -> Domain:
 
 
 def load(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Domain:
-    """Rebuild the domain that wrote ``describe()`` and ``arrays()``.
+    """Return a domain from what its ``describe()`` and ``arrays()`` returned.
 
-    The new domain must have the same description, which includes the size and the digest.
+    The new domain is checked: its description, with size and digest, must equal `meta`.
 
     Raises:
         UnreadableFileError: The kind is unknown, an entry is missing, or the content is damaged.

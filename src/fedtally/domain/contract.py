@@ -23,14 +23,14 @@ class Domain(ABC):
     """An immutable, finite set of candidate items at positions 0 to ``size - 1``, with 64-bit ids.
 
     Attributes:
-        kind: the name by which descriptions, plans and saved results know its class.
-        noun: the word for one of its items.
-        holds_integers: whether its items are integers, and not text.
+        kind: the name of the domain's class in descriptions, plans and saved results.
+        noun: the word for one item of the domain.
+        holds_integers: whether the items are integers, and not text.
         public: Whether the items may be known to everybody; False for the distinct items of an
             input.
         size: Number of candidates, 1 to 2^63.
-        first_id: Where the ids are ``first_id`` to ``first_id + size - 1`` (mod 2^64) in order of
-            position, the first of them. None where they are not contiguous.
+        first_id: The id of position 0, if the id of position i is ``first_id + i`` (mod 2^64) for
+            all positions; otherwise None.
     """
 
     kind: ClassVar[str]
@@ -52,28 +52,28 @@ class Domain(ABC):
 
     @property
     def num_spaced(self) -> int:
-        """The number of candidates that begin or end with white space, where they are text."""
+        """The number of candidates that begin or end with white space; 0 if they are no text."""
         return 0
 
     @property
     def oddities(self) -> Oddities:
-        """What people may not see in the candidates, where they are text."""
+        """Properties of text candidates that people may not see, such as invisible characters."""
         return Oddities()
 
     @abstractmethod
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Return the position of each item, and whether it has one.
+        """Return the position of each item, and whether the item is in the domain.
 
-        The position of an item that has none may be any number.
+        The position of an item that is not in the domain may be any number.
         """
 
     @abstractmethod
     def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        """Return the ids of checked positions."""
+        """Return the ids of positions, which the caller has checked, uint64[n]."""
 
     @abstractmethod
     def _labels(self, positions: npt.NDArray[np.int64]) -> list[Any]:
-        """Return the labels of checked positions."""
+        """Return the labels of positions, which the caller has checked."""
 
     @abstractmethod
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -88,10 +88,10 @@ class Domain(ABC):
         """Rebuild the domain from its description and arrays; use `load`, which checks them."""
 
     def with_seed(self, seed: bytes) -> Domain:
-        """Return this domain with the seed of a campaign, where ids depend on it.
+        """Return this domain for the seed of a campaign; the same domain if ids need no seed.
 
         Args:
-            seed: 32 bytes, of the hashes.
+            seed: the seed of the campaign's hashes, 32 bytes.
         """
         return self
 
@@ -130,9 +130,9 @@ class Domain(ABC):
             return found
         try:
             return self.contains(items)
-        # The column was refused: by this package, by a codec or by Arrow.
+        # The column was refused, by this package, by a codec or by Arrow.
         except arrow.errors(ValueError, OverflowError):
-            # Halves are tried until the bad items stand alone: few bad items cost little.
+            # Each half is tried, down to single items. This is fast if there are few bad items.
             middle = len(items) // 2
             if isinstance(items, str | bytes):
                 raise
@@ -141,9 +141,9 @@ class Domain(ABC):
             return np.concatenate([self.inside(items[:middle]), self.inside(items[middle:])])
 
     def _has_form(self, items: Any) -> npt.NDArray[np.bool_] | None:
-        """Return which items of a column of text have the form of this kind's items, bool[n].
+        """Return which texts of a column can be items of this kind by their form, bool[n].
 
-        The answer is None for other columns, and for kinds whose items may be any text.
+        None: it is no column of text, or items of this kind may be any text.
         """
         if self._form is None:
             return None
@@ -161,9 +161,9 @@ class Domain(ABC):
         return form
 
     def fingerprints(self, items: Any) -> npt.NDArray[np.uint64]:
-        """Return the number by which a client tells each item from its others, uint64[n].
+        """Return a number for each item that differs between a client's items, uint64[n].
 
-        It is the id of the item, but in an open domain, whose ids several strings may share.
+        It is the item's id, except in an open domain, where several strings may share an id.
         """
         return self.encode(items)
 
@@ -223,7 +223,7 @@ class Domain(ABC):
         )
 
     def __hash__(self) -> int:
-        # Not of the items, which may be many: domains that differ in them alone share a hash.
+        # Without the items, which may be many: domains that differ only in items share a hash.
         return hash((self.kind, self.size, self.first_id))
 
     def __str__(self) -> str:

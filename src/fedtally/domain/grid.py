@@ -16,8 +16,8 @@ from fedtally.domain.contract import Domain
 from fedtally.errors import InvalidInputError
 
 _EXACT = 1 << 52  # float64 holds all integers up to this one, and up to twice this one
-_TOLERANCE = Fraction(1, 10**9)  # of a step, so that 0.016666666666666666 may stand for 1/60
-_MAX_DECIMALS = 9  # of a label that is exact; 9 decimals of a degree are a tenth of a millimetre
+_TOLERANCE = Fraction(1, 10**9)  # relative to a step, so that 0.016666666666666666 works as 1/60
+_MAX_DECIMALS = 9  # the most decimals of an exact label: 1e-9 degrees are a tenth of a millimetre
 
 
 class Grid(Domain):
@@ -152,7 +152,7 @@ class _Axis:
     """
 
     def __init__(self, low: float, high: float, step: float, name: str) -> None:
-        # Through repr: the user wrote 0.1, and means it, not the float64 next to it.
+        # repr gives the decimal number that the user wrote, such as 0.1, and not the exact float64.
         bottom, top, size = (Fraction(repr(number)) for number in (low, high, step))
         if bottom >= top or size <= 0:
             raise InvalidInputError(
@@ -176,10 +176,10 @@ class _Axis:
         self.decimals = self._enough_decimals(exact)
 
     def _enough_decimals(self, exact: Fraction) -> int:
-        """Return the decimals that write every centre exactly, or else well within its cell."""
+        """Return the number of decimals for labels: every centre is exact, or well in its cell."""
         for digits in range(_MAX_DECIMALS + 1):
             unit = 10**digits
-            # All centres have so few decimals if the first one and the distance between two have.
+            # All centres have at most this many decimals if the first centre and the step have.
             first_centre, apart = unit * (2 * self._base + self._stride), unit * self._stride
             if first_centre % (2 * self._scale) == 0 and apart % self._scale == 0:
                 return digits
@@ -218,5 +218,5 @@ def _undivided(bottom: Fraction, top: Fraction, size: Fraction, name: str) -> st
 
 
 def _short(number: float) -> str:
-    """Write a float as briefly as it reads back: 25 for 25.0."""
+    """Return a float as its shortest exact text: 25 for 25.0."""
     return repr(int(number)) if number.is_integer() else repr(number)

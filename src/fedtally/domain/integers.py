@@ -51,7 +51,7 @@ class IntegerRange(Domain):
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         values, fits = as_integers(items)
-        # The difference may wrap for values outside of the range, whose position may be any number.
+        # The difference may wrap for values outside of the range; their position may be anything.
         return values - np.int64(self.first), fits & (values >= self.first) & (values <= self.last)
 
     def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -132,8 +132,8 @@ class IntegerSet(Domain):
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         values, fits = as_integers(items)
-        # A value above all others would get a position behind the last. Any that exists will do,
-        # since the value that stands there is compared.
+        # A value above all others would get a position after the last one. It gets the last one
+        # instead, whose value differs, so that it counts as outside.
         positions = np.minimum(np.searchsorted(self._values, values), self.size - 1)
         return positions.astype(np.int64, copy=False), fits & (self._values[positions] == values)
 
@@ -147,8 +147,8 @@ class IntegerSet(Domain):
     def describe(self) -> dict[str, Any]:
         """Return kind, size and public, and for a public set ``sha256``.
 
-        That is the digest of the values as int64, little-endian. A private set must not show it:
-        guesses of its items could be checked with it.
+        ``sha256`` is the digest of the values as little-endian int64. A private set must not show
+        it, since it would allow checking guesses of the items.
 
         >>> IntegerSet([7, 42]).describe()
         {'kind': 'integers', 'size': 2, 'public': False}

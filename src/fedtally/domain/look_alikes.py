@@ -1,4 +1,4 @@
-"""Candidates that people cannot tell apart, or that look like something else than candidates."""
+"""Warnings about candidates: some look the same to people, or the list looks like a table."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 
 from fedtally.domain.columns import COORDINATES, utf8_buffers
 
-_BLOCK = 1 << 20  # bytes that are looked at once
-_MOST = 1 << 21  # texts beyond printable ASCII that are looked at: each takes a microsecond
+_BLOCK = 1 << 20  # bytes that are checked at once
+_MOST = 1 << 21  # the most texts beyond printable ASCII that are checked, a microsecond each
 _HIDDEN = r"[\x{feff}\x{200b}\x{2060}\x{ad}\x00-\x08\x0b-\x1f\x7f-\x9f]"
 _UNSEEN = r"\p{Cf}|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 
 class Oddities(NamedTuple):
-    """What is odd about candidates: numbers of them, each with an example.
+    """What is unusual about candidates: for each kind, their number and an example.
 
     Attributes:
-        alike: candidates that differ from another one by an invisible sign, by a space of another
-            kind, or by the form of a letter (Unicode NFC) alone; the example has both.
-        hidden: candidates that hold a sign that no script needs and nobody sees.
-        decomposed: candidates that are not in form NFC.
-        delimiter: a sign between the fields of a table that all hold equally often, or "".
+        alike: candidates that differ from another candidate only by an invisible character, the
+            kind of a space, or the Unicode form of a letter (NFC or not); the example is a pair.
+        hidden: candidates that contain an invisible character which no script needs.
+        decomposed: candidates that are not in Unicode form NFC.
+        delimiter: a delimiter of tables that all candidates contain equally often, or "".
     """
 
     alike: tuple[int, tuple[str, str]] | None = None
@@ -33,7 +33,7 @@ class Oddities(NamedTuple):
 
 
 def oddities(text: Any) -> Oddities:
-    r"""Return what is odd about distinct candidates, an Arrow large_string array.
+    r"""Return what is unusual about distinct candidates, given as an Arrow large_string array.
 
     >>> from fedtally.domain.columns import as_text
     >>> oddities(as_text(["a", "\ufeffa", "caf\u00e9", "cafe\u0301"])).alike
@@ -59,7 +59,7 @@ def oddities(text: Any) -> Oddities:
 
 
 def _beyond_ascii(text: Any) -> Any:
-    """Return the texts that hold anything else than printable ASCII, at most 2^21 of them."""
+    """Return the first texts with a character outside printable ASCII, at most 2^21 of them."""
     import pyarrow.compute as pc
 
     data = utf8_buffers(text)[0]
@@ -91,8 +91,9 @@ def _alike(text: Any, odd: Any) -> tuple[int, tuple[str, str]] | None:
 
 
 def _composed(text: Any) -> Any:
-    """Return texts in Unicode's form NFC, by Python: `pyarrow.compute.utf8_normalize` decomposes
-    them in PyArrow 24.
+    """Return texts in Unicode form NFC, an Arrow array.
+
+    Python's function is used, since `pyarrow.compute.utf8_normalize` of PyArrow 24 decomposes them.
     """
     import pyarrow as pa
 

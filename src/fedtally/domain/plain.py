@@ -1,6 +1,6 @@
-"""Columns of text without PyArrow, for the few items of a light agent.
+"""`Texts`, a column of text without PyArrow, for the few items of a light agent.
 
-They are read as Arrow's columns are: `columns` has the readers of both.
+The functions of `domain.columns` take these columns and those of Arrow.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fedtally.errors import InvalidInputError
 
 
 class Texts:
-    """Text without missing values.
+    """A column of text without missing values.
 
-    It has those methods of an Arrow array of text that a client's items need.
+    It has the methods of an Arrow array that the code for a client's items uses.
 
     >>> words = Texts(["tea", "rice", "milk"])
     >>> len(words), words[1:].to_pylist(), words.filter(np.array([True, False, True])).to_pylist()
@@ -51,7 +51,7 @@ class Texts:
         return Texts(self._texts[place] for place in places)
 
     def slice(self, start: int, length: int) -> Texts:
-        """Return a number of texts from a place on, fewer at the end."""
+        """Return `length` texts from the place `start` on, fewer at the end."""
         return self[start : start + length]
 
     def to_pylist(self) -> list[str]:
@@ -64,7 +64,7 @@ class Texts:
         return np.array([form.search(text) is not None for text in self._texts], np.bool_)
 
     def places_in(self, others: Texts) -> npt.NDArray[np.int64]:
-        """Return where each text first stands among others, int64 [n]; -1: nowhere.
+        """Return the first place of each text in another column, int64 [n]; -1: it is not there.
 
         >>> Texts(["rice", "tea"]).places_in(Texts(["tea", "milk", "tea"]))
         array([-1,  0])
@@ -75,7 +75,7 @@ class Texts:
         return np.array([known.get(text, -1) for text in self._texts], np.int64)
 
     def buffers(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        """Return the bytes of all texts, uint8, and where each begins and the last one ends.
+        """Return the UTF-8 bytes of all texts, uint8, and their offsets, int64 [n + 1].
 
         >>> Texts(["tea", "rice"]).buffers()[1]
         array([0, 3, 7])
@@ -88,7 +88,7 @@ class Texts:
         """Return the two numbers of each text, float64 [n, 2].
 
         Args:
-            pattern: a regular expression that each matches, with the groups `lat` and `lon`.
+            pattern: a regular expression with the groups `lat` and `lon`, which each text matches.
         """
         form, pairs = _compiled(pattern), []
         for text in self._texts:
@@ -99,10 +99,10 @@ class Texts:
 
 
 def texts_of(items: Any) -> Texts:
-    """Return a column of text, or of integers, which are written in decimal.
+    """Return a column of text or integers as `Texts`; integers are written in decimal.
 
     Raises:
-        InvalidInputError: it is no column, or holds anything else, or both side by side.
+        InvalidInputError: the value is no column, holds other values, or both text and integers.
 
     >>> texts_of([7, 250]).to_pylist(), texts_of([b"tea"]).to_pylist()
     (['7', '250'], ['tea'])
@@ -129,7 +129,7 @@ def texts_of(items: Any) -> Texts:
 
 
 def _kind(item: Any) -> type | None:
-    """Return what an item is read as; None: it has no reading."""
+    """Return the type that an item is read as, str or int; None: it cannot be read."""
     if isinstance(item, bool):
         return None
     kinds = ((str, str), (bytes, str), (int, int), (np.integer, int))
@@ -145,7 +145,7 @@ def _text(item: Any) -> str:
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Return a regular expression that matches what it matches in Arrow."""
-    # There \s holds no vertical tab, and $ is the end alone, not also a line feed before it.
+    """Return a regular expression, compiled so that it matches the same texts as in Arrow."""
+    # In Arrow, \s does not match a vertical tab, and $ does not match before a final line feed.
     text = pattern.replace(r"\s", r"[\t\n\f\r ]")
     return re.compile(f"{text[:-1]}\\Z" if text.endswith("$") else text, re.ASCII)

@@ -98,7 +98,7 @@ class Dictionary(Domain):
 
     @cached_property
     def oddities(self) -> Oddities:
-        """What people may not see in the candidates."""
+        """Properties of the candidates that people may not see, such as invisible characters."""
         return oddities(self._items)
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -114,8 +114,9 @@ class Dictionary(Domain):
     def describe(self) -> dict[str, Any]:
         """Return kind, size and public, and for a public dictionary ``sha256``.
 
-        That is the digest of the items in order. Each item's UTF-8 bytes come after their number,
-        as 8 bytes little-endian, so that no two lists of items have the same bytes.
+        ``sha256`` is the digest of the items in order. Each item is hashed as the length of its
+        UTF-8 bytes (8 bytes, little-endian) and then these bytes. So no two lists hash the same
+        bytes.
 
         >>> Dictionary(["tea"], public=False).describe()
         {'kind': 'dictionary', 'size': 1, 'public': False}
@@ -148,10 +149,10 @@ class Dictionary(Domain):
 class Strings(Domain):
     """Distinct strings in a given order; the id of any string is its keyed fingerprint.
 
-    `encode` takes any string, even one that is no candidate, so that items named later can be asked
-    for. `contains` and `locate` compare ids. So a string that is no candidate passes for one with a
-    probability over the seed of at most ``size * (len / 7 + 2) / 2^61``. Clients could not tell the
-    two apart either, since they have the same id.
+    `encode` takes any string, even if it is no candidate, so that its count can be estimated later.
+    `contains` and `locate` compare ids. So they take a string that is no candidate for one with a
+    probability of at most ``size * (len / 7 + 2) / 2^61`` over the seed. A sketch cannot tell two
+    such strings apart either, since they have the same id.
 
     Args:
         items: Text without repetitions.
@@ -208,7 +209,7 @@ class Strings(Domain):
         True
         """
         lengths = np.sort(np.diff(utf8_buffers(self._items)[1]))
-        # In ascending order the i-th string is the longer one of i pairs.
+        # Sorted by length, the i-th string (from 0) is the longer one of i pairs.
         shorter = np.arange(self.size, dtype=np.float64)
         return min(1.0, float(shorter @ (lengths / 7 + 2)) / 2.0**61)
 
@@ -227,7 +228,7 @@ class Strings(Domain):
 
     @cached_property
     def oddities(self) -> Oddities:
-        """What people may not see in the candidates."""
+        """Properties of the candidates that people may not see, such as invisible characters."""
         return oddities(self._items)
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:

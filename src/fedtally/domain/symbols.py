@@ -1,15 +1,15 @@
-"""The code of names: a name as symbols at positions, repeated, with parity where a copy ends early.
+"""The error-correcting code of names: a name becomes T symbols, its copies and then parity symbols.
 
-A name is the UTF-8 of an item, of at most `max_length` bytes, and the end mark 0xFF, which no UTF-8
-holds: p symbols. They are repeated floor(T / p) times over the T positions. The T mod p positions
-that are left hold parity symbols: the values of the polynomial over GF(256) of degree below p that
-takes symbol j at the point 2^j, at the points 2^p, 2^(p+1) and so on. So any p of the p + T mod p
-different symbols give the name (Reed and Solomon 1960), and short names, whose parity is short,
-have copies.
+A name is the UTF-8 bytes of an item, at most `max_length`, and then the end mark 0xFF, which UTF-8
+never contains. Together these are p symbols. They are repeated floor(T / p) times over the T
+positions. The other T mod p positions hold parity symbols (Reed and Solomon 1960). For these, take
+the polynomial over GF(256) of degree below p whose value at the point 2^j is symbol j. The parity
+symbols are its values at the points 2^p, 2^(p+1) and so on. So any p of the p + T mod p different
+symbols give the name. Short names have few parity symbols, but several copies.
 
 GF(256) is that of the polynomial x^8 + x^4 + x^3 + x^2 + 1, with the generator 2. The code is
-written here, and not taken from a library: the reader of names interpolates through the p places
-that it trusts most, for thousands of guesses at once, which libraries of codes do not do.
+written here, and not taken from a library, since the decoder of names interpolates through its p
+most reliable places, for thousands of guesses at once. Libraries of codes do not offer this.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ I64 = npt.NDArray[np.int64]
 END = 0xFF
 FIRST_UNUSED = 0xF8  # no byte of UTF-8 is as large as this
 _POLYNOMIAL = 0x11D
-_AT_ONCE = 1 << 16  # products, to bound the memory
+_AT_ONCE = 1 << 16  # products that are computed at once, to bound the memory
 
 
 def _make_field() -> tuple[I64, I64, U8]:
-    """Return the powers of 2, their logarithms, and the table of all products."""
+    """Return the tables of GF(256): powers of 2 [255], logarithms [256] and products [256, 256]."""
     powers, value = np.empty(255, np.int64), 1
     for exponent in range(255):
         powers[exponent] = value
@@ -46,7 +46,10 @@ _POWERS, _LOGS, _PRODUCTS = _make_field()
 
 @lru_cache(maxsize=1024)
 def _basis(known: tuple[int, ...], wanted: tuple[int, ...]) -> U8:
-    """Return Lagrange's basis at the points 2^known, at the points 2^wanted: [wanted, known]."""
+    """Return the values of Lagrange's basis polynomials: uint8 [wanted, known].
+
+    The polynomials are those of the points 2^known. They are evaluated at the points 2^wanted.
+    """
     x, y = _POWERS[np.array(known)], _POWERS[np.array(wanted)]
     among = _LOGS[x[:, None] ^ x[None]]
     np.fill_diagonal(among, 0)
@@ -57,12 +60,12 @@ def _basis(known: tuple[int, ...], wanted: tuple[int, ...]) -> U8:
 
 
 def interpolate(known: tuple[int, ...], values: U8, wanted: tuple[int, ...]) -> U8:
-    """Return symbols at further places of words that are known at as many places as they have.
+    """Return the symbols of words at the places `wanted`, from p known symbols of each word.
 
     Args:
-        known: p different places, 0 .. 254.
-        values: uint8 [n, p], the symbols of each word there.
-        wanted: places, 0 .. 254, none of which is in `known`.
+        known: p different places, 0 .. 254, for words of p symbols without parity.
+        values: uint8 [n, p], the symbols of each word at these places.
+        wanted: other places, 0 .. 254.
 
     Returns:
         uint8 [n, wanted].
@@ -93,14 +96,14 @@ def parity_of(size: int, positions: int) -> tuple[int, ...]:
 def encode(names: U8, offsets: I64, max_length: int, positions: int) -> U8:
     r"""Return the symbols of names.
 
-    A longer name gives the symbols of its first max_length + 1 bytes, without an end mark, so that
-    it can be found, but never be read.
+    A name longer than `max_length` gives the symbols of its first max_length + 1 bytes, without an
+    end mark. It can be found, but never be read.
 
     Args:
-        names: uint8, the bytes of all names.
+        names: uint8, the bytes of all names, one after the other.
         offsets: int64 [n + 1]; name i is names[offsets[i] : offsets[i + 1]].
-        max_length: the bytes of the longest name that can be read.
-        positions: T, at least max_length + 1.
+        max_length: the number of bytes of the longest name that can be read.
+        positions: the number of symbols of each name, T, at least max_length + 1.
 
     Returns:
         uint8 [n, positions].

@@ -1,6 +1,6 @@
 """Differential privacy: integer noise, exact accounting, and the terms that a plan guarantees."""
 
-# the mark of every output of a run that used more than a private run may use, such as the truth
+# Every output is marked so if its run used what a private run must not use, such as true counts.
 NOT_PRIVATE = "not private"
 LARGE_EPSILON = 10.0  # e^10 is 22,000: one client may change odds by that factor
 

@@ -1,4 +1,6 @@
-"""What events cost together: (epsilon, delta), proven from above.
+"""The privacy accountant: proven upper bounds (epsilon, delta) on the cost of several events.
+
+An event is the exposure of one client to one campaign (`events.Event`).
 
 Of the methods that apply, the accountant takes the one with the smallest bound, and names it:
 
@@ -12,14 +14,15 @@ Of the methods that apply, the accountant takes the one with the smallest bound,
 |                             | matters                            |                               |
 | `gaussian-composition`      | several events, each chosen in     | as `dominating-gaussian`      |
 |                             | view of what earlier ones showed   |                               |
-| `renyi-filter`              | the same, in a ledger whose first  | `tools/accountant_gap.py`: at |
+| `renyi-filter`              | as above, in a ledger whose first  | `tools/accountant_gap.py`: at |
 |                             | campaign has little integer noise  | most 7 % at the grant's limit |
 | `basic-composition`         | geometric noise alone, also with a | nothing for one release of    |
 |                             | delta of 0, and for events chosen  | clients of one item           |
 |                             | in view of earlier ones            |                               |
 
-Loss distributions take up to 2^18 pairs (rows times releases). Skellam noise of a variance above
-1e7, and all noise with a clip, enters them as the Gaussian that dominates it.
+The method `privacy-loss-distribution` takes at most 2^18 pairs of distributions (rows times
+releases). It replaces Skellam noise of a variance above 1e7, and all noise with a clip, by the
+Gaussian that dominates it.
 
 Proofs: docs/privacy-proofs/. An input that the accountant does not know is an error. It never
 credits amplification by sampling, by shuffling or by the choice of cohorts, since the server sees
@@ -29,8 +32,8 @@ Arithmetic is in floating point, with margins: 1e-8 of epsilon, and 1e-15 of del
 convolution, five times what was measured.
 
 The parts: `bounds` (what all bounds share), `laws` (each mechanism of noise), `gaussian` (curves
-that are known exactly) and `loss_distribution` (integer noise on a grid). The last two alone import
-`dp_accounting`.
+that are known exactly) and `loss_distribution` (integer noise on a grid). Only `gaussian` and
+`loss_distribution` need the library `dp_accounting`.
 """
 
 from __future__ import annotations
@@ -89,28 +92,29 @@ __all__ = [
 ]
 
 # The probability with which one secure sum may show more than its sum: docs/protocol.md, "Claim of
-# semi-honest". The delta of the noise does not hold for that case, so it is charged besides.
+# semi-honest". The delta of the noise does not cover this case, so 2^-40 is charged in addition.
 SECURE_SUM_DELTA = 2.0**-40
-# The largest epsilon of campaigns that are planned in view of earlier ones. Up to here the part of
-# delta that `set_aside` keeps covers what their samplers lack, (1 + e^epsilon) times each:
-# docs/privacy-proofs/releases.md, 5.
+# The largest total epsilon of campaigns that are planned in view of earlier ones. A sampler of
+# noise costs (1 + e^epsilon) times its total variation. Up to this epsilon, the part of delta that
+# `set_aside` keeps covers these costs: docs/privacy-proofs/releases.md, 5.
 MOST_ADAPTIVE = 25.0
-_TYPICAL = 1e-6  # the delta at which a table of losses is as tight as can be
-_LEAST_LISTED = 1e-12  # the delta beyond which a loss counts as infinite in a table
+_TYPICAL = 1e-6  # `privacy_loss` takes the bound that is tightest at this delta
+_LEAST_LISTED = 1e-12  # a table's losses end at the epsilon of this delta; beyond is infinite
 _LISTED = 2001  # losses from 0 on in a table: enough for plots and for composition elsewhere
 _OVERFLOWS = 700.0  # e^epsilon is a finite double up to about 709
-# The orders of Renyi divergences from which a ledger chooses one.
+# The orders of Renyi divergence from which a ledger chooses one: above 1, to 101.
 _ORDERS = tuple((1 + np.geomspace(0.1, 100.0, 61)).tolist())
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A proven statement: the events together are (epsilon, delta)-differentially private.
+    """A proven statement: one or more events together are (epsilon, delta)-differentially private.
 
     Attributes:
-        epsilon: an upper bound.
-        delta: an upper bound, everything included; 0 where pure epsilon is guaranteed.
-        method: the method that gave the number.
+        epsilon: an upper bound on the epsilon of all these events together.
+        delta: the delta at which `epsilon` holds. It includes what secure sums and samplers of
+            noise cost. 0: pure differential privacy.
+        method: the method that computed the bound.
         relation: the neighbouring relation that the statement holds for.
         trust: `central`, `distributed`, or `central and distributed`: every party named must be
             trusted.
@@ -154,11 +158,12 @@ def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = F
 
     Args:
         events: all that one client may be exposed to, pilots included.
-        delta: in (0, 1), for all events together. Every secure sum takes 2^-40 of it, and the
-            sampler of the noise takes what it lacks. 0 where all noise is geometric.
+        delta: the delta of all events together, in (0, 1); or 0 where all noise is geometric. Every
+            secure sum uses 2^-40 of it. The sampler of the noise uses some too, since it draws
+            from a distribution that is close to the ideal one.
         adaptive: whether later events may have been chosen in view of what earlier ones showed.
-            Several such events compose as the Gaussians that dominate them (`gaussian_bound`):
-            loss distributions do not hold for them.
+            Several such events compose as the Gaussians that dominate them (`gaussian_bound`).
+            Composing loss distributions is not proven for such events.
 
     Raises:
         InvalidInputError: no events, an event without variance, several relations, or a delta
@@ -177,10 +182,10 @@ def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = F
 
 
 def pure_epsilon(events: Event | Sequence[Event]) -> float:
-    """Return the epsilon of all events together without any delta; infinity where there is none.
+    """Return the epsilon of all events together at delta 0; infinity if there is no such epsilon.
 
-    It is the sum of the largest losses (basic composition), also of events that are chosen in view
-    of earlier ones. Proof: docs/privacy-proofs/geometric.md.
+    It is the sum of the largest privacy losses (basic composition). It also holds for events that
+    are chosen in view of earlier ones. Proof: docs/privacy-proofs/geometric.md.
 
     >>> event = Event("geometric", 1, "zero-out", variance=1.8414, encoding="histogram")
     >>> round(pure_epsilon([event, event]), 3), pure_epsilon(Event("skellam", 5, "zero-out",
@@ -198,7 +203,7 @@ def pure_epsilon(events: Event | Sequence[Event]) -> float:
 
 
 def _delta_for(events: Sequence[Event], delta: float) -> float:
-    """Return a delta, checked: 0 is for geometric noise alone."""
+    """Return a delta after checking it: above 0 and below 1, or 0 if all noise is geometric."""
     if delta == 0.0 and not isinstance(delta, bool):
         if all(event.mechanism.is_pure for event in events):
             return 0.0
@@ -228,28 +233,35 @@ def _guarantee(events: Sequence[Event], delta: float) -> Guarantee:
 class Composition:
     """The running total of campaigns, each of which may be planned in view of earlier ones.
 
-    They compose as Gaussians, at the part of delta that is not set aside (`set_aside`). The part
-    that is set aside, once for any number of campaigns, covers secure sums and samplers: so delta
-    is never exceeded. If all of them have geometric noise, their epsilons add up instead, where
-    that is less. With an `order` each of two bounds has half of what is left of delta: the
-    Gaussians, and the Renyi divergences of that order, which add up. The smaller one counts.
-    Adding a campaign takes the same time after a thousand as after one. `of` makes one. Proof:
-    docs/privacy-proofs/releases.md, 5, and renyi.md.
+    A part of delta is set aside once, for any number of campaigns (`set_aside`). It covers secure
+    sums and samplers of noise, so that delta is never exceeded. The campaigns compose as Gaussians
+    at the rest of delta. If all of them have geometric noise, the sum of their pure epsilons counts
+    instead, where it is smaller.
+
+    With an `order`, there are two bounds, and each has half of the rest of delta. One composes
+    Gaussians. The other adds up the Renyi divergences of that order. The smaller bound counts.
+
+    Adding a campaign takes the same time after a thousand as after one. `of` makes a composition.
+    Proof: docs/privacy-proofs/releases.md, 5, and renyi.md.
 
     Attributes:
-        delta: for all campaigns together, fixed before the first; 0 for geometric noise alone.
+        delta: the delta of all campaigns together, fixed before the first; 0 for geometric noise
+            alone.
         relation: the neighbouring relation of all campaigns.
         trust: every party that must be trusted.
         campaigns: the number of campaigns.
-        square: the sum of their mu^2.
+        square: the sum of mu^2 over the campaigns; mu is their `gaussian_bound`.
         lost: the delta that secure sums use up.
-        variation: the total variation between what samplers draw and the ideal distributions.
-        pure: the sum of their epsilons without a delta; infinity where one of them needs a delta.
-        alone: the only event, or None if there are several: a single event was not chosen in view
-            of anything, so that it costs what it costs alone.
-        order: the order of the Renyi divergences, fixed before the first campaign; None: Gaussians
-            alone.
-        divergence: the sum of these divergences; infinity where there is none.
+        variation: the total variation between what samplers draw and the ideal distributions,
+            summed over the campaigns.
+        pure: the sum of the campaigns' epsilons at delta 0 (`pure_epsilon`); infinity where one of
+            them needs a delta.
+        alone: the only event, or None if there are several. A single event was not chosen in view
+            of earlier ones, so the tighter bounds of `epsilon` hold for it.
+        order: the order of the Renyi divergences, above 1, fixed before the first campaign; None:
+            Gaussians alone.
+        divergence: the sum of the campaigns' Renyi divergences at `order`; infinity where there is
+            no order, or no bound.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
     >>> both = Composition.of([event, event], 1e-6)
@@ -278,8 +290,8 @@ class Composition:
         Args:
             events: the events of the campaigns, in their order.
             delta: the delta of all of them together.
-            granted: the epsilon that was granted when the first of them began, which fixes the
-                order of the Renyi divergences (`filter_order`); None: compose Gaussians alone.
+            granted: the epsilon that was granted when the first campaign began. It fixes the order
+                of the Renyi divergences (`filter_order`). None: compose Gaussians alone.
 
         Raises:
             InvalidInputError: as `epsilon`.
@@ -329,10 +341,11 @@ class Composition:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The cost of all campaigns together.
+        """The proven cost of all campaigns together.
 
         Raises:
-            InvalidInputError: they use up the part of delta that is set aside.
+            InvalidInputError: secure sums and samplers use more than the part of delta that is set
+                aside for them.
         """
         if self.alone is not None:
             return _guarantee_alone(self.alone, self.delta)
@@ -343,8 +356,8 @@ class Composition:
         # be chosen in view of earlier ones: it follows from delta alone.
         aside = set_aside(self.delta)
         found, method = self._adaptive(self.delta - aside)
-        # Priced at MOST_ADAPTIVE, or more: with the current epsilon the price of earlier campaigns
-        # would rise as later ones are added.
+        # The price of a total variation is 1 + e^epsilon, for an epsilon of at least MOST_ADAPTIVE.
+        # At the current epsilon, the price of earlier campaigns would rise with each later one.
         price = 1 + math.exp(min(max(found, MOST_ADAPTIVE), _OVERFLOWS))
         lost = self.lost + price * self.variation
         if lost > aside:
@@ -358,22 +371,27 @@ class Composition:
         return Guarantee(found, self.delta, method, self.relation, self.trust)
 
     def _adaptive(self, left: float) -> tuple[float, Method]:
-        """Return the smaller bound; the two together take `left` of delta."""
+        """Return the smaller of the Gaussian and the Renyi bound, and its method.
+
+        Args:
+            left: the delta for both bounds together.
+        """
         gaussians = gaussian_curve(math.sqrt(self.square), Method.GAUSSIANS)
         if self.order is None:
             return gaussians.epsilon(left), Method.GAUSSIANS
-        # Which of the two holds at the end may depend on what was opened: so both are paid for.
+        # Which bound is smaller at the end may depend on what was opened. So each has a delta of
+        # its own, and both deltas are charged.
         half = left / 2
         renyi = _renyi_epsilon(self.divergence, self.order, half)
         return min((gaussians.epsilon(half), Method.GAUSSIANS), (renyi, Method.RENYI))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `from_dict` needs besides an event and delta, as JSON-able values."""
+        """Return the sums of the composition as JSON-able values, without its event and delta."""
         values = {
             name: getattr(self, name)
             for name in ("campaigns", "square", "lost", "variation", "trust")
         }
-        # only what there is: most campaigns have neither
+        # entries that say nothing are left out: most compositions have no order and no pure epsilon
         if self.order is not None:
             values["order"] = self.order
         sums = {"pure": self.pure, "divergence": self.divergence}
@@ -384,7 +402,7 @@ class Composition:
         """Return the composition that `to_dict` described.
 
         Args:
-            values: from `to_dict`.
+            values: the table that `to_dict` returned.
             event: the event of the last campaign.
             delta: the delta of the composition.
 
@@ -428,9 +446,9 @@ class Composition:
 def set_aside(delta: float) -> float:
     """Return the part of delta that is kept for secure sums and samplers.
 
-    It is a hundredth of delta and 2^-28, at most a tenth. A campaign of clients' shares takes 2^-40
-    of it for every participation, so that 2^-28 lasts for 4,096; other campaigns take next to
-    nothing.
+    It is delta / 100 + 2^-28, and at most delta / 10. Where clients add the noise, a campaign uses
+    2^-40 of delta for every participation, so that 2^-28 is enough for 4,096 participations. Other
+    campaigns use next to nothing.
 
     >>> [float(f"{set_aside(delta):.3g}") for delta in (1e-6, 1e-9)]
     [1.37e-08, 1e-10]
@@ -439,9 +457,9 @@ def set_aside(delta: float) -> float:
 
 
 def _renyi_epsilon(divergence: float, order: float, delta: float) -> float:
-    """Return the epsilon that a Renyi divergence of an order above 1 leaves at a delta, from above.
+    """Return an upper bound on epsilon at a delta, from a Renyi divergence of an order above 1.
 
-    It is Proposition 12 of Canonne, Kamath and Steinke (2020).
+    This is Proposition 12 of Canonne, Kamath and Steinke (2020).
     """
     left = math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
     return with_margin(max(0.0, divergence + left))
@@ -449,18 +467,19 @@ def _renyi_epsilon(divergence: float, order: float, delta: float) -> float:
 
 @lru_cache(maxsize=64)
 def filter_order(event: Event, granted: float, delta: float) -> float | None:
-    """Return the order of Renyi divergences at which a ledger counts a population's campaigns.
+    """Return the order of the Renyi divergences by which a ledger adds up a population's campaigns.
 
-    It is chosen with the first campaign, before anything is opened, and stays: the order at which
-    most campaigns like this one fit into the grant. The answer is None where no fewer of them fit
-    as Gaussians that have all of delta, as with much noise, with a clip and with Gaussian noise; or
-    without a delta, as with geometric noise of a large epsilon.
-    Proof: docs/privacy-proofs/renyi.md.
+    The order is chosen with the first campaign, before anything is opened, and never changes. It is
+    the order at which the most campaigns like the first one fit into the grant.
+
+    None: as many or more of them fit without Renyi divergences. Much noise, a clip or Gaussian
+    noise composes as well by Gaussians that have all of delta. Geometric noise of a large epsilon
+    composes as well by pure epsilons. Proof: docs/privacy-proofs/renyi.md.
 
     Args:
         event: the first campaign.
-        granted: the epsilon that was granted.
-        delta: the delta of the grant.
+        granted: the epsilon of the population's grant.
+        delta: the delta of the grant; 0 has no order.
 
     >>> little = Event("skellam", 1, "zero-out", variance=2.0, honest_survivors=90)
     >>> much = Event("skellam", 1, "zero-out", variance=80.0, honest_survivors=90)
@@ -484,21 +503,22 @@ def filter_order(event: Event, granted: float, delta: float) -> float | None:
 
 @lru_cache(maxsize=256)
 def _guarantee_alone(event: Event, delta: float) -> Guarantee:
-    # cached: a ledger asks for the same event at every reservation
+    # cached: a ledger needs the cost of the same event at every reservation
     return _guarantee([event], delta)
 
 
 def _sum_above(a: float, b: float) -> float:
-    """Return a + b, rounded up: ten thousand sums stay above what they would be exactly."""
+    """Return a + b rounded up, so that a sum of many terms is never below the exact sum."""
     return math.nextafter(a + b, math.inf)
 
 
 class Concentrated(NamedTuple):
-    """A proven statement of rho-zero-concentrated privacy, but for a probability of `delta`.
+    """A proven statement of zero-concentrated differential privacy (Bun and Steinke 2016).
 
-    That is, some distributions within total variation `delta` of what is seen have Renyi
-    divergences of at most alpha rho between neighbours, at every order alpha > 1 (Bun and Steinke
-    2016). For several events, also if they are chosen adaptively, both numbers add up.
+    It holds except with probability `delta`: some distributions are within total variation `delta`
+    of what is seen, and between neighbours their Renyi divergence of every order alpha > 1 is at
+    most alpha rho. For several events, both numbers add up, also if later events are chosen
+    adaptively.
     """
 
     rho: float
@@ -506,11 +526,11 @@ class Concentrated(NamedTuple):
 
 
 def concentrated(events: Event | Sequence[Event]) -> Concentrated:
-    """Return rho of all events together.
+    """Return the zero-concentrated privacy (rho, delta) of all events together.
 
-    It is mu^2 / 2 of the Gaussian that dominates them (`gaussian_bound`), and of geometric noise
-    epsilon^2 / 2 of each counter where that is less. Proof: docs/privacy-proofs/skellam.md and
-    geometric.md.
+    The rho of an event is mu^2 / 2, for the mu of the Gaussian that dominates the event
+    (`gaussian_bound`). With geometric noise, a counter has epsilon^2 / 2 instead where that is
+    less. Proof: docs/privacy-proofs/skellam.md and geometric.md.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
     >>> round(concentrated(event).rho, 5)
@@ -540,13 +560,15 @@ def delta(events: Event | Sequence[Event], epsilon: float) -> Guarantee:
 
 
 class PrivacyLoss(NamedTuple):
-    """A distribution of the privacy loss on a grid, which dominates the true one both ways.
+    """A distribution of the privacy loss on a grid, which dominates the true distribution.
+
+    It dominates for both orders of the two neighbours.
 
     Attributes:
-        loss: float64 [n], rising, equally far apart; the last is infinite.
-        probability: float64 [n], of each loss; together 1.
-        delta: float64 [n], at epsilon equal to the loss, everything included; 0 for the infinite
-            one.
+        loss: float64 [n], the losses, rising, equally far apart; the last is infinite.
+        probability: float64 [n], the probability of each loss; their sum is 1.
+        delta: float64 [n], the delta where epsilon equals the loss. It includes what secure sums
+            and samplers cost. 0 for the infinite loss.
     """
 
     loss: F64
@@ -555,15 +577,16 @@ class PrivacyLoss(NamedTuple):
 
 
 def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
-    """Return the distribution of the privacy loss of all events together, from above.
+    """Return a distribution of the privacy loss that dominates that of all events together.
 
-    Its delta is that of the bound whose epsilon at delta 1e-6 is least, and what secure sums and
-    the sampler of the noise add. Between the points of the grid it is linear in e^epsilon
-    (docs/privacy-proofs/skellam.md). To compose it with others, convolve the probabilities of equal
-    grids.
+    Of the bounds that hold, it takes the one whose epsilon at delta 1e-6 is least. Secure sums and
+    the sampler of the noise add to its delta. Between the points of the grid, delta is linear in
+    e^epsilon (docs/privacy-proofs/skellam.md). To compose it with other distributions, convolve the
+    probabilities of equal grids.
 
     Raises:
-        InvalidInputError: the noise is so little that nothing is bounded.
+        InvalidInputError: the noise is too little, or too much, for a table: its largest finite
+            loss is 0, or 300 or more.
 
     >>> found = privacy_loss(Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2))
     >>> float(np.interp(1.0, found.loss[:-1], found.delta[:-1])) < 1.1e-6
@@ -574,10 +597,10 @@ def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
     found = checked_events(events)
     fixed, variation = _slack(found)
     bound = min(_bounds(found), key=lambda bound: (bound.epsilon(_TYPICAL), bound.method))
-    # without a delta no loss is above the sum of epsilons: the table ends just there
+    # With pure privacy no loss is above the sum of epsilons, so the table ends there.
     pure = pure_epsilon(found)
     end = min(bound.epsilon(_LEAST_LISTED), pure)
-    # Beyond 300 products of e^loss would overflow, and a table of no width says nothing.
+    # Beyond 300, products of e^loss would overflow. A table that ends at 0 says nothing.
     if not 0 < end < 300:
         raise InvalidInputError(
             "the noise is too little, or too much, for a table of its privacy loss"
@@ -600,18 +623,18 @@ def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
 
 
 def most_detected(epsilons: npt.ArrayLike, deltas: npt.ArrayLike, false_alarms: float) -> float:
-    """Return a bound on how often an attacker detects what it looks for: a share of all cases.
+    """Return an upper bound on an attacker's true positive rate, 0 .. 1.
 
-    The attacker sees one of two neighbours, such as a sum with a client's items and one without
-    them. Its test says "with" for the second one in a share `false_alarms` of cases. Then it says
-    "with" for the first one in at most the share that is returned. Each pair (epsilon, delta)
-    bounds this share twice, once for each order of the two neighbours (Kairouz, Oh and Viswanath
-    2015, theorem 2.1), and the least bound counts.
+    The attacker sees a sum, and tests whether it is with or without a client's items. If its test
+    says "with" for a share `false_alarms` of the sums without them, then it says "with" for at most
+    the returned share of the sums with them. Each pair (epsilon, delta) bounds this share twice,
+    once for each order of the two neighbours (Kairouz, Oh and Viswanath 2015, theorem 2.1). The
+    least bound counts.
 
     Args:
-        epsilons: one number, or several, such as the losses of `privacy_loss`.
-        deltas: the delta that holds at each.
-        false_alarms: 0 .. 1.
+        epsilons: one epsilon, or several, such as the losses of `privacy_loss`.
+        deltas: the delta at each epsilon.
+        false_alarms: the false positive rate of the test, 0 .. 1.
 
     >>> round(most_detected(1.0, 1e-6, 0.05), 4), round(most_detected(8.0, 1e-6, 0.05), 4)
     (0.1359, 0.9997)
@@ -625,18 +648,18 @@ def most_detected(epsilons: npt.ArrayLike, deltas: npt.ArrayLike, false_alarms: 
 def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Event] = ()) -> float:
     """Return a variance at which the event and the others are (epsilon, delta)-private.
 
-    It is found by search to 1e-6 of itself. It is the least one wherever the cost falls with the
-    variance. The cost may rise where noise is so little that its integers show (variances below 1),
-    and where a method reaches its limits; the target is met all the same.
+    A search finds it, with a relative error of 1e-6. It is the least such variance wherever epsilon
+    falls as the variance grows. Epsilon may rise instead where a variance is below 1, or where a
+    method reaches its limits. The returned variance meets the target in these cases too.
 
     Args:
-        event: its own variance is ignored.
-        epsilon: the target.
-        delta: the target, for all events together; 0 for geometric noise.
+        event: the event whose variance is to be found; a variance that it has is ignored.
+        epsilon: the largest epsilon of all events together.
+        delta: the delta of all events together; 0 for geometric noise.
         others: other events that the client was or will be exposed to, such as a pilot.
 
     Raises:
-        InvalidInputError: as `epsilon`; or the others alone leave nothing.
+        InvalidInputError: as `epsilon`; or the other events alone use up epsilon.
 
     >>> event = Event("skellam", 5, "zero-out", honest_survivors=100)
     >>> round(calibrate(event, 1.0, 1e-6) ** 0.5 / (5**0.5 * noise_multiplier(1.0, 1e-6)), 4)
@@ -671,21 +694,21 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
 def _least_between(
     found: Callable[[float], float], target: float, low: float, high: float
 ) -> float:
-    """Return a variance, close to the least, whose epsilon is at most a target.
+    """Return a variance whose epsilon is at most a target, close to the least such variance.
 
     Args:
-        found: returns the epsilon at a variance.
-        target: the epsilon.
-        low: a variance whose epsilon is above the target, or a very small one.
-        high: a larger variance, whose epsilon is not.
+        found: a function from a variance to its epsilon.
+        target: the largest epsilon.
+        low: a variance whose epsilon is above the target, or a variance near 0.
+        high: a larger variance, whose epsilon is at most the target.
     """
     steps = 0
-    # `high` suffices throughout, so that the variance that is returned does
+    # the epsilon of `high` is at most the target at every step, so that the result meets it
     while high > low * (1 + 1e-6):
         middle, steps = math.sqrt(low * high), steps + 1
-        # Epsilon is about a power of the variance. The search looks where that power meets the
-        # target, a little above and below in turn, so that both ends close in; each third step
-        # halves, in case epsilon is no power.
+        # Epsilon is about a power of the variance. Two steps of three try the variance at which
+        # that power meets the target: once a little above it, once a little below, so that both
+        # ends close in. Each third step halves the interval, in case epsilon is no power.
         if steps % 3 and found(high) < found(low) < math.inf and found(high) > 0:
             share = math.log(found(low) / target) / math.log(found(low) / found(high))
             meets = low * (high / low) ** share * (1 + (3e-7 if steps % 3 == 1 else -3e-7))
@@ -695,15 +718,15 @@ def _least_between(
 
 
 def realised(event: Event, survivors: int, corrupt: int) -> Event:
-    """Return the event with the noise that a round really had, for information only.
+    """Return the event with the noise of the round's actual survivors, for information only.
 
-    Never charge it to a ledger: a ledger charges the guarantee, which is made for
-    `honest_survivors`. More survivors add more noise: docs/privacy-proofs/shares.md.
+    Never charge this event to a ledger: a ledger charges the guaranteed noise, which is that of
+    `honest_survivors` clients. More survivors add more noise: docs/privacy-proofs/shares.md.
 
     Args:
         event: an event with Skellam noise.
-        survivors: the survivors of the round, at least one more than corrupt.
-        corrupt: C, the clients whose shares do not count.
+        survivors: the number of clients in the round's sum, at least `corrupt` + 1.
+        corrupt: the number of clients that may be corrupt, whose shares of noise do not count.
 
     >>> event = Event("skellam", 5, "zero-out", variance=90.0, honest_survivors=100)
     >>> realised(event, survivors=130, corrupt=10).variance
@@ -728,11 +751,11 @@ def _trust(events: Sequence[Event]) -> str:
 
 
 def _slack(events: Sequence[Event]) -> tuple[float, float]:
-    """Return the delta of all secure sums, and the total variation of all samplers.
+    """Return the delta of all secure sums, and the total variation of all samplers of noise.
 
-    The first adds to delta as it is, the second (1 + e^epsilon) times.
+    The total delta grows by the first number, and by 1 + e^epsilon times the second.
     """
-    # each of a person's silos may be in sums of its own
+    # Contributions, not rounds: each silo of a person may be in sums of its own.
     sums = sum(event.contributions * LAWS[event.mechanism].sums_of_part for event in events)
     return sums * SECURE_SUM_DELTA, sum(
         event.contributions * event.total_variation for event in events
@@ -740,24 +763,27 @@ def _slack(events: Sequence[Event]) -> tuple[float, float]:
 
 
 def _solve(bound: Bound, delta: float, variation: float) -> float:
-    """Return an epsilon, from above, at which the bound and the variation take at most delta.
+    """Return an epsilon at which a bound and a sampler of noise together use at most delta.
 
-    The variation takes (1 + e^epsilon) times itself.
+    Args:
+        bound: the curve of (epsilon, delta) for ideal noise.
+        delta: the delta for both.
+        variation: the total variation of the sampler, which uses (1 + e^epsilon) times this.
     """
     least = 0.0
-    # A larger epsilon leaves less of delta, which asks for a larger epsilon: repeated until it
-    # holds. A few rounds are enough; infinity is a bound where a hundred are not.
+    # A larger epsilon leaves less of delta for the bound, which then needs a larger epsilon. This
+    # is repeated until it holds: a few rounds are enough. After 100 rounds the answer is infinity.
     for _ in range(100):
         left = delta - (1 + math.exp(min(least, _OVERFLOWS))) * variation
         found = bound.epsilon(left) if left > 0 else math.inf
         if found <= least:
             return least
-        least = found * (1 + 1e-12)  # a little more, so that rounding cannot keep it from ending
+        least = found * (1 + 1e-12)  # a little more, so that the loop ends in spite of rounding
     return math.inf
 
 
 def _bounds(events: Sequence[Event]) -> list[Bound]:
-    """Return the bounds that apply, at least one."""
+    """Return all bounds on (epsilon, delta) that are proven for these events: at least one."""
     methods = {LAWS[event.mechanism].method for event in events}
     method = methods.pop() if len(methods) == 1 else Method.DOMINATING_GAUSSIAN
     bounds = [gaussian_curve(gaussian_bound(events), method)]
@@ -769,9 +795,14 @@ def _bounds(events: Sequence[Event]) -> list[Bound]:
 
 
 def _pure_bound(pure: float) -> Bound:
-    """Return the curve of everything that is private at an epsilon without a delta."""
-    # That of a coin which shows the truth e^epsilon times as often as not: delta at a smaller one
-    # is (e^epsilon - e^smaller) / (1 + e^epsilon), in a form that does not overflow.
+    """Return the (epsilon, delta) curve of the worst mechanism of a pure epsilon.
+
+    Args:
+        pure: the epsilon that the mechanism has at delta 0.
+    """
+    # The worst mechanism is randomized response: it tells the truth e^pure times as often as not.
+    # Its delta at a smaller epsilon is (e^pure - e^epsilon) / (1 + e^pure). The form below does not
+    # overflow.
     return Bound(
         Method.BASIC,
         lambda delta: pure,

@@ -29,7 +29,7 @@ class Method(StrEnum):
 
 
 class Bound(NamedTuple):
-    """A curve of (epsilon, delta) that lies above the true one, in both directions.
+    """A curve of (epsilon, delta) that lies above the true curve, for both orders of neighbours.
 
     Attributes:
         method: the method that gave the curve.
@@ -44,8 +44,8 @@ class Bound(NamedTuple):
 
 def with_margin(epsilon: float) -> float:
     """Return epsilon plus a margin above the rounding errors of floating point."""
-    # Without the margin a "bound" could lie below the true value. Zero is kept: a mechanism that
-    # reveals nothing costs nothing.
+    # Without the margin, a "bound" could lie below the true value. Zero stays zero: a mechanism
+    # that reveals nothing costs nothing.
     return epsilon and epsilon * (1 + library.margin()) + 1e-11
 
 
@@ -63,12 +63,12 @@ def checked_events(events: Event | Sequence[Event]) -> list[Event]:
         raise InvalidInputError(f"events must be one or more Event, got {found!r}")
     check_relations({str(event.relation) for event in found})
     for event in found:
-        _ = event.noise_variance  # raises where the variance is still to be found
+        _ = event.noise_variance  # raises if the event has no variance yet
     return found
 
 
 def check_relations(relations: set[str]) -> None:
-    """Raise unless there is at most one relation.
+    """Raise InvalidInputError if there are several neighbouring relations.
 
     >>> check_relations({"zero-out"})
     """
@@ -82,7 +82,9 @@ def check_relations(relations: set[str]) -> None:
 
 
 def demanded_delta(delta: float) -> float:
-    """Return the largest delta that somebody allows: 0, which geometric noise alone keeps, or more.
+    """Return a demanded largest delta after checking it: 0 or more, and below 1.
+
+    Only geometric noise meets a delta of 0.
 
     >>> demanded_delta(0), demanded_delta(1e-6)
     (0.0, 1e-06)

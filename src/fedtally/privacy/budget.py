@@ -1,23 +1,25 @@
-"""The rule of the budget: may this be spent, given what was granted and reserved before?
+"""The rule of the privacy budget: may a campaign be charged, given the grant and earlier charges?
 
-It is a pure function, without a database or a clock. The unit is a client identity in a named
-population times a campaign: its `Event` says what all rounds of the campaign together expose one
-client to, in at most `event.participations` of them. A campaign is charged in full with its first
-release and not again for the others. Each client's own record makes sure that it takes part no more
+The rule is a pure function, without a database or a clock. What is charged is a campaign, to a
+named population. The campaign's `Event` says what one client is exposed to in at most
+`event.participations` of its rounds together. A campaign is charged in full with its first release,
+and not again for later ones. Each client's own record makes sure that the client takes part no more
 often (`check_participation`). Populations that overlap are one population, with one total delta.
 
 A *release* is what a campaign makes public at once: one of the releases of its plan, however many
 cohorts are summed for it. A reservation counts as spent, whether or not anything was opened
 afterwards: nobody can prove that a sum was not read.
 
-Campaigns may be planned in view of what earlier ones showed. Several compose as Gaussians, which
-holds under full adaptivity (Smith and Thakurta 2022, Fully adaptive composition for Gaussian
-differential privacy), and in a ledger also by Renyi divergences of an order that is fixed with the
-first campaign (docs/privacy-proofs/renyi.md). A client's record knows no such order: its owner may
-change a cap at any time, in view of what was seen. Composing loss distributions does not hold in
-general (Tran, Koskela, Raisa and Honkela 2026, f-Differential privacy filters, arXiv 2602.06756).
-The guarantee is then the grant. The spend so far is information only: the moment at which it is
-read may depend on what was seen.
+Campaigns may be planned in view of what earlier ones showed. Several such campaigns compose as
+Gaussians (Smith and Thakurta 2022, Fully adaptive composition for Gaussian differential privacy).
+In a ledger they also compose by Renyi divergences of an order that is fixed with the first campaign
+(docs/privacy-proofs/renyi.md). A client's record has no such order, since its owner may change a
+cap at any time, in view of what was seen. For such campaigns, composing loss distributions does not
+hold in general (Tran, Koskela, Raisa and Honkela 2026, f-Differential privacy filters, arXiv
+2602.06756).
+
+What is guaranteed is then the grant. The spend so far is information only, since the moment at
+which somebody reads it may depend on what was seen.
 """
 
 from __future__ import annotations
@@ -34,25 +36,25 @@ from fedtally.privacy.accounting import MOST_ADAPTIVE, Composition, Guarantee
 from fedtally.privacy.events import Event, Relation, countable, under_demand
 
 DAY = 86_400  # seconds
-MAX_DAYS = 3_660  # of a cap that renews: ten years
+MAX_DAYS = 3_660  # the longest period of a cap in days: ten years
 NAME = "1 to 200 printable characters, no blanks at the ends"
-MAX_RELEASE = 2**31 - 1  # what a column of a database holds on every system
+MAX_RELEASE = 2**31 - 1  # the largest integer that a column holds in every database
 MIN_DELTA = 1e-15  # each secure sum takes 2^-40 of it, and floating point errs by as much
-# fillers of Hangul and the empty Braille pattern: Unicode has them as letters and signs
+# Hangul fillers and the empty Braille pattern: they are blank, but Unicode counts them as letters
 _WITHOUT_INK = "\u115f\u1160\u3164\uffa0\u2800"
 _SEPARATORS = re.compile(r"[\s\-_\u2010-\u2015\u2212\u00b7\u2022\u30fb.]+")
-_LOOK_ALIKES = str.maketrans(  # Cyrillic, Armenian, Greek, digits and bars, as they are written
+_LOOK_ALIKES = str.maketrans(  # Cyrillic, Armenian, Greek, digits and bars -> the Latin look-alike
     "АВЕЅІЈКМНОРСТУХасеһіјѕорхуԁԛԝкмтнвօոսհΑΒΕΖΗΙΚΜΝΟΡΤΥΧαορνικυτχγηωıɑɡ01|Ӏӏǀ",  # noqa: RUF001
     "ABESIJKMHOPCTYXacehijsopxydqwkmthbonuhABEZHIKMNOPTYXaopvikutxynwiagolllll",
 )
 
 
 class AlreadySpentError(InvalidInputError):
-    """Refuse to spend a release of a plan, a participation in a round, or an item, twice."""
+    """A release of a plan, a participation in a round, or an item would be spent twice."""
 
 
 class OverspentError(InvalidInputError):
-    """Refuse a spend beyond the grant, or beyond the participations that a client guaranteed."""
+    """A spend exceeds the grant or cap, or the participations that a client guaranteed."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,8 @@ class Grant:
     """The budget of a population: the largest epsilon of all its campaigns, at one total delta.
 
     Raises:
-        InvalidInputError: an empty or unprintable name, epsilon outside (0, 1000], or delta neither
-            0, which pays for geometric noise alone, nor in [1e-15, 1).
+        InvalidInputError: the name is empty or unprintable; epsilon is outside (0, 1000]; or delta
+            is neither in [1e-15, 1) nor 0, which allows geometric noise alone.
 
     >>> Grant("phones", 4.0, 1e-6)
     Grant(population='phones', epsilon=4.0, delta=1e-06)
@@ -90,13 +92,13 @@ class Cap:
     Populations and plans do not matter: a server chooses their names.
 
     Args:
-        epsilon: above 0, at most 1000.
-        delta: 1e-15 to below 1, or 0, which allows geometric noise alone.
-        relation: zero-out or replace-one, or its name. The relation of the plans does not matter,
-            but that a plan which hides who is there, as one of silos, is counted as add-remove
-            where this says zero-out.
-        per_days: the days in a row that this is for, 1 to 3660: all parts together may cost more.
-            None: everything counts, for good.
+        epsilon: the largest total epsilon, above 0 and at most 1000.
+        delta: the delta of the total, 1e-15 to below 1; or 0, which allows geometric noise alone.
+        relation: the neighbouring relation of the total, zero-out or replace-one, or its name. The
+            relations of the plans do not matter, with one exception: if this is zero-out and a plan
+            hides the number of people (silos), the total is for add-remove.
+        per_days: the length of the period that the cap is for, 1 to 3660 days in a row. Over a
+            longer time the cost may be larger. None: the cap is for all time.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -108,7 +110,7 @@ class Cap:
     per_days: int | None = None
 
     def __post_init__(self) -> None:
-        bounds = Grant("everything", self.epsilon, self.delta)  # the same as for one population
+        bounds = Grant("everything", self.epsilon, self.delta)  # epsilon and delta have its bounds
         object.__setattr__(self, "epsilon", bounds.epsilon)
         object.__setattr__(self, "delta", bounds.delta)
         object.__setattr__(self, "relation", countable(self.relation))
@@ -117,10 +119,12 @@ class Cap:
             object.__setattr__(self, "per_days", days)
 
     def since(self, time: int) -> int:
-        """Return the time after which parts count, Unix seconds.
+        """Return the start of the period of the cap, Unix seconds; only later parts count.
+
+        A part is a round that the client took part in. Without `per_days` all parts count: -1.
 
         Args:
-            time: the record's time, Unix seconds.
+            time: the end of the period, by the record's time, Unix seconds.
 
         >>> Cap(1.0, 1e-8, per_days=7).since(700_000), Cap(1.0, 1e-8).since(700_000)
         (95200, -1)
@@ -128,14 +132,14 @@ class Cap:
         return -1 if self.per_days is None else time - self.per_days * DAY
 
     def total(self, charges: Sequence[Charge]) -> Composition:
-        """Return what parts cost together, as this cap counts them.
+        """Return what a client's parts cost together, as this cap counts them.
 
-        For good, each campaign counts in full, once. In any `per_days` days each counts with its
-        parts alone. How many there will be may then depend on what was seen, so that several parts
-        compose as Gaussians, also those of one campaign.
+        Without `per_days`, each campaign counts in full, once. With it, a campaign counts only with
+        its parts in `charges`. Their number may depend on what was seen, so that several parts
+        compose as Gaussians, even if they are of one campaign.
 
         Args:
-            charges: the parts that count (`since`), at least one.
+            charges: the parts in the period of the cap (see `since`), at least one.
 
         Raises:
             InvalidInputError: as `Composition.of`.
@@ -152,7 +156,7 @@ class Cap:
 
     @property
     def unit(self) -> str:
-        """What is counted, in words.
+        """The period of the cap, in words.
 
         >>> Cap(1.0, 1e-8, per_days=7).unit, Cap(1.0, 1e-8).unit
         ('any 7 days', 'everything in this record')
@@ -164,7 +168,7 @@ class Cap:
 
 @dataclass(frozen=True)
 class Charge:
-    """One release of a plan, opened or to be opened, in a campaign over a population.
+    """One release of a plan, charged to a population; the release may be opened already or later.
 
     Args:
         population: the population whose budget is charged.
@@ -196,9 +200,9 @@ class Charge:
 def checked_name(**named: str) -> str:
     """Return a name of 1 to 200 printable characters without blanks at its ends.
 
-    Errors name it by the keyword. It must be in Unicode form NFC, in which a text has one encoding:
-    two names that every program shows alike would otherwise be two budgets. Another form is refused
-    and not changed, since the name is in the fingerprint of plans.
+    Errors call the name by its keyword. The name must be in Unicode form NFC, in which a text has
+    one encoding. Otherwise two names that look the same would be two budgets. Another form is
+    refused and not converted, since the name is part of the fingerprint of plans.
 
     >>> checked_name(population="phones")
     'phones'
@@ -216,7 +220,7 @@ def checked_name(**named: str) -> str:
 
 
 def is_name(name: object) -> bool:
-    """Tell whether something may be a name, as for `checked_name`, in any Unicode form.
+    """Return whether a value is a name as `checked_name` demands, but in any Unicode form.
 
     >>> is_name("phones"), is_name(" phones"), is_name(b"phones")
     (True, False, False)
@@ -230,13 +234,12 @@ def is_name(name: object) -> bool:
 
 
 def appearance(name: str) -> str:
-    """Return what a name looks like to a person in a hurry.
+    """Return a key that is equal for names which are easily confused.
 
-    Names that are easily confused have the same appearance. Letter case, accents, compatibility
-    forms (NFKD) and characters without ink do not count. Blanks, hyphens and underscores are one
-    sign. Common look-alikes of Latin letters, Cyrillic, Greek and digits among them, are that
-    letter. This is for warnings: it does not find every look-alike (Unicode TR 39 lists thousands),
-    and what it finds may be none.
+    The key ignores letter case, accents, compatibility forms (NFKD) and characters without ink.
+    Blanks, hyphens and underscores become one hyphen. Common look-alikes of Latin letters, such as
+    Cyrillic and Greek letters and digits, become that letter. Use it for warnings only: it misses
+    some look-alikes (Unicode TR 39 lists thousands), and may match names that differ clearly.
 
     >>> appearance("phones-2")
     'phones-2'
@@ -258,19 +261,19 @@ def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarant
 
     Args:
         grant: the grant of the population of `new`.
-        charges: all charges reserved or spent before in that population, and in the plan of `new`.
+        charges: all earlier charges, reserved or spent, of that population and of the new plan.
         new: the charge to reserve.
 
     Returns:
-        The cost of all campaigns together, at most the grant. None for a further release of a
-        campaign, which was charged with its first.
+        The cost of all campaigns together, at most the grant. None if the campaign was charged
+        before, with an earlier release.
 
     Raises:
         AlreadySpentError: the release was reserved before.
         OverspentError: the campaign would cost more than is left.
-        InvalidInputError: the plan was charged to another population or with another event, or the
-            events do not compose (two neighbouring relations), or the grant belongs to another
-            population.
+        InvalidInputError: the plan was charged to another population or with another event; the
+            events do not compose, since their neighbouring relations differ; or the grant is of
+            another population.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
     >>> grant, first = Grant("phones", 1.4, 1e-6), Charge("phones", "plan-a", 0, event)
@@ -285,7 +288,7 @@ def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarant
         raise InvalidInputError(
             f"the grant is of population {grant.population!r}, not of {new.population!r}"
         )
-    # A campaign was charged in full with its first release: its event is about all of them
+    # A campaign is charged in full with its first release, since its event covers all releases.
     if _campaign(charges, new):
         return None
     campaigns = {
@@ -301,12 +304,12 @@ def check_total(grant: Grant, total: Composition, plan: str) -> Guarantee:
 
     Args:
         grant: the grant of the population.
-        total: the composition of its campaigns, the new one included.
-        plan: the fingerprint of the new one.
+        total: the composition of the population's campaigns, with the new one.
+        plan: the fingerprint of the new campaign's plan.
 
     Raises:
-        OverspentError: they cost more than was granted. Or several together cost more than epsilon
-            25, beyond which they do not compose.
+        OverspentError: the campaigns cost more than was granted; or several campaigns together cost
+            more than epsilon 25 (`accounting.MOST_ADAPTIVE`).
         InvalidInputError: as `Composition.guarantee`.
     """
     cost, most = total.guarantee, _spendable(grant.epsilon, total)
@@ -323,8 +326,12 @@ def check_total(grant: Grant, total: Composition, plan: str) -> Guarantee:
 def check_campaign(known: Charge, new: Charge) -> None:
     """Refuse a charge of a plan that was charged to another population, or with another event.
 
+    Args:
+        known: an earlier charge of the plan.
+        new: the charge to check.
+
     Raises:
-        InvalidInputError: the plan was charged so.
+        InvalidInputError: the two charges differ in their population or their event.
     """
     # A plan that could be charged to a second population would be charged there in place of the
     # first, whose clients took part.
@@ -340,15 +347,15 @@ def check_campaign(known: Charge, new: Charge) -> None:
 
 
 def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
-    """Refuse a client's part in a round if what counts then costs more than the cap.
+    """Refuse a client's part in a round if its parts would then cost more than the cap.
 
     Args:
         cap: the cap of the client.
-        charges: all rounds that it took part in before, after the time `cap.since`.
-        new: the round that it is asked to take part in.
+        charges: the rounds that the client took part in before, after the time `cap.since`.
+        new: the round that the client is asked to take part in.
 
     Raises:
-        OverspentError: they would cost more than the cap together.
+        OverspentError: these rounds together would cost more than the cap.
         InvalidInputError: as `accounting.epsilon`.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
@@ -370,22 +377,22 @@ def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
 
 
 def _spendable(epsilon: float, total: Composition) -> float:
-    """Return how much of an epsilon these campaigns may spend.
+    """Return how much of a granted epsilon the campaigns of a total may spend.
 
-    Several campaigns compose up to epsilon 25 only (`MOST_ADAPTIVE`).
+    Several campaigns may spend at most epsilon 25 (`accounting.MOST_ADAPTIVE`).
     """
     return epsilon if total.alone is not None else min(epsilon, MOST_ADAPTIVE)
 
 
 def check_participation(charges: Sequence[Charge], new: Charge) -> None:
-    """Refuse a client's part in a round that it has had, or that is one too many.
+    """Refuse a client's part in a round if it took part in that round before, or too often.
 
-    A client takes part in at most `event.participations` rounds of a plan, or of any
-    `event.per_rounds` of them in a row, in whatever order they come.
+    A client takes part in at most `event.participations` rounds of a plan. With `event.per_rounds`,
+    this is the limit for any such number of rounds in a row. Rounds may come in any order.
 
     Args:
-        charges: the rounds that this client took part in before, of this plan at least.
-        new: the round that it is asked to take part in.
+        charges: the rounds that this client took part in before; those of this plan must be there.
+        new: the round that the client is asked to take part in.
 
     Raises:
         AlreadySpentError: the client took part in that round.
@@ -412,7 +419,12 @@ def check_participation(charges: Sequence[Charge], new: Charge) -> None:
 
 
 def _campaign(charges: Sequence[Charge], new: Charge) -> list[Charge]:
-    """Return the charges of the new one's plan, if they agree with it and lack its release."""
+    """Return the earlier charges of the plan of `new`.
+
+    Raises:
+        AlreadySpentError: one of them is of the same release.
+        InvalidInputError: one of them is of another population or event.
+    """
     campaign = [charge for charge in charges if charge.plan == new.plan]
     for charge in campaign:
         check_campaign(charge, new)

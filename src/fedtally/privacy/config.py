@@ -1,4 +1,4 @@
-"""The privacy terms of a plan: its guarantee and its noise, checked when they are made.
+"""The privacy terms of a plan: its guarantee and its noise, checked against each other.
 
 >>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000)
 >>> str(terms.event.mechanism), round(terms.event.noise_variance, 2)
@@ -45,14 +45,15 @@ class PrivacyConfig:
     """The guarantee of a plan: its campaign is (epsilon, delta)-private for every client.
 
     Args:
-        epsilon: 0.001 to 100, for the whole campaign; where the event has `per_rounds`, for any
-            rounds of that number in a row.
-        delta: between 0 and 1, exclusive; 0 where the noise is geometric, which needs none.
+        epsilon: the guaranteed epsilon of the whole campaign, 0.001 to 100. Where the event has
+            `per_rounds`, it is for any such number of rounds in a row.
+        delta: the guaranteed delta, above 0 and below 1; or 0 where the noise is geometric, which
+            needs no delta.
         event: what one client is exposed to, with the variance of the noise.
         population: the population whose budget is charged; populations that overlap are one.
         not_private: whether the run used something that no private run may use: private items as
-            the domain, a seed that was chosen, or the true counts, for a parameter, for names or
-            for comparison. Then nothing is guaranteed.
+            the domain, a chosen seed, or true counts (for a parameter, for names or for
+            comparison). Then nothing is guaranteed.
 
     Raises:
         InvalidInputError: a value is out of bounds, or the noise is too little for the guarantee.
@@ -88,9 +89,9 @@ class PrivacyConfig:
 
     @property
     def promised(self) -> Guarantee:
-        """The proven guarantee whose epsilon is at most the one of the plan.
+        """The proven guarantee for the period that the plan's epsilon is for.
 
-        It is that of any `per_rounds` rounds in a row, where the event has them, else of all.
+        The period is any `per_rounds` rounds in a row where the event has them, or else all rounds.
         """
         return _guarantee(self.event.in_a_row, self.delta)
 
@@ -107,12 +108,13 @@ class PrivacyConfig:
         return _guarantee(replace(self.event, relation=Relation.REPLACE_ONE), self.delta)
 
     def proven(self, relation: Relation, delta: float, parts: int | None = None) -> Guarantee:
-        """Return the proven guarantee for another relation and delta, as for `Event.under`.
+        """Return the proven guarantee for another neighbouring relation and delta.
 
         Args:
-            relation: the other relation.
-            delta: the other delta.
-            parts: the contributions of a client that count; None: all that the plan allows.
+            relation: the neighbouring relation, as `Event.under` takes it.
+            delta: the delta.
+            parts: the number of a client's contributions that count; None: all that the plan
+                allows.
 
         Raises:
             InvalidInputError: as `Event.under` and `accounting.epsilon`.
@@ -121,7 +123,11 @@ class PrivacyConfig:
         return _guarantee(event.under(relation), delta)
 
     def certified(self, collisions: Collisions) -> Self:
-        """Return the same guarantee with the least noise for hashes of these collisions."""
+        """Return terms with the same guarantee, and the least noise for certified collisions.
+
+        Args:
+            collisions: the worst collisions of two candidates under the hashes (`events.certify`).
+        """
         event = replace(self.event, collisions=collisions, variance=None)
         return replace(
             self, event=replace(event, variance=_calibrated(event, self.epsilon, self.delta))
@@ -144,7 +150,7 @@ class PrivacyConfig:
 
     @property
     def noised_by(self) -> NoiseBy:
-        """The parties whose noise a sum of the plan must hold: the mark of its sketch."""
+        """The parties whose noise a sum of the plan must hold; the plan's sketches name them."""
         event = self.event
         trusted = (by for by in NoiseBy if by.trust is event.trust)
         return next(by for by in trusted if event.mechanism in by.mechanisms)
@@ -162,24 +168,28 @@ class PrivacyConfig:
 
         Proof: docs/privacy-proofs/shares.md.
         """
-        # Sized by the fewest honest clients that may be in a sum: with more the noise is larger,
-        # and it is never smaller. Noise that is drawn at once has one share, and refuses it.
+        # A share is sized for the fewest honest clients that may be in a sum. More clients add more
+        # noise, never less. Noise that is drawn at once has no shares: `in_shares` then raises.
         shares = validate.integer(1, clients=clients) / (self.event.honest_survivors or 1)
         return self._law.in_shares(self.event.noise_variance * shares)
 
     def draws_of_all(self, clients: int, sums: int) -> tuple[float, int]:
-        """Return the variance of a draw, and the number of draws in all released sums together.
+        """Return the variance of one draw of noise, and the number of draws in all released sums.
 
         Args:
-            clients: the clients in all sums, or their silos.
-            sums: the number of sums.
+            clients: the number of clients (or silos) in all sums together.
+            sums: the number of released sums.
         """
         if self.by_clients:
             return self.share().variance, clients
         return self.event.noise_variance, sums * self.event.draws_of_sum
 
     def largest_stddev(self, clients: int) -> float:
-        """Return the standard deviation of a sum's noise if none of these clients drops out."""
+        """Return the standard deviation of the noise in a sum's counter if no client drops out.
+
+        Args:
+            clients: the number of clients that begin the round.
+        """
         if self.by_clients:
             return math.sqrt(self.share(clients).variance)
         return self.stddev * math.sqrt(self.event.draws_of_sum)
@@ -213,9 +223,9 @@ def propose(
     not_private: bool = False,
     **exposed: Any,
 ) -> PrivacyConfig:
-    """Return terms that guarantee epsilon at delta with the least noise.
+    """Return privacy terms that guarantee epsilon at delta with the least noise.
 
-    They have a clip where a client has several items.
+    A client's vector is clipped where several of its items may add up in a counter.
 
     Args:
         epsilon: the epsilon of the guarantee.
@@ -252,24 +262,26 @@ def exposure(
     encoding: Encoding = Encoding.SKETCH,
     mechanism: Mechanism | str | None = None,
 ) -> Event:
-    """Return what a campaign exposes of one client; the variance of the noise is still to be found.
+    """Return the event of a campaign: what it exposes of one client.
 
-    There is a clip where items of one client may add up in a counter.
+    The event has no variance of noise yet. It has a clip where several items of one client may add
+    up in a counter.
 
     Args:
-        rows: the rows of the sketch; in each an item changes one counter.
-        width: the width of the sketch; the harmonic mean, where rows have several.
+        rows: the rows of the sketch; an item changes one counter in each row.
+        width: the counters in a row; if rows differ in width, the harmonic mean.
         relation: the neighbouring relation, or its name.
         trust: central or distributed. Distributed noise comes in Skellam shares if
             `honest_survivors` is given, else from two servers.
         max_items: the most distinct items of a client in a round.
-        participations: the most rounds of a client.
+        participations: the most rounds that a client takes part in.
         per_release: the most rounds of a client that are added up before they are opened.
-        per_rounds: the rounds in a row that `participations` are of; None: all.
-        num_rounds: with `per_rounds`, all rounds.
+        per_rounds: the number of rounds in a row in which a client takes part at most
+            `participations` times; None: the limit is for all rounds.
+        num_rounds: the number of all rounds; only with `per_rounds`.
         silos_per_person: the most clients that one person is behind, where clients are silos.
         honest_survivors: the fewest clients whose shares count in a sum.
-        most_clients: the most clients in a sum, and so the most draws.
+        most_clients: the most clients in a sum, and so the most draws of noise in a counter.
         collisions: the certified collisions of the hashes.
         counters: the counters of a client's vector; None: rows times width.
         encoding: how items become counters. A histogram needs no clip.
@@ -310,10 +322,10 @@ def least_noise(
     population: str = POPULATION,
     not_private: bool = False,
 ) -> PrivacyConfig:
-    """Return terms that guarantee epsilon at delta with the least noise, for an exposure.
+    """Return privacy terms that guarantee epsilon at delta with the least noise, for an event.
 
     Args:
-        event: the exposure of a client, whose variance is not used.
+        event: what one client is exposed to; its variance is ignored.
         epsilon: the epsilon of the guarantee.
         delta: the delta of the guarantee; geometric noise guarantees 0, whatever is given.
         population: the population whose budget is charged.
@@ -325,8 +337,7 @@ def least_noise(
     delta = 0.0 if event.mechanism.is_pure else checked_delta(delta)
     least = _calibrated(event, checked_epsilon(epsilon), delta)
     variance = max(least, LAWS[event.mechanism].least_variance)
-    # Where there is next to no noise, nothing may be proven of a variance although something is of
-    # a smaller one.
+    # With very little noise, a variance may have no bound although a smaller variance has one.
     while _guarantee(replace(event.in_a_row, variance=variance), delta).epsilon > epsilon:
         variance *= 1.125
     return PrivacyConfig(
@@ -339,7 +350,7 @@ def least_noise(
 
 
 class Opened(NamedTuple):
-    """What a plan opens, in numbers.
+    """What a plan publishes, in numbers: its vectors, rounds and releases.
 
     Attributes:
         rows: the counters that one item changes: one in each row.
@@ -348,7 +359,7 @@ class Opened(NamedTuple):
         encoding: how items become counters.
         num_rounds: the rounds of the plan.
         clients: the most clients in a sum.
-        releases: the rounds of each release.
+        releases: the range of rounds that each release adds up.
         is_two_server: whether two servers sum, and not one.
         people: the most people behind a client; above 1 the clients are silos.
     """
@@ -392,7 +403,7 @@ def check_event(event: Event, opened: Opened) -> None:
 
 
 def _check_silos(event: Event) -> None:
-    """Refuse an event that shows how many people a silo has."""
+    """Refuse an event that does not hide how many people a silo has, or has geometric noise."""
     if not event.relation.hides_number:
         raise InvalidInputError(
             "privacy.event.relation must be add-remove where clients are silos (people above 1):"
@@ -422,13 +433,16 @@ def _check_persons(event: Event) -> None:
 
 
 def _check_rounds(event: Event, opened: Opened) -> None:
-    """Refuse an event of other rounds, or of fewer in a release, than a client may be in."""
+    """Refuse an event whose numbers of rounds do not fit the plan.
+
+    An event with too few rounds would be charged too little.
+    """
     if event.participations > opened.num_rounds:
         raise InvalidInputError(
             f"privacy.event.participations must be at most the rounds, {opened.num_rounds}, got"
             f" {event.participations}"
         )
-    # of fewer rounds the whole life would be charged too little
+    # with fewer rounds than the plan has, the whole campaign would be charged too little
     if event.per_rounds is not None and event.num_rounds != opened.num_rounds:
         raise InvalidInputError(
             f"privacy.event.num_rounds must be that of the plan, {opened.num_rounds}, got"
@@ -449,7 +463,7 @@ def _check_rounds(event: Event, opened: Opened) -> None:
 
 
 def _check_noise(event: Event, opened: Opened) -> None:
-    """Refuse noise that others add than the event says, or that is less than it counts on."""
+    """Refuse an event whose noise, clip, total variation or collisions do not fit the plan."""
     noise_by = NoiseBy.of(event.trust, is_two_server=opened.is_two_server)
     if event.mechanism not in noise_by.mechanisms:
         needed = (
@@ -481,7 +495,7 @@ def _check_noise(event: Event, opened: Opened) -> None:
 
 
 def default_delta(num_clients: int) -> float:
-    """Return the default delta: 1e-6, or a tenth of one over the number of clients if less.
+    """Return the default delta for a number of clients n: the smaller of 1e-6 and 1 / (10 n).
 
     >>> default_delta(1000), default_delta(10**8)
     (1e-06, 1e-09)
@@ -506,7 +520,7 @@ def checked_epsilon(epsilon: float) -> float:
 def _checked_delta(delta: float, mechanism: Mechanism) -> float:
     if not mechanism.is_pure:
         return checked_delta(delta)
-    # one form alone: a guarantee that needs no delta names none
+    # geometric noise has one form of delta only: 0
     if isinstance(delta, bool) or delta != 0:
         raise InvalidInputError(
             f"{arg.delta} must be 0 with {mechanism} noise, which needs none, got {delta!r}"
@@ -523,8 +537,8 @@ def _calibrated(event: Event, epsilon: float, delta: float) -> float:
 
 
 def _alike(event: Event) -> Event:
-    """Return an event that costs the same, however many clients make up its noise."""
-    # fewer different events make the caches below hit
+    """Return an event of the same cost, with `honest_survivors` set to 1 if it is given."""
+    # The cost does not depend on that number, and fewer different events make the caches hit.
     return event if event.honest_survivors is None else replace(event, honest_survivors=1)
 
 

@@ -1,8 +1,7 @@
-"""Events: what a campaign shows of one client, and how far its neighbours are apart.
+"""Events: what a campaign exposes of one client, and its sensitivity.
 
 An `Event` describes what one client is exposed to. It holds no epsilon: a ledger stores events, and
-`accounting` computes what they cost together. That module imports this one, which is cheap to
-import.
+the module `accounting` computes what they cost together. `events` is cheap to import.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from fedtally.base.named import Named
 from fedtally.errors import InvalidInputError
 
 I64 = npt.NDArray[np.int64]
-SCHEMA = "fedtally-event/1"  # of an event's record: a change of its entries changes the name
+SCHEMA = "fedtally-event/1"  # the form of an event's record; other entries need another name
 MAX_PARTICIPATIONS = 2**20  # rounds of a client: an event's sums stay exact in doubles
-# Entries that a record may lack. The others change what is charged, so that a default must not
-# stand in for them. `silos_per_person`, `encoding`, `per_rounds` and `num_rounds` are the
-# exceptions: they are written only where they are above 1, no sketch, and there. A reader that does
-# not know them refuses the record.
+# Entries that a record may lack. All others must be there: they change what is charged, so that a
+# default must not replace them. Four of these entries change it too, and are written only if they
+# are not usual: `silos_per_person` above 1, an `encoding` other than sketch, and `per_rounds` and
+# `num_rounds` if given. A reader that does not know an entry refuses the record.
 _OPTIONAL = (
     "variance",
     "clip_norm",
@@ -57,7 +56,7 @@ class Mechanism(Named, option="mechanism"):
 
     @property
     def is_pure(self) -> bool:
-        """Whether its guarantee needs no delta: pure differential privacy.
+        """Whether the guarantee of this noise needs no delta: pure differential privacy.
 
         >>> [str(mechanism) for mechanism in Mechanism if mechanism.is_pure]
         ['geometric']
@@ -85,10 +84,11 @@ class Mechanism(Named, option="mechanism"):
 class Trust(Named, option="trust"):
     """The parties that a guarantee trusts.
 
-    `CENTRAL`: an aggregator, which sees the sums and adds the noise. `DISTRIBUTED`: no single party
-    that opens a sum. Either the honest clients add shares of Skellam noise. Or each of two servers
-    adds the whole rounded Gaussian noise before anything is opened; one of the two must be honest,
-    and the noise of the other one is not counted.
+    `CENTRAL`: an aggregator is trusted; it sees the exact sums and adds the noise. `DISTRIBUTED`:
+    no single party that opens a sum is trusted. Either each client adds a share of Skellam noise,
+    and the shares of the honest clients count. Or each of two servers adds the whole rounded
+    Gaussian noise before anything is opened. One of the two must be honest, and only its noise
+    counts.
     """
 
     CENTRAL = "central"
@@ -108,7 +108,7 @@ class NoiseBy(StrEnum):
 
     @classmethod
     def of(cls, trust: Trust | None, *, is_two_server: bool) -> NoiseBy:
-        """Return the parties that add the noise, by the trust of a campaign and its protocol.
+        """Return the parties that add the noise, from a campaign's trust and number of servers.
 
         Args:
             trust: the trust of the campaign; None is central.
@@ -132,33 +132,33 @@ class NoiseBy(StrEnum):
 
     @property
     def trust(self) -> Trust:
-        """The parties that a campaign trusts, where these add the noise."""
+        """The trust of a campaign in which these parties add the noise."""
         return Trust.CENTRAL if self is NoiseBy.AGGREGATOR else Trust.DISTRIBUTED
 
 
 class Relation(Named, option="relation"):
-    """The pairs of data sets that shall look alike: neighbours.
+    """The neighbouring relation: which pairs of data sets a guarantee makes hard to tell apart.
 
     `ZERO_OUT`: one client's contribution is replaced by zeros. `REPLACE_ONE`: it is replaced by any
-    other contribution. In both relations the clients of each round are public, the same in both
-    data sets, and must not depend on the data: a client that moves to another round is not covered.
-    `ADD_REMOVE`: the client is there or not. Every release then holds the number of its clients as
-    one more counter, with the same noise.
+    other contribution. In both relations the clients of each round are public, and the same in both
+    data sets. They must not depend on the data: a client that moves to another round is not
+    covered. `ADD_REMOVE`: one client takes part in one data set and not in the other. Every release
+    then holds the number of its clients as one more counter, with the same noise.
 
-    Under a plan of silos (`Plan.people`) read person for client: silos are public, and how many
-    people stand behind them is not.
+    In a plan of silos (`Plan.people`) the unit is a person, not a client: silos are public, and the
+    number of people behind them is not.
     """
 
     ZERO_OUT = "zero-out"
     REPLACE_ONE = "replace-one"
     ADD_REMOVE = "add-remove"
 
-    # The two tables name every relation, and a lookup fails for one that they lack. A comparison
-    # with one relation would charge a new one as if it were one of the others.
+    # The tables below name every relation, and a lookup fails for a relation that they lack. With a
+    # comparison instead, a new relation would be charged as if it were one of the old ones.
 
     @property
     def contributions(self) -> int:
-        """How many contributions of one client two neighbours differ by.
+        """The number of contributions, taken away or put in, by which two neighbours differ.
 
         >>> Relation.ZERO_OUT.contributions, Relation.REPLACE_ONE.contributions
         (1, 2)
@@ -167,9 +167,9 @@ class Relation(Named, option="relation"):
 
     @property
     def hides_number(self) -> bool:
-        """Whether the number of clients, or of people in silos, is secret.
+        """Whether the number of clients (or of people in silos) is secret.
 
-        It is then released with noise as one more counter.
+        A secret number is released with noise, as one more counter.
 
         >>> [str(relation) for relation in Relation if relation.hides_number]
         ['add-remove']
@@ -186,8 +186,8 @@ class Collisions(NamedTuple):
 
     Attributes:
         opposite: the most rows in which two items share a cell with opposite signs.
-        excess: the most such rows less the rows in which the same two share a cell with the same
-            sign; at least 0.
+        excess: the largest difference, over all pairs of items: rows in which the two share a cell
+            with opposite signs, less rows in which they share a cell with equal signs. At least 0.
     """
 
     opposite: int
@@ -200,36 +200,36 @@ class Event:
 
     Args:
         mechanism: the noise, or its name.
-        rows: L; an item adds +1 or -1 to one counter of each row.
+        rows: the number of rows, L; an item adds +1 or -1 to one counter of each row.
         relation: the neighbouring relation, or its name. `add-remove` goes with central trust, and
             with Skellam noise of silos, each of which adds the number of its people as one more
             counter.
-        variance: the variance of the noise in one counter of one release. None: `calibrate` has
-            still to find it.
+        variance: the variance of the noise in one counter of one release. None: it is not chosen
+            yet (see `accounting.calibrate`).
         max_items: the most distinct items of one client in one round.
         clip_norm: the largest Euclidean norm of one client's sketch in one round, which the client
-            enforces. None: there is no such bound, and all items may share their cells.
-        participations: the most rounds that hold a contribution of one client, of all rounds or,
-            with `per_rounds`, of any of that number in a row. The client counts them.
+            enforces. None: there is no such bound, and all items of a client may share their cells.
+        participations: the most rounds that a client contributes to, of all rounds or, with
+            `per_rounds`, of any such number of rounds in a row. The client enforces it.
         per_release: the most rounds of one client that are added up before anything is opened. 1:
             every round is opened. `participations`: only the total is opened.
-        honest_survivors: n_h = min_survivors - C, the number of honest clients whose shares make up
-            `variance`; for Skellam noise only.
-        collisions: certified for the hashes of all rounds, for replace-one over a closed domain,
-            clients of one item and rounds opened one by one. None: any two items may collide in all
-            rows.
+        honest_survivors: the number of honest clients whose shares add up to `variance`: the fewest
+            survivors of a round less the corrupt clients. For Skellam noise only.
+        collisions: the worst collisions, certified for the hashes of all rounds (`certify`). Only
+            for replace-one over a closed domain, clients of one item and rounds opened one by one.
+            None: any two items may collide in all rows.
         total_variation: the distance between the noise as drawn and the ideal distribution, over
             all draws of one release together.
         trust: the parties that the noise trusts, or its name. None: `distributed` for Skellam
             noise, which allows nothing else, and `central` for other noise.
-        silos_per_person: the most clients that one person is behind, each of which takes part
-            in `participations` rounds of its own; 1 unless the clients are silos.
+        silos_per_person: the most silos that hold data of one person; each of them takes part in
+            `participations` rounds. 1 unless the clients are silos.
         encoding: how items become counters, or its name. In a histogram an item changes one
             counter, which no other item changes: there are neither a clip nor collisions.
-        per_rounds: the rounds in a row, wherever they begin, of which at most `participations` hold
-            a contribution of one client. None: all rounds. What is charged is the whole life: all
-            contributions that this allows in `num_rounds`.
-        num_rounds: with `per_rounds`, the rounds of the campaign; None without.
+        per_rounds: the number of rounds in a row, wherever they begin, in which a client
+            contributes at most `participations` times. None: the limit is for all rounds. The
+            charge is for all contributions that this allows in `num_rounds` rounds (`lifetime`).
+        num_rounds: the number of rounds of the campaign, with `per_rounds`; else None.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -279,7 +279,7 @@ class Event:
             object.__setattr__(self, name, value)
 
     def _check_numbers(self) -> None:
-        """Take numbers as plain ones, within their bounds."""
+        """Check the numbers against their bounds, and convert them to plain int and float."""
         for name, most in (
             ("rows", 1024),
             ("max_items", 2**20),
@@ -290,7 +290,7 @@ class Event:
         together = validate.integer(1, self.participations, per_release=self.per_release)
         self._keep(per_release=together)
         self._check_in_a_row()
-        # what one person adds to a release, counted exactly, must stay exact in doubles
+        # the contributions of one person must be few enough to be exact in float64
         which = "participations" if self.per_rounds is None else "participations in all rounds"
         product = {f"{which} times silos_per_person": self.contributions}
         validate.integer(1, MAX_PARTICIPATIONS, **product)
@@ -301,7 +301,7 @@ class Event:
         self._check_survivors()
 
     def _check_in_a_row(self) -> None:
-        """Refuse rounds in a row that are fewer than those of a client, or more than all."""
+        """Refuse a `per_rounds` below `participations` or above `num_rounds`."""
         if self.per_rounds is None:
             if self.num_rounds is not None:
                 raise InvalidInputError("num_rounds goes with per_rounds in an event: leave it out")
@@ -316,7 +316,7 @@ class Event:
             )
 
     def _check_survivors(self) -> None:
-        """Refuse a number of honest clients unless they add the noise, and none if they do."""
+        """Refuse Skellam noise without `honest_survivors`, and other noise with it."""
         if self.mechanism is Mechanism.SKELLAM:
             honest = validate.integer(1, honest_survivors=self.honest_survivors)
             self._keep(honest_survivors=honest)
@@ -388,16 +388,16 @@ class Event:
 
     @property
     def draws_of_sum(self) -> int:
-        """How many draws are in a sum that is opened: each of two servers adds all of the noise.
+        """The number of draws of noise in a counter of an opened sum: 2 with two servers, else 1.
 
-        The shares of clients are one draw together.
+        The shares of all clients together count as one draw.
         """
         is_by_servers = self.trust is Trust.DISTRIBUTED and self.honest_survivors is None
         return 2 if is_by_servers else 1
 
     @property
     def lifetime(self) -> int:
-        """The most rounds that hold a contribution of one client, of all rounds of the campaign.
+        """The most rounds that one client contributes to in the whole campaign.
 
         Proof: docs/privacy-proofs/calendar.md.
         """
@@ -405,14 +405,14 @@ class Event:
 
     @property
     def in_a_row(self) -> Event:
-        """What any `per_rounds` rounds in a row expose; without it what all rounds do."""
+        """The event of any `per_rounds` rounds in a row; without `per_rounds`, of all rounds."""
         return replace(self, per_rounds=None, num_rounds=None)
 
     def of_parts(self, number: int) -> Event:
-        """Return what some contributions of one client expose, whichever rounds they are in.
+        """Return the event of some contributions of one client, in whichever rounds they are.
 
         Args:
-            number: how many, at least 1.
+            number: the number of contributions, at least 1.
         """
         together = min(self.per_release, number)
         return replace(self.in_a_row, participations=number, per_release=together)
@@ -421,8 +421,8 @@ class Event:
         """Return whether a client may contribute to a round, in whatever order rounds come.
 
         Args:
-            taken: the rounds that hold a contribution of it, each once.
-            round: another round, before, after or between them.
+            taken: the rounds that the client contributed to, each once.
+            round: another round, before, after or between the rounds of `taken`.
 
         >>> weekly = Event("rounded-gaussian", 16, "zero-out", per_rounds=7, num_rounds=28)
         >>> weekly.allows([3, 17], 10), weekly.allows([3, 17], 11)
@@ -432,7 +432,7 @@ class Event:
         if self.per_rounds is None:
             return len(taken) < most
         rounds = sorted([*taken, round])
-        # no k + 1 rounds may lie within R in a row
+        # no `most` + 1 of these rounds may lie within `per_rounds` rounds in a row
         return all(
             last - first >= self.per_rounds
             for first, last in zip(rounds, rounds[most:], strict=False)
@@ -445,8 +445,9 @@ class Event:
 
     @property
     def releases(self) -> list[tuple[int, int]]:
-        """The worst releases for a client, as (contributions to it, number of such releases).
+        """How a client's contributions fall into releases in the worst case.
 
+        A list of pairs: the client's contributions to a release, and the number of such releases.
         All silos of a person may be in the same sums: docs/privacy-proofs/silos.md.
         """
         full, rest = divmod(self.lifetime, self.per_release)
@@ -455,12 +456,12 @@ class Event:
 
     @property
     def num_releases(self) -> int:
-        """How many releases that holds."""
+        """The number of releases that hold a contribution of one client, in the worst case."""
         return sum(number for _, number in self.releases)
 
     @property
     def l2_sensitivity(self) -> float:
-        """The largest Euclidean distance of what two neighbours add to all releases together.
+        """The largest Euclidean distance between all releases of two neighbours, without noise.
 
         Proof: docs/privacy-proofs/sensitivity.md.
         """
@@ -479,9 +480,10 @@ class Event:
         """
         if self.collisions is not None:
             return 2.0 * (self.rows + self.collisions.excess)
-        # Counters are integers, so the square of a norm is one, and at most the floor of the clip's
-        # square. The client compares with the same floor, as an exact fraction (sketch/clip.py):
-        # with another rounding on one side a client could contribute more than is charged.
+        # Counters are integers, so the square of a norm is an integer too. It is at most the floor
+        # of the clip's square. The client compares with the same floor, as an exact fraction
+        # (sketch/clip.py). If one side rounded otherwise, a client could contribute more than is
+        # charged.
         clip = (
             math.inf
             if self.clip_norm is None
@@ -489,8 +491,8 @@ class Event:
         )
         one = self.encoding.exposure(self.rows, self.max_items).square
         own = min(one, clip)
-        # replace-one: two contributions to a sketch may point in opposite directions, twice as far
-        # apart, and two to a histogram are at a right angle;
+        # replace-one: two contributions to a sketch may point in opposite directions, so that their
+        # distance is twice the norm; two contributions to a histogram are at a right angle;
         # add-remove: the number of clients is one more counter, which changes by 1
         return {
             Relation.ZERO_OUT: own,
@@ -501,48 +503,49 @@ class Event:
 
     @property
     def shifts(self) -> Counter[int]:
-        """The worst shifts of counters between two neighbours, without a clip: {shift: number}.
+        """The worst shifts of counters between two neighbours, without a clip.
 
-        Shifts and numbers are at least 1. Source: the lemma of docs/privacy-proofs/sensitivity.md.
+        Maps each shift to the number of counters with that shift, both at least 1. Proof: the lemma
+        of docs/privacy-proofs/sensitivity.md.
         """
         shifts: Counter[int] = Counter()
         contributions = self.relation.contributions
         for r, number in self.releases:
             if self.collisions is None:
-                # The lemma: nothing costs more than all items in the same cell of every row, and in
-                # a histogram than the same items every time
+                # The lemma: in a sketch the worst case is all items in the same cell of every row;
+                # in a histogram it is the same items in every contribution.
                 shift, counters = self.encoding.exposure(self.rows, self.max_items, contributions)
                 shifts[shift * r] += counters * number
             else:
-                # Two items that share a cell with opposite signs shift one counter by 2. Those that
-                # share none shift two counters by 1.
+                # Two items that share a cell with opposite signs shift one counter by 2. Two items
+                # that share no cell shift two counters by 1.
                 shifts[2] += self.collisions.opposite * number
                 shifts[1] += 2 * (self.rows - self.collisions.opposite) * number
             if self.relation.hides_number:
-                shifts[r] += number  # of the counter of clients
+                shifts[r] += number  # the counter that holds the number of clients
         return +shifts
 
     @property
     def noise_variance(self) -> float:
-        """The variance; it raises where `calibrate` has still to find it."""
+        """The variance of the noise; raises InvalidInputError if the event has none yet."""
         if self.variance is None:
             raise InvalidInputError("the event has no variance yet: find one with calibrate")
         return self.variance
 
     def under(self, relation: Relation | str) -> Event:
-        """Return what the same campaign exposes for another relation.
+        """Return the event of the same campaign for another neighbouring relation.
 
-        The event has no `collisions`: a caller that needs another relation did not enumerate them,
-        and must not rely on those of the plan.
+        The new event has no `collisions`: the caller did not certify them itself, and must not rely
+        on those that a plan states.
 
         Raises:
-            InvalidInputError: as `countable`, unless the event itself is of add-remove.
+            InvalidInputError: as `countable`; an event of add-remove may have any relation.
 
         >>> event = Event("rounded-gaussian", rows=16, relation="zero-out")
         >>> event.under(Relation.REPLACE_ONE).l2_sensitivity / event.l2_sensitivity
         2.0
         """
-        # add-remove holds only where the number has noise, and the event says that it is charged
+        # add-remove holds only where the number of clients has noise, as in an event of add-remove
         asked = relation if self.relation.hides_number else countable(relation)
         return replace(self, relation=Relation.parse(asked), collisions=None)
 
@@ -554,7 +557,7 @@ class Event:
             values["collisions"] = list(self.collisions)
         values["encoding"] = str(self.encoding)
         for name, usual in (("silos_per_person", 1), ("encoding", "sketch")):
-            if values[name] == usual:  # as before there were others: fingerprints stay
+            if values[name] == usual:  # left out, so that fingerprints of older plans do not change
                 del values[name]
         return {"schema": SCHEMA, **values}
 
@@ -566,8 +569,8 @@ class Event:
             InvalidInputError: another schema, an unknown or missing entry, or a value out of
                 bounds.
         """
-        # first the schema: a record of another one may have other entries, and `table` would name
-        # those as the error
+        # The schema is checked first. A record of another schema may have other entries, and
+        # `table` would report those as the error.
         if isinstance(values, Mapping) and values.get("schema") != SCHEMA:
             raise InvalidInputError(
                 f"an event is a table of schema {SCHEMA!r}, got {values.get('schema')!r}"
@@ -591,14 +594,15 @@ class Event:
 
 
 def most_rounds(participations: int, per_rounds: int | None, num_rounds: int) -> int:
-    """Return the most rounds of one client, of all: k floor(M / R) + min(k, M mod R).
+    """Return the most rounds that one client contributes to: k floor(M / R) + min(k, M mod R).
 
-    The rounds are blocks of R, one after the other, and a shorter one. No block holds more than k.
+    M rounds are floor(M / R) blocks of R rounds and a shorter block. A client contributes to at
+    most k rounds of each block.
 
     Args:
-        participations: k, the most of any R rounds in a row.
-        per_rounds: R; None: k are the most of all rounds.
-        num_rounds: M, all rounds.
+        participations: k, the most rounds of a client among any R rounds in a row.
+        per_rounds: R, the number of rounds in a row; None: k is the limit for all rounds.
+        num_rounds: M, the number of all rounds.
 
     >>> most_rounds(1, 7, 28), most_rounds(2, 7, 30), most_rounds(2, None, 30)
     (4, 10, 2)
@@ -616,11 +620,12 @@ def _pair(collisions: Any) -> Collisions:
 
 
 def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
-    """Return the events of campaigns under the relation in which a demand is written.
+    """Return the events of campaigns under the neighbouring relation of a demand.
 
-    A campaign of silos hides how many people they have: its relation is add-remove. With such a
-    campaign among them, a demand in zero-out is held against all events under add-remove. An event
-    of counted clients then costs a little more than it exposes.
+    A demand is a cap or a policy of a client. Normally all events get its relation. But a campaign
+    of silos hides how many people they have, and its relation is add-remove. If there is one and
+    the demand is for zero-out, all events get add-remove. The cost of the other events is then a
+    little too high.
 
     Args:
         events: the events of the campaigns.
@@ -640,12 +645,12 @@ def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
 
 
 def countable(relation: Relation | str) -> Relation:
-    """Return the relation of that name, if its neighbours have the same number of clients.
+    """Return a relation, or the relation of a name, if it does not hide the number of clients.
 
-    Every secure sum shows that number, so that a relation which hides it cannot hold.
+    Every secure sum shows the number of its clients, so that no guarantee can hide it.
 
     Raises:
-        InvalidInputError: the relation is add-remove, or there is none of that name.
+        InvalidInputError: the relation is add-remove, or no relation has that name.
 
     >>> countable("zero-out")
     <Relation.ZERO_OUT: 'zero-out'>
@@ -660,11 +665,17 @@ def countable(relation: Relation | str) -> Relation:
 
 
 def default_clip_norm(rows: int, width: int, max_items: int) -> float:
-    """Return a clip that hardly ever binds: sqrt(k L (1 + 4 sqrt(2 / (L W)))) for k items.
+    """Return a clip norm that hardly any client's sketch exceeds.
 
-    The squared norm of a sketch of k items has mean k L and, relative to it, a standard deviation
-    of sqrt(2 (1 - 1/k) / (L W)). The clip lies four standard deviations above the mean. Any clip is
-    private; a smaller one drops more items.
+    For k items in a sketch of L rows and width W it is sqrt(k L (1 + 4 sqrt(2 / (L W)))). The
+    squared norm of a sketch of k items has mean k L and, relative to the mean, a standard deviation
+    of sqrt(2 (1 - 1/k) / (L W)). The clip lies four standard deviations above the mean. Every clip
+    is private, but a smaller clip drops more items.
+
+    Args:
+        rows: the rows of the sketch, L.
+        width: the counters in a row, W.
+        max_items: the most items of a client, k.
 
     >>> round(default_clip_norm(5, 1000, 20), 3)
     10.392
@@ -675,19 +686,20 @@ def default_clip_norm(rows: int, width: int, max_items: int) -> float:
 
 
 def certify(hashes: Iterable[tuple[npt.NDArray[np.integer[Any]], I64]]) -> Collisions:
-    """Return how any two candidate items collide at worst, over all rounds, by enumeration.
+    """Return the worst collisions of any two candidate items in any round, by enumeration.
 
-    Two items that share cells with opposite signs in o rows and with equal signs in s rows are
-    sqrt(2 L + 2 (o - s)) apart in a sketch: docs/privacy-proofs/sensitivity.md. Pairs with o >= 2
-    are found by the cells of two rows together. Where there is no such pair, one row decides. Time:
-    O(L^2 d log d), and the pairs that meet in two rows, about L^2 d^2 / (2 W)^2.
+    In a sketch of L rows, let two items share cells with opposite signs in o rows, and with equal
+    signs in s rows. Their distance is sqrt(2 L + 2 (o - s)): docs/privacy-proofs/sensitivity.md.
+    Pairs with o >= 2 are found by looking up the cells of two rows together. If there are none, one
+    row is enough. For d items and width W, the time is O(L^2 d log d), plus the number of pairs
+    that share cells in two rows, about L^2 d^2 / (2 W)^2.
 
     Args:
-        hashes: for each round (locations, signs), integers [L, d]: the cell of each item in each
-            row, and its sign, +1 or -1.
+        hashes: a pair (locations, signs) for each round, integers [L, d]: the cell of each item in
+            each row, and the item's sign there, +1 or -1.
 
     Raises:
-        InvalidInputError: no rounds, or other shapes.
+        InvalidInputError: there are no rounds, or arrays of other shapes.
 
     >>> certify([(np.zeros((3, 2), np.int64), np.array([[1, -1], [1, -1], [1, 1]]))])
     Collisions(opposite=2, excess=1)
@@ -719,30 +731,30 @@ def _certify_round(locations: npt.NDArray[np.integer[Any]], signs: I64) -> Colli
 
     for a in range(rows):
         for b in range(a + 1, rows):
-            # Two items meet with opposite signs in both rows only if the product of the signs of
-            # the two rows is the same for both: one bit of the key
+            # Two items have opposite signs in both rows only if, for both items, the product of
+            # their signs in the two rows is the same. This product is one bit of the key.
             alike = (signs[a] == signs[b]).astype(np.int64)
             key = (cells[a] * (int(cells[b].max()) + 1) + cells[b]) * 2 + alike
             for pair in _opposite_pairs(key, signs[a]):
                 consider(*pair)
-            if excess == rows:  # nothing is worse than to meet in all rows
+            if excess == rows:  # opposite signs in all rows: no pair can be worse
                 return Collisions(opposite, excess)
     for a in range(rows):
         for pair in _opposite_pairs(cells[a], signs[a]):
-            if excess >= 1:  # more than 1 takes two rows: all such pairs were met above
+            if excess >= 1:  # an excess above 1 needs two rows, and those pairs were checked above
                 return Collisions(opposite, excess)
             consider(*pair)
     return Collisions(opposite, excess)
 
 
 def _opposite_pairs(key: I64, sign: I64) -> Iterator[tuple[I64, I64]]:
-    """Yield all pairs of items of equal key and opposite sign.
+    """Yield all pairs of items of equal key and opposite sign, as two int64 arrays of items.
 
-    A block has at most as many pairs as there are items, so that memory stays small.
+    Each yield has at most as many pairs as there are items, so that memory stays small.
     """
     order = np.argsort(key, kind="stable")
     key = key[order]
-    # equal keys are neighbours in the order: a step at a time pairs each with the step-th after it
+    # Sorted, equal keys lie side by side. Each step pairs every item with the step-th one after it.
     for step in range(1, len(key)):
         start = np.flatnonzero(key[step:] == key[:-step])
         if not len(start):

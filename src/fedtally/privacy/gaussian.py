@@ -1,4 +1,4 @@
-"""The curve of a Gaussian, which is known exactly."""
+"""The exact (epsilon, delta) curve of the Gaussian mechanism, and its inverse."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedtally.privacy.bounds import F64, Bound, Method, checked_delta, with_marg
 
 
 def noise_multiplier(epsilon: float, delta: float) -> float:
-    """Return the z at which Gaussian noise is (epsilon, delta)-private.
+    """Return the noise multiplier z at which Gaussian noise is (epsilon, delta)-private.
 
-    Its standard deviation is z times the l2 sensitivity. This is the analytic Gaussian mechanism
-    (Balle and Wang 2018, Theorem 8), whose condition is necessary and sufficient.
+    z is the standard deviation divided by the l2 sensitivity. This is the analytic Gaussian
+    mechanism (Balle and Wang 2018, Theorem 8), whose condition is necessary and sufficient.
 
     >>> round(noise_multiplier(1.0, 1e-6), 4)
     4.2247
@@ -29,13 +29,15 @@ def _multiplier(epsilon: float, delta: float) -> float:
     # imported where it is used: dp-accounting takes about a second, and most commands need none
     from dp_accounting import get_sigma_gaussian
 
-    # The search behind it is exact to about 1e-9. Ten times that is added, so that an error makes
+    # The library's search is exact to about 1e-9. Ten times that is added, so that an error makes
     # the noise too large, never too small.
     return float(get_sigma_gaussian(epsilon, delta)) * (1 + 1e-8)
 
 
 def bound_of_pure(epsilon: float) -> float:
-    """Return the least mu of a Gaussian that dominates all that is epsilon-private without a delta.
+    """Return the least mu of a Gaussian mechanism that dominates every mechanism of pure epsilon.
+
+    mu is the shift of the Gaussian in standard deviations.
 
     >>> round(bound_of_pure(1.0), 4), round(bound_of_pure(1000.0), 1)
     (1.232, 89.4)
@@ -53,11 +55,11 @@ def bound_of_pure(epsilon: float) -> float:
     return mu * (1 + 1e-8)
 
 
-# cached, with what was asked of it: a planner calibrates the noise of several widths, whose events
-# differ in the distance of the sampler alone
+# Cached, and its epsilons too: a planner calibrates the noise for several widths. Their events
+# differ only in the total variation of the sampler, so that mu is the same.
 @lru_cache(maxsize=16)
 def gaussian_curve(mu: float, method: Method) -> Bound:
-    """Return the curve of one Gaussian that is shifted by mu standard deviations.
+    """Return the (epsilon, delta) curve of a Gaussian against itself shifted by mu deviations.
 
     >>> gaussian_curve(0.25, Method.ANALYTIC_GAUSSIAN).epsilon(1e-6) > 1
     True
@@ -68,19 +70,21 @@ def gaussian_curve(mu: float, method: Method) -> Bound:
         lru_cache(maxsize=16)(
             lambda delta: with_margin(float(curve.get_epsilon_gaussian(1 / mu, delta)))
         ),
-        # Both terms nearly cancel where mu is small: their difference is known to about 1e-16 / mu
-        # of itself, and the margins are a thousand times that.
+        # The two terms of `gaussian_delta` nearly cancel where mu is small: the relative error of
+        # their difference is about 1e-16 / mu. The margins are a thousand times that.
         lambda epsilons: gaussian_delta(mu, epsilons) * (1 + 1e-9 + 1e-13 / mu) + 1e-15,
     )
 
 
 def gaussian_delta(mu: float, epsilon: F64) -> F64:
-    """Return Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu).
+    """Return the delta of a Gaussian against itself shifted by mu standard deviations.
+
+    It is Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu).
 
     >>> gaussian_delta(1.0, np.array([0.0])).round(4)
     array([0.3829])
     """
-    # in logarithms: e^epsilon overflows from 710 on, where Phi of the same term is next to 0
+    # in logarithms: e^epsilon overflows from 710 on, while the Phi it is multiplied with is near 0
     log_ndtr = library.special().log_ndtr
     upper, lower = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
     delta: F64 = np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0))

@@ -1,9 +1,10 @@
-"""Two-sided geometric noise, or discrete Laplace noise, drawn exactly: its privacy needs no delta.
+"""Two-sided geometric (discrete Laplace) noise, drawn exactly: its privacy needs no delta.
 
-k has a probability in proportion to e^(-rate |k|) (Ghosh, Roughgarden and Sundararajan 2009). The
-rate is a rational number, so that a draw needs integers alone (Canonne, Kamath and Steinke 2020).
-A table, as that of other noise, would not do: it ends somewhere, and a neighbour's sum reaches one
-further. Proof: docs/privacy-proofs/geometric.md.
+The integer k has a probability in proportion to e^(-rate |k|) (Ghosh, Roughgarden and Sundararajan
+2009). The rate is a rational number, so that a draw needs only integers (Canonne, Kamath and
+Steinke 2020). Other noise is drawn from a table, which ends at a largest integer. Here a table
+would break pure privacy: of two neighbouring sums, one could be 1 larger than any value that the
+other can have. Proof: docs/privacy-proofs/geometric.md.
 """
 
 from __future__ import annotations
@@ -24,20 +25,21 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 F64 = npt.NDArray[np.float64]
 
-MAX_DRAWS = 1 << 26  # of one key, as for other noise
+MAX_DRAWS = 1 << 26  # draws from one key, as for other noise
 _UNIT = 1 << 40  # a rate is a multiple of 1 / _UNIT
-_CHUNK = 1 << 16  # attempts at a time: bounds memory
-_WORDS = 1 << 14  # of 64 bits, that a key gives before the next one takes its place
+_CHUNK = 1 << 16  # attempts of `_attempts` at a time: bounds memory
+_WORDS = 1 << 14  # 64-bit words that a key gives before the next key takes its place
 
 
 def rate_of(variance: float) -> Fraction:
-    """Return the rate of the noise of a variance, which sampler and accountant share.
+    """Return the rate of geometric noise of a given variance.
 
-    It is rounded down to a multiple of 2^-40, at least to 2^-40: less privacy is never charged than
-    is drawn.
+    The sampler and the accountant both use it, so that the accountant charges the noise that is
+    drawn. It is rounded down to a multiple of 2^-40, and at least 2^-40: a smaller rate is more
+    noise.
 
     Args:
-        variance: above 0; 2 q / (1 - q)^2 for q = e^-rate.
+        variance: the variance of the noise, above 0. It is 2 q / (1 - q)^2 for q = e^-rate.
 
     >>> float(rate_of(2 * math.exp(-1) / (1 - math.exp(-1)) ** 2)) <= 1.0
     True
@@ -48,19 +50,23 @@ def rate_of(variance: float) -> Fraction:
 
 
 def variance_of(rate: float) -> float:
-    """Return the variance of the noise of a rate.
+    """Return the variance of geometric noise of a given rate.
 
     >>> round(variance_of(1.0), 4)
     1.8413
     """
-    # far out the root would overflow, and the variance is 0
+    # sinh would overflow for large rates, where the variance is about 0
     return 0.5 / math.sinh(min(rate, 700.0) / 2) ** 2
 
 
 def exceeded(variance: float, size: npt.ArrayLike) -> F64:
-    """Return the probability that the noise exceeds sizes of at least 0, either way.
+    """Return the probability that the absolute value of the noise exceeds a size: float64.
 
-    Of k or less: 2 q^(k + 1) / (1 + q) for q = e^-rate.
+    For size k it is 2 q^(k + 1) / (1 + q), with q = e^-rate.
+
+    Args:
+        variance: the variance of the noise.
+        size: one size or several, at least 0; each is rounded down to an integer.
 
     >>> round(float(exceeded(variance_of(1.0), 0)), 4)
     0.5379
@@ -71,13 +77,13 @@ def exceeded(variance: float, size: npt.ArrayLike) -> F64:
 
 
 def half(variance: float, probability: float) -> int:
-    """Return the smallest size that is exceeded with at most this probability.
+    """Return the smallest size that the absolute noise exceeds with at most a given probability.
 
     >>> half(variance_of(1.0), 0.05)
     3
     """
     rate = float(rate_of(variance))
-    # the root of `exceeded`, and the sizes beside it: rounding may miss by one
+    # solves `exceeded` for the size; rounding may miss by one, so the neighbours are tried too
     near = math.ceil(-math.log(probability * (1.0 + math.exp(-rate)) / 2.0) / rate) - 1
     return next(
         k for k in range(max(0, near - 1), near + 3) if exceeded(variance, k) <= probability
@@ -99,23 +105,24 @@ class Geometric:
 
     is_small: ClassVar[bool] = False
     masses: ClassVar[tuple[int, ...]] = ()  # there is no table to compare with
-    # draws from a table in the time of one exact draw: python -m benchmarks noise
+    # one exact draw takes as long as 80 draws from a table: python -m benchmarks noise
     work: ClassVar[int] = 80
 
     @property
     def rate(self) -> Fraction:
-        """The rate: two sums that differ by 1 have a privacy loss of at most this."""
+        """The rate of the noise: the largest privacy loss of a counter that changes by 1."""
         return rate_of(self.variance)
 
     def draw(self, key: Secret, size: int) -> I64:
-        """Return independent draws, a function of the key alone, which is wiped.
+        """Return independent draws, which depend on the key alone, and wipe the key.
 
-        For uniform bits a draw has the distribution exactly, as far as 64 bits hold it: a size
-        beyond 2^22 / rate, which no counter has room for, has a probability below e^(-2^22).
+        If the key's stream has uniform bits, the draws have the exact distribution, except for
+        sizes that do not fit 64 bits. These are above 2^22 / rate, and have a probability below
+        e^(-2^22).
 
         Args:
-            key: 32 bytes, uniform, used for nothing else.
-            size: 1 .. 2^26.
+            key: 32 uniform bytes, used for nothing else.
+            size: the number of draws, 1 .. 2^26.
 
         Returns:
             int64 [size].
@@ -135,9 +142,9 @@ class Geometric:
 
 
 class _Bits:
-    """Uniform words of 64 bits, as many as are asked for, from one key.
+    """An endless source of uniform 64-bit words from one key.
 
-    The first words of each key's stream are the next key.
+    A key gives `_WORDS` words. The first four words of its stream, before these, are the next key.
     """
 
     def __init__(self, key: Secret) -> None:
@@ -154,8 +161,8 @@ class _Bits:
         return found[:number]
 
     def below(self, bound: int, number: int) -> U64:
-        """Return uniform numbers of 0 .. bound - 1, for a bound of 1 .. 2^63."""
-        last = 2**64 - 2**64 % bound - 1  # beyond it the remainders would not be uniform
+        """Return uniform integers in 0 .. bound - 1, uint64 [number], for a bound of 1 .. 2^63."""
+        last = 2**64 - 2**64 % bound - 1  # with larger words the remainders would not be uniform
         found = self.words(number)
         while (again := np.flatnonzero(found > np.uint64(last))).size:
             found[again] = self.words(again.size)
@@ -176,17 +183,18 @@ class _Bits:
 
 
 def _attempts(bits: _Bits, rate: Fraction, number: int) -> I64:
-    """Return the draws of the attempts that succeed, of `number` attempts.
+    """Make `number` attempts at a draw; return the draws of those that succeed: int64.
 
-    Algorithm 2 of Canonne, Kamath and Steinke (2020) for the scale t / s = 1 / rate: u + t v has a
-    probability in proportion to e^(-(u + t v) / t), and so its quotient by s one to e^(-rate k).
+    This is Algorithm 2 of Canonne, Kamath and Steinke (2020), for the scale t / s = 1 / rate. The
+    integer u + t v has a probability in proportion to e^(-(u + t v) / t). Divided by s and rounded
+    down, it is a size k with a probability in proportion to e^(-rate k).
     """
     t, s = _UNIT, int(rate * _UNIT)
     u = bits.below(t, number)
     u = u[_happens(bits, u, t)]
     v = np.zeros(len(u), np.int64)
     going = np.arange(len(u))
-    while going.size:  # as often as an event of e^-1 happens in turn
+    while going.size:  # v counts how often in a row an event of probability e^-1 happens
         going = going[_happens(bits, np.full(going.size, t, np.uint64), t)]
         v[going] += 1
     sizes = (u.astype(np.int64) + t * v) // s
@@ -198,11 +206,12 @@ def _attempts(bits: _Bits, rate: Fraction, number: int) -> I64:
 
 
 def _happens(bits: _Bits, numerators: U64, denominator: int) -> npt.NDArray[np.bool_]:
-    """Return which of independent events of probability e^(-numerator / denominator) happen.
+    """Draw independent events of probability e^-f, for f = numerator / denominator in 0 .. 1.
 
-    Algorithm 1 of the same paper, for fractions of 0 to 1: k counts the events of probability
-    fraction / k that happen in turn, k = 1, 2, ..., and e^-fraction is the probability of an even
-    count.
+    Return whether each happens: bool [n], one event for each numerator. This is Algorithm 1 of
+    Canonne, Kamath and Steinke (2020): step k = 1, 2, ... draws an event of probability f / k, and
+    the steps end with the first that does not happen. The number of those that happen is even with
+    probability e^-f.
     """
     happens = np.ones(len(numerators), np.bool_)
     going, k = np.arange(len(numerators)), 1

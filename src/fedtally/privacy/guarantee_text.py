@@ -22,14 +22,14 @@ from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Event, Relation, Trust
 from fedtally.privacy.laws import LAWS
 
-# One sentence for each relation and each method: a new one without its sentence is an error, not a
-# statement about another one.
+# One sentence for each relation and each method. A relation or method without its own sentence is
+# an error, and never gets the sentence of another.
 CHANGED = {
     Relation.ZERO_OUT: "if one client's items are taken away and it still takes part",
     Relation.REPLACE_ONE: "if one client's items are replaced by any others",
     Relation.ADD_REMOVE: "if one client takes part or does not",
 }
-# the same where clients are silos, and a person is the unit
+# the sentences where clients are silos, and a person is the unit of privacy
 CHANGED_OF_PEOPLE = {
     Relation.ZERO_OUT: "if one person's items are taken away and the person is still counted",
     Relation.REPLACE_ONE: "if one person's items are replaced by any others",
@@ -38,17 +38,17 @@ CHANGED_OF_PEOPLE = {
 
 
 class Unit(NamedTuple):
-    """The words on those whom a guarantee protects.
+    """The words that a privacy statement uses for the unit that it protects: a client or a person.
 
     Attributes:
-        sender: the noun for who sends a vector.
-        changed: the change between two data sets that shall look alike, by relation.
-        who: one of them; `{silos}` stands for the silos of a person.
-        held: what it holds.
-        there: the clause that it takes part.
-        bound: the bounds on what it contributes, with `{rounds}`, `{silos}`, `{items}`, `{clip}`
-            and `{worst}`.
-        is_in_silos: whether it may be in several silos.
+        sender: the noun for the party that sends a vector.
+        changed: the words for the change between two neighbouring data sets, by relation.
+        who: the words for one unit; `{silos}` is replaced by the number of a person's silos.
+        held: the words for the items of a unit.
+        there: the clause "it takes part", for a unit.
+        bound: the clause for the bounds on a unit's contribution; it has places for `{rounds}`,
+            `{silos}`, `{items}`, `{clip}` and `{worst}`.
+        is_in_silos: whether one unit may be in several silos.
     """
 
     sender: str
@@ -104,10 +104,10 @@ def fields(
 
     Args:
         terms: the privacy terms of the plan.
-        fewest_survivors: the fewest clients in a sum, once that is known, where clients add the
-            noise.
-        corrupt: the number of these that may be corrupt.
-        clients: the kind of clients, "persons" or "silos", whose people are the unit.
+        fewest_survivors: the fewest clients in a sum of the run; None: it is not known, or clients
+            do not add the noise.
+        corrupt: the number of clients in a sum that may be corrupt.
+        clients: the kind of clients: "persons", or "silos", where the unit is a person.
 
     >>> from fedtally.privacy.config import propose
     >>> found = fields(propose(epsilon=1.0, delta=1e-6, rows=5, width=1000))
@@ -141,7 +141,7 @@ def fields(
         "method": str(found.method),
         "population": terms.population,
         "not_private": terms.not_private,
-        # absent without rounds in a row, as before there were such plans
+        # left out without `per_rounds`, so that documents of such plans stay as they were
         **({} if event.per_rounds is None else {"in_a_row": _in_a_row(terms)}),
     }
 
@@ -157,9 +157,10 @@ def _in_a_row(terms: PrivacyConfig) -> dict[str, Any]:
 
 
 def promises(terms: PrivacyConfig, rounds: str = "rounds") -> list[str]:
-    """Return what the rounds of a client show of it: those in a row first, then all of them.
+    """Return a sentence on epsilon and delta for each period that the terms cover.
 
-    Without `per_rounds` there is one promise, of all rounds.
+    The first is for any `per_rounds` rounds in a row, the second for all rounds. Without
+    `per_rounds` there is only the sentence for all rounds.
 
     Args:
         terms: the privacy terms of the plan.
@@ -192,7 +193,7 @@ def _promise(found: Guarantee, parts: int) -> str:
 
 
 def both_epsilons(terms: PrivacyConfig, rounds: str = "rounds") -> str:
-    """Return epsilon in a few words; with rounds in a row, that for these first.
+    """Return epsilon in a few words, for any rounds in a row (if the plan has them) and for all.
 
     Args:
         terms: the privacy terms of the plan.
@@ -219,7 +220,7 @@ def _realised(terms: PrivacyConfig, fewest_survivors: int | None, corrupt: int) 
 
 
 def _finite(bound: float) -> float | None:
-    """Return a bound, or None in place of infinity, which JSON does not have."""
+    """Return a number, or None if it is infinite: JSON has no infinity."""
     return bound if math.isfinite(bound) else None
 
 
@@ -231,12 +232,14 @@ def sentences(
     clients: str = "persons",
     rounds: str = "rounds",
 ) -> list[str]:
-    """Return the statement in words, the guarantee first, in the terms of NIST SP 800-226.
+    """Return the privacy statement as sentences, in the terms of NIST SP 800-226.
+
+    The first sentence is the guarantee.
 
     Args:
         terms: the privacy terms of the plan.
         num_releases: the number of sums that are opened, each with noise of its own.
-        is_two_server: whether two servers sum.
+        is_two_server: whether two servers sum the vectors, and not one.
         clients: the kind of clients, as for `fields`.
         rounds: what the rounds are called, in the plural.
 
@@ -248,7 +251,8 @@ def sentences(
     found, event = terms.guarantee, terms.event
     said = numbers(found.epsilon, found.delta)
     guarantee = f"{said} {changed(event.relation, clients)} ({event.relation})"
-    # many readers mean replace-one by differential privacy; the other epsilons are smaller
+    # Many readers understand differential privacy as replace-one. Epsilons for other relations are
+    # smaller, so the epsilon for replace-one is added.
     other = terms.replace_one
     if event.relation is not Relation.REPLACE_ONE:
         bound = (
@@ -272,7 +276,7 @@ def sentences(
 
 
 def changed(relation: Relation, clients: str = "persons") -> str:
-    """Return the change between two data sets that shall look alike, in words.
+    """Return the words for the change between two neighbouring data sets.
 
     >>> changed(Relation.ADD_REMOVE, "silos")
     'if one person is there or is not'
@@ -281,9 +285,10 @@ def changed(relation: Relation, clients: str = "persons") -> str:
 
 
 def unit(event: Event, clients: str = "persons") -> str:
-    """Return the unit of privacy: one client, or one person behind the silos.
+    """Return the words for the unit of privacy: one client, or one person behind the silos.
 
-    A plan does not know where its clients come from: if they are rows, a note of the run says so.
+    A plan does not know whether its clients are people or only rows of a table. If they are rows, a
+    note of the run says so.
 
     >>> unit(Event("rounded-gaussian", 5, "zero-out"))
     'one client of the population, all its items'
@@ -307,7 +312,7 @@ def _rounds(event: Event) -> str:
 
 
 def period(event: Event, clients: str = "persons") -> str:
-    """Return the period that the guarantee covers: all that the campaign opens of a client.
+    """Return the words for the period that the guarantee covers: the whole campaign.
 
     >>> period(Event("rounded-gaussian", 5, "zero-out", participations=4))
     'the whole campaign, with at most 4 rounds for each client'
@@ -316,11 +321,11 @@ def period(event: Event, clients: str = "persons") -> str:
 
 
 def right_guesses(found: Guarantee) -> str:
-    """Return in how many percent of cases a guess from all that is published is right at most.
+    """Return an upper bound on how often a guess about a client is right: percent, as text.
 
-    The guess is of somebody who holds the two cases equally likely. An (epsilon, delta) guarantee
-    bounds every test between neighbours: it is right in at most (1 + delta e^-epsilon) /
-    (1 + e^-epsilon) of cases. That is rounded up; 50 % is chance.
+    The guess is which of two neighbouring data sets was used, from all that is published, if both
+    are equally likely. Under an (epsilon, delta) guarantee it is right in at most a share
+    (1 + delta e^-epsilon) / (1 + e^-epsilon) of cases. This is rounded up; 50 % is chance.
 
     >>> from fedtally.privacy.config import propose
     >>> right_guesses(propose(epsilon=1.0, delta=1e-6, rows=5, width=1000).guarantee)
@@ -330,18 +335,19 @@ def right_guesses(found: Guarantee) -> str:
     """
     weight = math.exp(-found.epsilon)
     right = (1 + found.delta * weight) / (1 + weight)
-    # As many decimals as tell the number from 100, which would say that nothing is protected.
+    # With the fewest decimals, 1 to 4, at which it is not 100: that would mean no protection.
     rounded = (math.ceil(100 * right * 10**decimals) / 10**decimals for decimals in (1, 2, 3, 4))
     return f"{next((most for most in rounded if most < 100), 100.0):g}"
 
 
 class JointGuarantee(NamedTuple):
-    """The cost of several campaigns for a client that is in all of them.
+    """The privacy cost of several campaigns for a client that takes part in all of them.
 
     Attributes:
-        guarantee: the cost of all their releases, even if each plan was chosen in view of earlier
-            answers. None: nothing is guaranteed.
-        not_private: whether one of them is marked so, which guarantees nothing.
+        guarantee: the proven cost of all their releases, even if plans were chosen in view of
+            earlier answers. None: nothing is guaranteed.
+        not_private: whether one of the campaigns is marked as not private, which guarantees
+            nothing.
         why: the reason why nothing is guaranteed, or "".
     """
 
@@ -358,7 +364,7 @@ class JointGuarantee(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Return the cost as the fields of JSON documents.
 
-        All but `not_private` and `why` are null where nothing is guaranteed.
+        If nothing is guaranteed, all fields but `not_private` and `why` are null.
         """
         found = self.guarantee
         return {
@@ -380,12 +386,12 @@ def _fields(found: Guarantee) -> dict[str, Any]:
 
 
 def add_up_guarantees(campaigns: Sequence[PrivacyConfig | None]) -> JointGuarantee:
-    """Return the cost of campaigns for a client that is in all of them.
+    """Return the privacy cost of campaigns for a client that takes part in all of them.
 
-    It is given at the largest delta of their plans.
+    Its delta is the largest delta of their plans.
 
     Args:
-        campaigns: the privacy terms of each, or None for one without privacy.
+        campaigns: the privacy terms of each campaign; None for a campaign without privacy.
 
     >>> from fedtally.privacy.config import propose
     >>> print(add_up_guarantees([propose(epsilon=1.0, delta=1e-6, rows=5, width=1000)] * 2))
@@ -393,7 +399,7 @@ def add_up_guarantees(campaigns: Sequence[PrivacyConfig | None]) -> JointGuarant
     """
     private = [terms for terms in campaigns if terms is not None]
     not_private = any(terms.not_private for terms in private)
-    # one exact sum shows a client's part whatever the others hide
+    # one exact sum reveals a client's part, so that noise in other sums does not help
     if exact := len(campaigns) - len(private):
         return JointGuarantee(
             None, not_private, f"the sums of {exact} of these {len(campaigns)} are exact"

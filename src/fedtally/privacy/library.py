@@ -1,8 +1,8 @@
-"""The libraries of the accountant, SciPy and dp-accounting, or what stands in for them.
+"""The libraries of the accountant, SciPy and dp-accounting, or their replacement `light`.
 
-Where they are not installed, as beside a light agent, `light` takes their part. Nobody but this
-module chooses, and it loads them when they are first asked for: no command pays for them that needs
-no epsilon.
+The module `light` is used where they are not installed, as for a light agent. Only this module
+chooses between them. It imports a library at its first use, so that a command without epsilon does
+not wait for the import.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from fedtally.privacy import light
 
-_CUT = 1e-15  # the mass that the tails of a sum may lose
+_CUT = 1e-15  # the largest probability mass that is cut from the tails of a sum
 
 
 @cache
 def special() -> Any:
-    """Return what has the special functions: `scipy.special`, or `light`."""
+    """Return the module with the special functions: `scipy.special`, or `light`."""
     with _unless_missing("scipy"):
         import scipy.special
 
@@ -33,7 +33,7 @@ def special() -> Any:
 
 @cache
 def gaussian() -> Any:
-    """Return what has the curve of a Gaussian: `dp_accounting`, or `light`."""
+    """Return the module with the privacy curve of a Gaussian: `dp_accounting`, or `light`."""
     with _unless_missing("dp_accounting"):
         import dp_accounting
 
@@ -43,7 +43,7 @@ def gaussian() -> Any:
 
 @cache
 def grids() -> Any:
-    """Return what has losses on a grid: `dp_accounting.pld.pld_pmf`, or `light`."""
+    """Return the module for privacy losses on a grid: `dp_accounting.pld.pld_pmf`, or `light`."""
     with _unless_missing("dp_accounting"):
         from dp_accounting.pld import pld_pmf
 
@@ -52,26 +52,28 @@ def grids() -> Any:
 
 
 def lost_by_convolution() -> float:
-    """Return the delta that composing a pair of distributions on a grid may lose or add at most.
+    """Return the largest error of delta from one composition of two distributions on a grid.
 
-    That of dp-accounting is five times what was measured; `light` keeps the digits of tails.
+    For dp-accounting it is five times the largest measured error. For `light` it is 0, since
+    `light` keeps all digits of the tails.
     """
     return 0.0 if grids() is light else 1e-15
 
 
 def margin() -> float:
-    """Return what is added to an epsilon for rounding, of itself.
+    """Return the relative margin that is added to an epsilon for rounding errors.
 
-    dp-accounting finds epsilons by search and sums in floats, with errors of about 1e-9. `light` is
-    as exact, and adds a little less: so it takes a plan that uses an owner's epsilon to the last
-    digit of dp-accounting, in the range that `docs/library.md` names.
+    dp-accounting finds epsilons by search and sums in float64, with errors of about 1e-9. `light`
+    is as exact, and its margin is a little smaller. So an agent with `light` accepts a plan whose
+    epsilon, computed with dp-accounting, is exactly the owner's limit. `docs/library.md` names the
+    range in which this holds.
     """
     return 9.5e-9 if gaussian() is light else 1e-8
 
 
 @contextmanager
 def _unless_missing(library: str) -> Iterator[None]:
-    """Pass over a library that is not installed; one that is there and broken is an error."""
+    """Ignore the error if a library is not installed; raise if it is installed and broken."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -80,14 +82,15 @@ def _unless_missing(library: str) -> Iterator[None]:
 
 
 def self_composed(one: Any, number: int) -> Any:
-    """Return `one.self_compose(number)`: the same numbers in half the time.
+    """Return `one.self_compose(number)`, the same numbers in half the time.
 
-    dp-accounting calls SciPy for each of 40 bounds on where the sum lies, which takes longer than
-    the sum. Here their terms follow from each other.
+    It is the distribution of a sum of independent losses. dp-accounting calls SciPy for each of 40
+    bounds on the range of the sum, which takes longer than the sum itself. Here each bound is
+    computed from the one before.
 
     Args:
-        one: losses on a grid, of `grids`.
-        number: how many of them there are, at least 2.
+        one: the distribution of one loss, made by the module that `grids` returns.
+        number: the number of losses in the sum, at least 2.
     """
     if grids() is light:
         return one.self_compose(number)
@@ -97,7 +100,7 @@ def self_composed(one: Any, number: int) -> Any:
     least, most = _ends(mass, number)
     length = scipy.fft.next_fast_len(max(most - least + 1, len(mass)))
     total = np.real(scipy.fft.ifft(scipy.fft.fft(mass, length) ** number))
-    # the transform wraps around; the part that is wanted is no longer than it
+    # the transform wraps around; the range least .. most is no longer than the transform
     return grids().DensePLDPmf(
         one._discretization,
         one._lower_loss * number + least,
@@ -108,7 +111,14 @@ def self_composed(one: Any, number: int) -> Any:
 
 
 def _ends(mass: npt.NDArray[np.float64], number: int) -> tuple[int, int]:
-    """Return places between which a sum of losses lies but for `_CUT`, by the Chernoff bound."""
+    """Return the range of places (least, most) of a sum of losses, by the Chernoff bound.
+
+    At most a mass of `_CUT` lies outside of it.
+
+    Args:
+        mass: float64 [n], the probability of each place of one loss.
+        number: the number of losses in the sum.
+    """
     growth = np.exp(np.arange(len(mass)) / len(mass))
     least, most, left = 0, (len(mass) - 1) * number, math.log(2 / _CUT)
     rising, falling = mass, mass

@@ -1,12 +1,11 @@
-"""What the accountant asks of SciPy and dp-accounting, in NumPy alone: for an agent without them.
+"""The functions of SciPy and dp-accounting that the accountant needs, in NumPy alone.
 
-Each name here is that of the function or class which it stands in for (`privacy.library`), with the
-same arguments; what the accountant never asks is not here. Tests compare epsilons with those that
-the libraries give; `docs/library.md` says how far below these they are, and where they may be
-above.
+They are for an agent that has neither library (see `privacy.library`). Each has the name and the
+arguments of the function or class that it replaces. Tests compare its epsilons with those of the
+libraries. `docs/library.md` says how far below these they are, and where they may be above.
 
-`math.erf` and `math.erfc` have all digits, also in the tails, and the functions of the normal
-distribution follow from them.
+`math.erf` and `math.erfc` have all digits, also in the tails. The functions of the normal
+distribution here are computed from them.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ F64 = npt.NDArray[np.float64]
 
 _ROOT_2 = math.sqrt(2.0)
 _LOG_ROOT_2_PI = math.log(2 * math.pi) / 2
-_FAR = -12.0  # below it Mills' ratio has all digits from its series
+_FAR = -12.0  # below this argument, the asymptotic series of Mills' ratio has all digits
 _SERIES = 20  # terms of an asymptotic series: the next one is below 1e-16 where it is used
 _MOST_STEPS = 100  # of Newton's method, which needs less than ten
-_LITTLE = 30.0  # up to here the series of a Bessel function is summed, and above the asymptotic one
+_LITTLE = 30.0  # up to this argument the power series of I_0 is summed, above the asymptotic one
 # The orders at which the Chernoff bound on a tail is tried, times the standard deviation: at 9 it
 # is best for a Gaussian's.
 _ORDERS = (-9.0, -3.0, 3.0, 9.0)
 _FAR_OUT = 40.0  # tails of e^-40 are far below what a transform rounds off
-_HALVINGS = 10  # find an order to some hundredths of itself, which is enough
-_OVERFLOWS = 600.0  # e^700 is a float
+_HALVINGS = 10  # they find an order with a relative error of some hundredths, which is enough
+_OVERFLOWS = 600.0  # exponents are cut here: e^600 is a finite float64, with room up to e^709
 
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
@@ -50,13 +49,13 @@ def ndtr(x: F64) -> F64:
 
 
 def log_ndtr(x: F64) -> F64:
-    """Return the logarithm of Phi, also where Phi is no float.
+    """Return the logarithm of Phi, also where Phi itself underflows to 0.
 
     >>> log_ndtr(np.array([-40.0, 0.0, 40.0])).round(4)
     array([-8.046084e+02, -6.931000e-01, -0.000000e+00])
     """
     tail = _erfc(np.abs(np.maximum(x, _FAR)) / _ROOT_2) / 2
-    with np.errstate(divide="ignore"):  # where Phi is no float and is not taken
+    with np.errstate(divide="ignore"):  # log(0) where Phi underflows; replaced below
         found: F64 = np.where(x > 0, np.log1p(-tail), np.log(tail))
     far = x <= _FAR
     found[far] = _mills(x[far])
@@ -64,7 +63,7 @@ def log_ndtr(x: F64) -> F64:
 
 
 def _log_ndtr(x: float) -> float:
-    """Return the same of one number."""
+    """Return the logarithm of Phi at one number."""
     if x > 0:
         return math.log1p(-math.erfc(x / _ROOT_2) / 2)
     if x > _FAR:
@@ -73,7 +72,10 @@ def _log_ndtr(x: float) -> float:
 
 
 def _mills(x: F64) -> F64:
-    """Return the logarithm of Phi far below 0: of phi(x) / -x (1 - 1/x^2 + 3/x^4 - ...)."""
+    """Return the logarithm of Phi far below 0, by a series.
+
+    Phi(x) is phi(x) / -x (1 - 1/x^2 + 3/x^4 - ...), for the density phi.
+    """
     term, total = np.ones_like(x), np.ones_like(x)
     for k in range(1, _SERIES):
         term *= -(2 * k - 1) / (x * x)
@@ -91,13 +93,13 @@ def expit(x: float) -> float:
 
 
 def ndtri(p: float) -> float:
-    """Return the quantile of a probability above 0 and at most 1/2.
+    """Return the normal quantile of a probability above 0 and at most 1/2.
 
     >>> round(ndtri(0.025), 6)
     -1.959964
     """
-    # Phi is log-concave: from the left Newton's method comes closer with each step, and never
-    # steps over.
+    # Phi is log-concave: started left of the root, Newton's method comes closer with each step and
+    # never passes the root.
     log_p = math.log(p)
     x = -math.sqrt(-2 * log_p) - 1
     for _ in range(_MOST_STEPS):
@@ -116,7 +118,7 @@ def erfinv(p: float) -> float:
     (0.476936, True, inf)
     """
     if p > 0.5:
-        # erf(x) = 2 Phi(sqrt(2) x) - 1: by the tail, which is known as well as p is
+        # erf(x) = 2 Phi(sqrt(2) x) - 1: computed from the tail, 1 - p, which keeps its digits
         return -ndtri((1 - p) / 2) / _ROOT_2 if p < 1 else math.inf
     x = p * math.sqrt(math.pi) / 2
     for _ in range(_MOST_STEPS):
@@ -128,7 +130,7 @@ def erfinv(p: float) -> float:
 
 
 def i0e(v: float) -> float:
-    """Return e^-v I_0(v), for v of at least 0.
+    """Return e^-v I_0(v) for v >= 0; I_0 is the modified Bessel function of order 0.
 
     >>> round(i0e(1.0), 6), round(i0e(1e7) * math.sqrt(2e7 * math.pi), 6)
     (0.46576, 1.0)
@@ -146,17 +148,17 @@ def i0e(v: float) -> float:
 
 
 def ive(k: F64, v: float) -> F64:
-    """Return e^-v I_k(v).
+    """Return e^-v I_k(v) for several orders k, float64 [n]; I_k is the modified Bessel function.
 
     Args:
-        k: the orders, which are 0, 1, 2 and so on.
-        v: above 0.
+        k: float64 [n], the orders: always 0, 1, ..., n - 1.
+        v: the argument, above 0.
 
     >>> found = ive(np.arange(60.0), 4.0)
     >>> round(float(found[0] + 2 * found[1:].sum()), 12)
     1.0
     """
-    # The quotient of neighbours, from far above downwards: each step takes most of the error off.
+    # I_k / I_(k - 1), from an order far above down to 1: each step removes most of the error.
     n = len(k)
     further = n + 100 + 4 * math.isqrt(math.ceil(v))
     quotient, quotients = 0.0, np.ones(n)
@@ -181,7 +183,7 @@ def logsumexp(terms: F64, b: F64 | float = 1.0) -> float:
 
 
 def get_epsilon_gaussian(sigma: float, delta: float) -> float:
-    """Return the least epsilon of one Gaussian, at a sensitivity of 1, from above.
+    """Return the least epsilon of Gaussian noise at a delta, for sensitivity 1, rounded up.
 
     >>> round(get_epsilon_gaussian(4.2247, 1e-6), 4)
     1.0
@@ -197,7 +199,7 @@ def get_epsilon_gaussian(sigma: float, delta: float) -> float:
 
 
 def _log_delta(sigma: float, epsilon: float) -> float:
-    """Return the logarithm of the delta of one Gaussian (Balle and Wang 2018, theorem 8)."""
+    """Return ln delta of Gaussian noise at an epsilon (Balle and Wang 2018, theorem 8)."""
     at = epsilon * sigma + 1 / (2 * sigma)
     upper, lower = _log_ndtr(1 / sigma - at), epsilon + _log_ndtr(-at)
     return upper + math.log(-math.expm1(lower - upper)) if lower < upper else -math.inf
@@ -207,11 +209,11 @@ class _Part(NamedTuple):
     """Independent losses of one distribution on a grid.
 
     Attributes:
-        highest: the largest loss, in steps.
-        places: float64 [n], the losses, in steps above the largest one: rising, to 0.
-        mass: float64 [n], the probability of each; above 0.
+        highest: the largest finite loss, in steps of the grid.
+        places: float64 [n], the losses less the largest one, in steps: rising, to 0.
+        mass: float64 [n], the probability of each loss, above 0.
         infinite: the probability of an infinite loss.
-        number: how many losses there are.
+        number: the number of independent losses.
     """
 
     highest: int
@@ -221,7 +223,11 @@ class _Part(NamedTuple):
     number: int
 
     def tilted(self, order: float) -> tuple[F64, float]:
-        """Return mass times e^(order place), scaled to 1, and the logarithm of its sum."""
+        """Return mass times e^(order place), scaled to sum 1, and the logarithm of the first sum.
+
+        Args:
+            order: the order of the tilt, for one step.
+        """
         most = max(0.0, order * float(self.places[0]))
         weights = self.mass * np.exp(order * self.places - most)
         total = float(weights.sum())
@@ -229,13 +235,13 @@ class _Part(NamedTuple):
 
 
 class _Tilt(NamedTuple):
-    """A sum of losses whose probabilities are multiplied with e^(order place), and scaled to 1.
+    """An exponentially tilted sum of losses: probabilities times e^(order place), scaled to sum 1.
 
     Attributes:
-        order: the order of one step.
-        log_sum: the logarithm of the sum of the probabilities before they are scaled.
-        mean: the mean place: in steps above the largest sum, and so at most 0.
-        variance: the variance of the place.
+        order: the order of the tilt, for one step of the grid.
+        log_sum: the logarithm of the sum of the products before they are scaled.
+        mean: the mean of the place: the sum less its largest value, in steps, so at most 0.
+        variance: the variance of the place, in steps squared.
     """
 
     order: float
@@ -245,7 +251,7 @@ class _Tilt(NamedTuple):
 
     @property
     def log_scale(self) -> float:
-        """The logarithm of a probability over the tilted one, at the mean."""
+        """The logarithm of the quotient of true and tilted probability, at the tilted mean."""
         return self.log_sum - self.order * self.mean
 
 
@@ -253,28 +259,29 @@ class _Tilt(NamedTuple):
 class LossGrid:
     """A sum of independent losses, each of them rounded upwards to one grid.
 
-    A Fourier transform errs by 1e-16 of the largest probability, and a tail has less than that. So
-    nothing is convolved before an epsilon is asked for. Each distribution is then tilted: times
-    e^(order loss), so that the losses which decide on that epsilon are the most probable ones. The
-    sum of tilted losses is the tilted sum (Esscher 1932), and tilted back it has all digits there.
+    A Fourier transform has an error of 1e-16 times the largest probability, and probabilities in a
+    tail are less than that. So nothing is convolved before an epsilon is needed. Then each
+    distribution is tilted: multiplied by e^(order loss). The order is chosen so that the losses
+    that decide on this epsilon become the most probable. The sum of tilted losses is the tilted
+    sum (Esscher 1932). Tilted back, it has all digits at these losses.
 
     Args:
-        step: the distance of the losses.
-        parts: the losses.
+        step: the distance between neighbouring losses of the grid.
+        parts: the independent losses.
     """
 
     step: float
     parts: tuple[_Part, ...]
 
     def to_dense_pmf(self) -> LossGrid:
-        """Return the same: there is no other form here."""
+        """Return this grid itself: dp-accounting has two forms, and this module has one."""
         return self
 
     def self_compose(self, number: int) -> LossGrid:
         """Return the distribution of a sum of independent losses, all distributed like this one.
 
         Args:
-            number: how many there are, at least 1.
+            number: the number of losses in the sum, at least 1.
         """
         parts = tuple(part._replace(number=number * part.number) for part in self.parts)
         return LossGrid(self.step, parts)
@@ -283,20 +290,21 @@ class LossGrid:
         """Return the distribution of the sum of two independent losses on one grid.
 
         Args:
-            other: the other one.
-            cut: the mass that tails may lose; they lose none.
+            other: the distribution of the other loss.
+            cut: the mass that tails may lose in dp-accounting; ignored, since they lose none here.
         """
         return LossGrid(self.step, self.parts + other.parts)
 
     def get_epsilon_for_delta(self, delta: float) -> float:
-        """Return the least epsilon at a delta above 0, but for rounding; infinity if none is."""
+        """Return the least epsilon at a delta above 0, up to rounding; infinity: there is none."""
         finite = sum(part.number * math.log1p(-part.infinite) for part in self.parts)
-        left = delta + math.expm1(finite)  # for the finite losses
+        left = delta + math.expm1(finite)  # the part of delta that is left for finite losses
         if left <= 0:
             return math.inf
         tilt = self._tilt_for(math.log(left))
         highest = sum(part.number * part.highest for part in self.parts)
-        # a smaller delta has no smaller epsilon: so what would overflow is cut
+        # The share is cut where it would overflow. A smaller delta has no smaller epsilon, so the
+        # result stays an upper bound.
         share = math.exp(min(math.log(left) - tilt.log_scale, _OVERFLOWS))
         epsilon = self.step * (highest + tilt.mean) + self._above_mean(tilt, share)
         return math.inf if math.isnan(epsilon) else max(0.0, epsilon)
@@ -312,13 +320,13 @@ class LossGrid:
         return _Tilt(order, log_sum, mean, variance)
 
     def _tilt_for(self, log_delta: float) -> _Tilt:
-        """Return the tilt whose mean is about the epsilon of a delta.
+        """Return the tilt whose mean is about the epsilon of a given ln delta.
 
-        1 - e^-x is at most e^(s x) s^s / (1 + s)^(1 + s) for every s > 0. So delta is at most the
-        mean of e^(s (loss - epsilon)) times that number. Where s is the one that is best for its
-        epsilon, this is the scale of the tilt over 1 + s, which falls with s.
+        For every s > 0, 1 - e^-x is at most e^(s x) c with c = s^s / (1 + s)^(1 + s). So delta is
+        at most c times the mean of e^(s (loss - epsilon)). For the best s of an epsilon, this bound
+        is the scale of the tilt divided by 1 + s. It falls as s grows, so s is found by bisection.
         """
-        low, high = 0.0, -log_delta  # the logarithm of 1 + s
+        low, high = 0.0, -log_delta  # bounds of ln(1 + s)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             tilt = self._tilted(math.expm1(middle) * self.step)
@@ -327,21 +335,22 @@ class LossGrid:
         return tilt
 
     def _above_mean(self, tilt: _Tilt, delta: float) -> float:
-        """Return how far the epsilon of a delta lies above the mean of a tilt.
+        """Return the epsilon of a delta less the mean loss of a tilt.
 
         Args:
-            tilt: the tilt for that delta.
-            delta: over the scale of the tilt.
+            tilt: the tilt for that delta (`_tilt_for`).
+            delta: the delta divided by the scale of the tilt.
         """
         first, last, beyond = self._window(tilt)
-        # Losses, in steps above the mean, from the largest one on. Nothing is known of the last.
+        # Losses less the mean, in steps, falling. The last one has no known mass.
         steps = np.arange(last, first - 2, -1) - tilt.mean
         losses = self.step * steps
         mass = self._convolved(tilt, first, last)[::-1] * np.exp(-tilt.order * steps[:-1])
-        # of all losses above each one: their mass, and their mass times e^-loss
+        # for each loss: the mass of all larger losses, and the sum of their masses times e^-loss
         upper = beyond + np.append(0.0, np.cumsum(mass))
         lower = np.append(0.0, np.cumsum(mass * np.exp(-losses[:-1])))
-        # epsilon is about the mean or less: of larger ones a bound is enough where e^loss overflows
+        # Epsilon is about the mean or less. Where e^loss would overflow, losses are larger than
+        # that, and a bound is enough.
         is_enough = upper - lower * np.exp(np.minimum(losses, _OVERFLOWS)) <= delta
         if is_enough.all():
             return float(losses[-1])
@@ -349,12 +358,13 @@ class LossGrid:
         return math.log((upper[place] - delta) / lower[place])
 
     def _window(self, tilt: _Tilt) -> tuple[int, int, float]:
-        """Return the places between which the tilted sum lies but for e^-40, and the mass beyond.
+        """Return the first and last place of the tilted sum, and a bound on the true mass beyond.
 
-        The mass is over the scale of the tilt. By the Chernoff bound.
+        By the Chernoff bound, the tilted sum lies outside of them with probability e^-40 at most
+        for each end. The mass beyond the last place is divided by the scale of the tilt.
         """
         first, last = sum(part.number * int(part.places[0]) for part in self.parts), 0
-        # no standard deviation below a step, or an order would be none
+        # a standard deviation of at least one step, since an order divides by it
         for times in _ORDERS:
             order = times / math.sqrt(max(tilt.variance, 1.0))
             bound = (self._tilted(tilt.order + order).log_sum - tilt.log_sum + _FAR_OUT) / order
@@ -362,19 +372,19 @@ class LossGrid:
                 last = min(last, math.ceil(bound))
             else:
                 first = max(first, math.floor(bound))
-        # further below the mean a probability would overflow when it is tilted back
+        # Further below the mean, a probability would overflow when it is tilted back.
         first = max(first, math.ceil(tilt.mean - _OVERFLOWS / (tilt.order + self.step)))
         beyond = math.exp(-tilt.order * (last - tilt.mean) - _FAR_OUT) if last < 0 else 0.0
         return first, last, beyond
 
     def _convolved(self, tilt: _Tilt, first: int, last: int) -> F64:
-        """Return the tilted probabilities of the sum, of all places from the first to the last."""
+        """Return the tilted probabilities of the sum at the places `first` .. `last`: float64."""
         length = 1 << (last - first).bit_length()
         product = np.ones(length // 2 + 1, np.complex128)
         middle = 0
         for part in self.parts:
             weights, _ = part.tilted(tilt.order)
-            # around their mean, as far as can be: then a power turns the transform least
+            # Places are counted from about their mean: the power of the transform is then exacter.
             near = round(float(np.sum(weights * part.places)))
             at = np.asarray(part.places - near, np.int64) % length
             product *= np.fft.rfft(np.bincount(at, weights, length)) ** part.number
@@ -389,9 +399,9 @@ def create_pmf_pessimistic_connect_dots_fixed_gap(
     """Return the distribution whose delta is linear in e^epsilon between the points of a grid.
 
     Args:
-        step: the distance of the points.
+        step: the distance between neighbouring points.
         lowest: the least point, in steps.
-        highest: the largest point.
+        highest: the largest point, in steps.
         deltas: float64 [highest - lowest + 1], the delta at each point, falling, within 0 .. 1.
     """
     falls = np.diff(deltas)

@@ -23,22 +23,23 @@ from fedtally.privacy.laws import LAWS, gaussian_bound
 # Steps of the grid in one standard deviation of a privacy loss. More steps make epsilon less
 # pessimistic and convolutions slower: with 100 epsilon is 1e-4 above the exact value.
 _STEPS = 100.0
-# Steps in one standard deviation of the total, where there are few atoms: delta then has a kink at
-# every sum of losses, which a coarser grid would cut off.
+# Steps in one standard deviation of the total loss, where losses have few values (atoms): delta
+# then has a kink at every sum of losses, which a coarser grid would cut off.
 _STEPS_OF_TOTAL = 2000.0
-# Steps to choose from, relative to the largest: a grid on which most losses lie adds least.
+# Candidates for the step, relative to the largest one. A grid on which most losses lie adds least
+# to epsilon.
 _CANDIDATES = np.linspace(0.5, 1.0, 500)
 _FEW_ATOMS = 64  # a distribution of more atoms than this has no kinks that matter
 _LONGEST_GRID = 2**17  # points of one loss in either direction: bounds memory and time
 # A tail below this is rounded up to a loss at the end of the grid: far below any delta in use.
 _NEGLIGIBLE = 1e-20
-_MATTERS = 1e-12  # the least mass of an atom that has a say in the choice of the step
-_MOST_FOLDS = 2**18  # pairs: from there on their errors add up to more than small deltas
+_MATTERS = 1e-12  # atoms of less mass are ignored when the step is chosen
+_MOST_FOLDS = 2**18  # the most pairs: with more, rounding errors add up to more than small deltas
 _OVERFLOWS = 700.0  # e^epsilon is a finite double up to about 709
 
 
 class _Integer(NamedTuple):
-    """Integer noise of this distribution and variance, against itself shifted."""
+    """A pair of distributions: integer noise of a mechanism and variance, and the same shifted."""
 
     mechanism: Mechanism
     variance: float
@@ -46,7 +47,7 @@ class _Integer(NamedTuple):
 
 
 class _Normal(NamedTuple):
-    """A Gaussian against itself shifted by mu standard deviations."""
+    """A pair of distributions: a Gaussian, and the same shifted by mu standard deviations."""
 
     mu: float
 
@@ -55,10 +56,11 @@ class _Loss(NamedTuple):
     """The privacy loss of a pair of distributions.
 
     Attributes:
-        stddev: its standard deviation.
-        largest: a loss that is exceeded with negligible probability only.
+        stddev: the standard deviation of the loss.
+        largest: a loss that is exceeded with negligible probability; infinity if there is no bound.
         deltas: maps epsilons to deltas.
-        atoms: the losses and their masses, where they are few.
+        atoms: the values of the loss and their probabilities, float64 [n] each; None if there are
+            many.
     """
 
     stddev: float
@@ -68,11 +70,11 @@ class _Loss(NamedTuple):
 
 
 def loss_bound(events: Sequence[Event]) -> Bound | None:
-    """Return the curve of the events by their loss distributions.
+    """Return the (epsilon, delta) curve of events, by composing their loss distributions.
 
-    It is None where loss distributions gain nothing over Gaussians, since no noise enters as
-    integers; where there are too many pairs; and where the noise is so little that the
-    distributions of a pair hardly overlap.
+    None: no event has integer noise, so that loss distributions gain nothing over Gaussians; or
+    there are too many pairs of distributions; or the noise is so little that the two distributions
+    of a pair hardly overlap.
 
     >>> event = Event("skellam", 5, "zero-out", variance=89.24, honest_survivors=100)
     >>> bound = loss_bound([event])
@@ -86,11 +88,12 @@ def loss_bound(events: Sequence[Event]) -> Bound | None:
 
 
 def renyi_divergence(event: Event, order: float) -> float:
-    """Return a bound of the Renyi divergence between neighbours of an event, at an order above 1.
+    """Return an upper bound on the Renyi divergence between neighbours, at an order above 1.
 
-    It is that of the pairs of distributions which dominate the event, in either direction, or
-    infinity where little noise and a large order leave no bound. Divergences of events add up,
-    also of events that are chosen in view of earlier ones. Proof: docs/privacy-proofs/renyi.md.
+    It is the divergence of the pairs of distributions that dominate the event, for both orders of
+    the neighbours. It is infinity where the noise is too little, or the order too large, for a
+    bound. Divergences of events add up, also if later events are chosen in view of earlier ones.
+    Proof: docs/privacy-proofs/renyi.md.
 
     >>> event = Event("skellam", 1, "zero-out", variance=4, honest_survivors=90)
     >>> round(renyi_divergence(event, 2.0), 4), 2.0 / (2 * 4)
@@ -101,7 +104,7 @@ def renyi_divergence(event: Event, order: float) -> float:
 
 @lru_cache(maxsize=256)
 def _renyi(pair: _Integer | _Normal, order: float) -> float:
-    """Return the Renyi divergence of a pair, from above."""
+    """Return an upper bound on the Renyi divergence of a pair of distributions."""
     if isinstance(pair, _Normal):
         return with_margin(order * pair.mu**2 / 2)
     law = LAWS[pair.mechanism]
@@ -113,14 +116,14 @@ def _renyi(pair: _Integer | _Normal, order: float) -> float:
         return math.inf
     # E[e^((order - 1) loss)], outcome by outcome: the loss rises with the outcome
     terms = logs[:overlap] + (order - 1) * (logs[:overlap] - logs[pair.shift :])
-    # Beyond the largest outcome a term is at most `factor` times the one before.
-    last = overlap - 1 - len(logs) // 2  # the outcome: 0 stands in the middle
+    # Beyond the largest outcome, a term is at most e^factor times the term before.
+    last = overlap - 1 - len(logs) // 2  # the largest outcome: 0 stands in the middle of `logs`
     bend = law.bend(pair.variance, last, pair.shift)
     factor = float(logs[overlap] - logs[overlap - 1]) + (order - 1) * bend
     if factor >= 0:
         return math.inf
     beyond = terms[-1] + factor - math.log(-math.expm1(factor))
-    # Below the smallest one losses are negative, so that terms are below their probabilities.
+    # Below the smallest outcome losses are negative, so that a term is below its probability.
     step = float(logs[1] - logs[0])
     below = logs[0] - step - math.log(-math.expm1(-step))
     total = float(library.special().logsumexp(np.append(terms, [beyond, below])))
@@ -128,11 +131,11 @@ def _renyi(pair: _Integer | _Normal, order: float) -> float:
 
 
 def _folds(events: Sequence[Event]) -> Counter[_Integer | _Normal]:
-    """Return the pairs of distributions that the events compose at worst, each with its number."""
+    """Return the worst pairs of distributions for the events, with the number of each."""
     folds: Counter[_Integer | _Normal] = Counter()
     for event in events:
-        # With a clip the worst vector of that length is not known: the lemma behind `shifts`
-        # assumes that only the number of items bounds it.
+        # With a clip, the worst vector of the clip's length is not known: the lemma behind `shifts`
+        # assumes that only the number of items bounds the vector.
         if event.is_clipped or event.noise_variance > LAWS[event.mechanism].normal_from:
             folds[_Normal(gaussian_bound(event))] += 1
         else:
@@ -141,17 +144,20 @@ def _folds(events: Sequence[Event]) -> Counter[_Integer | _Normal]:
     return folds
 
 
-# Cached: a planner calibrates the noise of several widths, whose events differ in the distance of
-# the sampler alone, and so have the same pairs.
+# Cached: a planner calibrates the noise for several widths. Their events differ only in the total
+# variation of the sampler, so that their pairs are the same.
 @lru_cache(maxsize=16)
 def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None:
-    """Compose the pairs on one grid; return None if there are too many or one hardly overlaps.
+    """Compose pairs of distributions on one grid; return their (epsilon, delta) curve.
+
+    Each pair is put on the grid from above by connecting the dots (Doroshenko et al. 2022). The
+    step of the grid decides how much this adds to epsilon: see `_step`.
 
     Args:
         folds: the pairs, each with its number.
 
-    Each pair is put on the grid from above by connecting the dots (Doroshenko et al. 2022). The
-    length of the steps decides how much is lost: see `_step`.
+    Returns:
+        the curve; None if there are too many pairs, or the distributions of one hardly overlap.
     """
     count = sum(number for _, number in folds)
     losses = {
@@ -165,7 +171,7 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
     def composed(pair: _Integer | _Normal, number: int) -> Any:
         ends = max(1, math.ceil(losses[pair].largest / step))
         deltas: F64 = np.clip(losses[pair].deltas(step * np.arange(-ends, ends + 1.0)), 0.0, 1.0)
-        # Delta falls with epsilon but for rounding. Where it rose, a probability would be negative.
+        # Delta falls with epsilon, up to rounding. If it rose, a probability would be negative.
         falling = np.minimum.accumulate(deltas)
         one = (
             library.grids()
@@ -181,7 +187,7 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
 
     @lru_cache(maxsize=16)
     def epsilon(delta: float) -> float:
-        # what rounding may add to delta is taken off the target first
+        # the largest rounding error of delta is subtracted from the target first
         return (
             with_margin(float(total.get_epsilon_for_delta(delta - error)))
             if delta > error
@@ -190,7 +196,7 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
 
     def deltas(epsilons: F64) -> F64:
         at = np.minimum(epsilons, _OVERFLOWS)
-        # For an array dp-accounting walks over the grid in Python; for a number NumPy does.
+        # For an array, dp-accounting loops over the grid in Python; for one number it uses NumPy.
         found = total.get_delta_for_epsilon(at.item() if at.size == 1 else at)
         return np.minimum(1.0, np.full(at.shape, found, np.float64) + error)
 
@@ -198,13 +204,13 @@ def _composed(folds: tuple[tuple[_Integer | _Normal, int], ...]) -> Bound | None
 
 
 def _step(losses: Sequence[tuple[_Loss, int]]) -> float:
-    """Return the step of the grid for losses, each with its number.
+    """Return the step of the grid for losses, each given with its number.
 
-    Connecting the dots splits a loss that lies at a fraction f of a step h between the ends of that
-    step, which adds a variance of about f (1 - f) h^2. Where losses are close to each other, 100
-    steps a standard deviation are enough. Where they are few, delta has a kink at every sum of
-    them. The grid is finer there: of the steps between h / 2 and h the one is taken that adds
-    least, so that most losses lie on the grid (docs/privacy-proofs/skellam.md).
+    Let a loss lie at a fraction f of a step h. Connecting the dots splits it between the two ends
+    of the step, which adds a variance of about f (1 - f) h^2. Where a loss has many values, 100
+    steps in a standard deviation are enough. Where it has few, delta has a kink at every sum of
+    losses, and the grid must be finer. Then the step is the one between h / 2 and h that adds the
+    least variance, so that most losses lie on the grid (docs/privacy-proofs/skellam.md).
     """
     count = sum(number for _, number in losses)
     total = math.sqrt(sum(number * loss.stddev**2 for loss, number in losses))
@@ -239,11 +245,11 @@ def _integer_loss(pair: _Integer) -> _Loss:
     distribution, shift = _distribution(pair.mechanism, pair.variance), pair.shift
     tail = np.append(np.cumsum(distribution[::-1])[::-1], 0.0)  # [j]: at least the j-th outcome
     overlap = len(distribution) - shift
-    # The noise is so little that the two distributions hardly meet: most outcomes tell them apart,
-    # and no grid holds their losses. Infinity says so.
+    # The noise is so little that the two distributions hardly overlap: most outcomes tell them
+    # apart, and no grid holds their losses. `largest` is then infinite.
     if overlap <= 0 or tail[overlap] > 0.5:
         return _Loss(0.0, math.inf, np.ones_like)
-    # at the outcomes from the shift-th on; it rises but for rounding
+    # the losses of the outcomes from the shift-th on; they rise, up to rounding
     loss = np.maximum.accumulate(np.log(distribution[:overlap]) - np.log(distribution[shift:]))
     mean = np.average(loss, weights=distribution[:overlap])
     stddev = math.sqrt(np.average((loss - mean) ** 2, weights=distribution[:overlap]))
@@ -251,7 +257,7 @@ def _integer_loss(pair: _Integer) -> _Loss:
     largest = max(float(loss[min(negligible, len(loss) - 1)]), stddev)
 
     def deltas(epsilon: F64) -> F64:
-        # an outcome counts if its loss is above epsilon, and losses rise: so from one place on
+        # Outcomes with a loss above epsilon count. Losses rise, so these are all from one place on.
         first = np.searchsorted(loss, epsilon, side="right")
         delta: F64 = tail[first] - np.exp(epsilon) * tail[first + shift]
         return delta
@@ -260,15 +266,15 @@ def _integer_loss(pair: _Integer) -> _Loss:
 
 
 def _atoms(pair: _Integer, loss: F64, mass: F64) -> tuple[F64, F64] | None:
-    """Return the losses of a pair and their masses, where they are few."""
+    """Return the values of a pair's loss and their probabilities; None if there are many."""
     loss, mass = LAWS[pair.mechanism].atoms(pair.variance, pair.shift, loss, mass)
     matters = mass > _MATTERS
     return (loss[matters], mass[matters]) if matters.sum() <= _FEW_ATOMS else None
 
 
-# Cached: a ledger chooses one of many orders (`accounting.filter_order`), while it is locked.
+# Cached: a ledger tries many orders (`accounting.filter_order`) while it holds its lock.
 @lru_cache(maxsize=4)
 def _distribution(mechanism: Mechanism, variance: float) -> F64:
-    """Return the probabilities of the integers around 0, symmetric, until they vanish."""
+    """Return the probabilities of the integers -n .. n, until they vanish: float64 [2 n + 1]."""
     half = LAWS[mechanism].half(variance)
     return np.concatenate([half[:0:-1], half])

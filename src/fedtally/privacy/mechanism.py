@@ -1,9 +1,9 @@
 """Integer noise, drawn from exact tables: the rounded Gaussian, and Skellam shares.
 
-A distribution is a table of masses, integers that sum to 2^128. A draw inverts it with uniform bits
-of a key's stream (`fedtally.crypto.prg`). No floating point touches a draw, so that the attack on
-the last bits of floating-point noise (Mironov 2012) does not apply. Tables are made with Python's
-integers alone.
+A distribution is a table of masses: integers that sum to 2^128. A draw inverts the distribution
+function with uniform bits of a key's stream (`fedtally.crypto.prg`). Neither draws nor tables use
+floating point, so that the attack on the last bits of floating-point noise (Mironov 2012) does not
+apply.
 
 `Noise.total_variation` bounds the distance of a draw from the named distribution, for uniform bits:
 docs/privacy-proofs/table_sampler.md. For the bits of AES-256 the statement is computational.
@@ -30,13 +30,13 @@ MAX_VARIANCE = 2.0**30  # a table then has about a million entries
 MIN_GAUSSIAN_VARIANCE = 2.0**-6  # below it nearly every draw rounds to 0
 MIN_SKELLAM_VARIANCE = 2.0**-40  # small enough for one share of a cohort of 2^20 clients
 
-# Masses have 128 bits, two words of the stream. With 64 the distance from the distribution, times
-# e^epsilon and the draws of a release, would be a part of delta that matters.
+# Masses have 128 bits, two words of the stream. With 64 bits, the distance from the distribution,
+# times e^epsilon and the number of draws of a release, would use a large part of delta.
 _MASS_BITS = 128
-_TAIL_BITS = 200  # what a table leaves out of its distribution is less than 2^-200
-_GAUSSIAN_BITS = 512  # of a fixed-point fraction: the proof needs 400
-_SMALL = 128  # entries up to which a draw can compare with all of them
-_NEGLIGIBLE = 1 << 8  # in units of the last bit: where a Taylor series ends
+_TAIL_BITS = 200  # a table leaves out tails of a probability below 2^-200
+_GAUSSIAN_BITS = 512  # bits of a fixed-point fraction: the proof needs 400
+_SMALL = 128  # the most entries of a table for draws in constant time
+_NEGLIGIBLE = 1 << 8  # a Taylor series ends at terms of at most this, in units of the last bit
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class Noise:
     variance: float
     masses: tuple[int, ...]
 
-    work: ClassVar[int] = 1  # draws from a table in the time of one draw
+    work: ClassVar[int] = 1  # the time of one draw, in draws from a table
 
     @property
     def largest(self) -> int:
@@ -66,18 +66,18 @@ class Noise:
 
     @property
     def is_small(self) -> bool:
-        """Whether the table is so small that `draw` can compare with every entry.
+        """Whether the table is small enough for `draw` to compare with every entry.
 
-        That of a client's share is, in a cohort of hundreds or more.
+        In a cohort of hundreds of clients or more, the table of a client's share is.
         """
         return len(self.masses) <= _SMALL
 
     @property
     def total_variation(self) -> float:
-        """The distance of one draw from the named distribution: at most (entries + 1) 2^-128.
+        """A bound on the total variation of one draw from the named distribution, for uniform bits.
 
-        This is for uniform bits.
-        It adds (1 + e^epsilon) times this, for every draw of a release, to delta.
+        It is (entries + 1) 2^-128. Every draw of a release adds (1 + e^epsilon) times this to
+        delta.
 
         >>> skellam(0.03).total_variation < 2**-122
         True
@@ -98,22 +98,22 @@ class Noise:
         }
 
     def draw(self, key: Secret, size: int, constant_time: bool = False) -> npt.NDArray[np.int64]:
-        """Return independent draws, a function of the key alone.
+        """Return independent draws, which depend on the key alone, and wipe the key.
 
-        The key is wiped: a second use would repeat them, and the difference of two sums with the
-        same noise has none.
+        A second use of the key would repeat the draws, and the difference of two sums with the same
+        noise has no noise.
 
-        Draw i is the number k for which masses[: k + largest] sum to at most u and masses[: k +
-        largest + 1] to more: u = 2^64 a + b, where a is word i and b word size + i of the key's
-        stream, in 64-bit little-endian words. Word b is asked for only where a does not settle the
-        draw, with probability below 2^-64 (entries + 2).
+        The key's stream is read in 64-bit little-endian words. For draw i let a be word i, b be
+        word size + i, and u = 2^64 a + b. The draw is the integer k for which masses[: k + largest]
+        sum to at most u and masses[: k + largest + 1] to more. Word b is generated only if a does
+        not decide the draw, which has a probability below 2^-64 (entries + 2).
 
         Args:
-            key: 32 bytes, uniform, used for nothing else.
-            size: 1 .. 2^26.
+            key: 32 uniform bytes, used for nothing else.
+            size: the number of draws, 1 .. 2^26.
             constant_time: whether to compare with every entry of the table, so that the time does
-                not tell the draw. It is for tables of a few dozen entries, such as a client's
-                share, and holds as far as compiled kernels and the processor keep it.
+                not depend on the draw. It is for tables of a few dozen entries, such as a client's
+                share. Whether it holds depends on compiled kernels and the processor.
 
         Returns:
             int64 [size].
@@ -139,15 +139,15 @@ class Noise:
 
 
 def rounded_gaussian(variance: float) -> Noise:
-    """Return a Gaussian rounded to the nearest integer.
+    """Return noise that is a Gaussian rounded to the nearest integer.
 
-    k has probability Phi((k + 1/2) / s) - Phi((k - 1/2) / s). Added to integers it is the Gaussian
-    mechanism followed by rounding, so the Gaussian's guarantee holds: see docs/privacy-proofs/. Its
-    own variance is about 1/12 more where the variance is 1/10 or more, and less than the variance
-    below that.
+    The integer k has probability Phi((k + 1/2) / s) - Phi((k - 1/2) / s). Added to integers, it is
+    the Gaussian mechanism followed by rounding, so that the Gaussian's guarantee holds: see
+    docs/privacy-proofs/. Rounding changes the variance: it adds about 1/12 if s^2 is at least 1/10,
+    and makes the variance smaller if s^2 is less.
 
     Args:
-        variance: s^2, 2^-6 .. 2^30, before rounding.
+        variance: the variance before rounding, s^2, 2^-6 .. 2^30.
 
     Returns:
         the noise, kept for the next call; making it takes 0.1 s for variance 22,500.
@@ -158,11 +158,11 @@ def rounded_gaussian(variance: float) -> Noise:
 def skellam(variance: float) -> Noise:
     """Return Skellam noise, the difference of two Poisson variables of mean variance / 2.
 
-    k has probability e^-v I_|k|(v) (Skellam, 1946). A sum of independent draws is Skellam, and
-    variances add.
+    The integer k has probability e^-v I_|k|(v) (Skellam, 1946). A sum of independent draws is
+    Skellam too, and the variances add up.
 
     Args:
-        variance: v, 2^-40 .. 2^30.
+        variance: the variance v of the noise, 2^-40 .. 2^30.
 
     Returns:
         the noise, kept for the next call.
@@ -181,7 +181,7 @@ def _skellam(variance: float) -> Noise:
 
 
 def stream(key: Secret, words: int) -> npt.NDArray[np.uint64]:
-    """Return the first words of the stream of a key, of 64 bits each; the key stays."""
+    """Return the first `words` 64-bit words of a key's stream, uint64; the key is not wiped."""
     found = np.zeros(words, "<u8")
     masking = Masking(found)
     masking.add(key)
@@ -190,9 +190,13 @@ def stream(key: Secret, words: int) -> npt.NDArray[np.uint64]:
 
 
 def _masses(weights: list[int]) -> tuple[int, ...]:
-    """Return the table of a symmetric distribution, from weights of 0, 1, 2, ... to any scale.
+    """Return the table of a symmetric distribution: its masses, which sum to 2^128.
 
-    The lower half is floor(2^128 F); the upper half mirrors it, and 0 gets the rest.
+    Below 0, masses are the differences of floor(2^128 F), for the distribution function F. Above 0
+    they mirror these, and 0 gets the rest.
+
+    Args:
+        weights: the relative probabilities of 0, 1, 2, ..., on any scale.
     """
     total = weights[0] + 2 * sum(weights[1:])
     floors = [0, *((tail << _MASS_BITS) // total for tail in accumulate(reversed(weights[1:])))]
@@ -203,7 +207,8 @@ def _masses(weights: list[int]) -> tuple[int, ...]:
 def _gaussian_weights(variance: float) -> list[int]:
     """Return weights of 0, 1, 2, ... in proportion to the masses of a rounded Gaussian.
 
-    A weight is the density at k, e^(-k^2 / 2v), times the mean over its cell relative to it.
+    The weight of k is the density at k, e^(-k^2 / 2v), times the mean density over the interval
+    k - 1/2 .. k + 1/2 relative to that at k (`_cell`).
     """
     numerator, denominator = variance.as_integer_ratio()
     reach = math.ceil(0.5 + math.sqrt(2 * math.log(2) * _TAIL_BITS * variance))
@@ -230,11 +235,12 @@ def _exponential(numerator: int, denominator: int) -> int:
 
 
 def _cell(k: int, numerator: int, denominator: int) -> int:
-    """Return the mean of e^(k t / v - t^2 / 2v) over -1/2 < t < 1/2, in fixed point.
+    """Return a mean over the interval of k: of e^(k t / v - t^2 / 2v), -1/2 < t < 1/2.
 
-    In 2t = s the exponent is x s - y s^2 / 2 with x = k / 2v and y = 1 / 4v; its Taylor
-    coefficients follow (n + 1) u_(n+1) = x u_n - y u_(n-1), and s^n has the mean 1 / (n + 1) for
-    even n, 0 for odd n.
+    The variance v is numerator / denominator, and the result is in fixed point. With s = 2t, the
+    exponent is x s - y s^2 / 2, for x = k / 2v and y = 1 / 4v. The Taylor coefficients u_n of the
+    exponential follow (n + 1) u_(n+1) = x u_n - y u_(n-1). The mean of s^n is 1 / (n + 1) for even
+    n, and 0 for odd n.
     """
     before, term, total, n = 0, 1 << _GAUSSIAN_BITS, 0, 0
     while abs(term) > _NEGLIGIBLE or abs(before) > _NEGLIGIBLE:
@@ -248,8 +254,9 @@ def _cell(k: int, numerator: int, denominator: int) -> int:
 def _skellam_weights(variance: float) -> list[int]:
     """Return weights of 0, 1, 2, ... in proportion to the Bessel functions I_k(v).
 
-    Miller's backward recurrence: I_(k-1) = I_(k+1) + (2k / v) I_k, from 0 and 1 at a k where I_k is
-    negligible (Miller 1952; Olver 1964). Forward it would lose all digits.
+    They follow from Miller's backward recurrence I_(k-1) = I_(k+1) + (2k / v) I_k. It starts with
+    the values 0 and 1 at a k where I_k is negligible (Miller 1952; Olver 1964). A forward
+    recurrence would lose all digits.
     """
     numerator, denominator = variance.as_integer_ratio()
     above, weight = 0, 1 << _TAIL_BITS

@@ -1,4 +1,4 @@
-"""The demands of a client on a plan's privacy, whatever the plan says of itself.
+"""The demands of a client on a plan's privacy; what the plan states of itself does not count.
 
 >>> from fedtally.privacy.config import propose
 >>> policy = PrivacyPolicy(epsilon=1.0, delta=1e-6, trust="central")
@@ -22,30 +22,31 @@ from fedtally.privacy.events import Relation, Trust, under_demand
 
 
 class WeakPrivacyError(InvalidInputError):
-    """Refuse a plan that is not proven to protect this client as its policy demands."""
+    """A plan is not proven to protect this client as its policy demands."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPolicy:
     """The demands of a client on the privacy of a plan, before it takes part.
 
-    They are compared with what is proven for the plan's event, at this delta and for this relation.
-    The epsilon and the delta that the plan states are its maker's words, and do not count.
+    `check` proves a bound on epsilon for the plan's event, at the delta and for the relation given
+    here, and compares this bound with `epsilon`. The epsilon and the delta that the plan states do
+    not count.
 
     Args:
-        epsilon: the largest epsilon, above 0, for the whole campaign of one plan.
-            `store.ClientRecord.cap` bounds all campaigns together. With `per_part` for one part.
-        delta: the largest delta, from 0 to below 1; choose one below 1 / clients. At 0 only
-            geometric noise is proven to be enough.
-        relation: the data sets that shall look alike, or the name. `add-remove` is proven for
-            plans that charge the noise of their number of people, such as those of silos; for
-            these zero-out is read as add-remove.
-        trust: the parties that the client trusts with the noise, or the name: `distributed`, or
-            also `central`.
+        epsilon: the largest epsilon, above 0, of one plan's whole campaign; with `per_part`, of one
+            part. `store.ClientRecord.cap` bounds all campaigns together.
+        delta: the largest delta, from 0 to below 1; choose it below 1 / clients. At 0, only
+            geometric noise passes.
+        relation: the neighbouring relation, or its name. `add-remove` is proven only for plans
+            whose number of people is secret and has noise, such as plans of silos. For these plans,
+            zero-out here means add-remove.
+        trust: the trust that the client accepts, or its name. `distributed` accepts no party that
+            sees exact sums; `central` accepts an aggregator too.
         not_private: whether the client accepts a plan that is marked as not private, which
             guarantees nothing.
-        per_part: whether the epsilon is for one part in a round, and not for a whole campaign. A
-            cap in days then bounds how many parts there are.
+        per_part: whether the epsilon is for the client's part in one round, and not for a whole
+            campaign. A cap in days then bounds the number of parts.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -64,7 +65,7 @@ class PrivacyPolicy:
             raise InvalidInputError(
                 f"{arg.epsilon} must be above 0, got 0: no sum of data is that private"
             )
-        # names become the values that `check` compares; the class is frozen, hence the detour
+        # Names become enum values. The class is frozen, hence `object.__setattr__`.
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", demanded_delta(self.delta))
         object.__setattr__(self, "relation", Relation.parse(self.relation))
@@ -79,7 +80,8 @@ class PrivacyPolicy:
             terms: the privacy terms of the plan, or None if it has no privacy.
 
         Raises:
-            WeakPrivacyError: names the demand and what the plan has.
+            WeakPrivacyError: the plan protects less; the message names the demand and the plan's
+                value.
         """
         for reason in self.refusals(terms):
             raise WeakPrivacyError(reason)
@@ -101,17 +103,17 @@ class PrivacyPolicy:
                 "this client's policy demands a private plan, and the plan is marked as not"
                 " private, which guarantees nothing"
             )
-        # Who accepts an aggregator accepts the clients' own noise too, which trusts nobody more.
+        # A client that accepts an aggregator accepts distributed noise too: it needs less trust.
         if terms.event.trust is Trust.CENTRAL and self.trust is not Trust.CENTRAL:
             yield (
                 f"this client's policy (trust) demands {self.trust} trust, and under the plan's"
                 " central trust the server sees exact sums"
             )
-        # computed anew from the event: the epsilon that the plan states is a claim of its maker
+        # Epsilon is computed from the event: the epsilon that the plan states is only a claim.
         try:
             parts = 1 if self.per_part else None
             found = terms.proven(self._relation_for(terms), self.delta, parts)
-        # a delta that secure sums and samplers use up, or add-remove of clients that are counted
+        # secure sums and samplers use up delta; or add-remove, and the number of clients is public
         except InvalidInputError as error:
             yield f"nothing is proven for this client's policy: {error}"
             return

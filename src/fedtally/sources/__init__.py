@@ -7,15 +7,15 @@ Arrow, a compression or a codec leaves this package.
 
 A value becomes the same item in every format. `sources.values` has these rules:
 
-* Text stays as it is written: ``007`` stays ``007``, and ``NA`` is a word. Empty text is missing.
-  CSV and JSON lines hold the text that their writer made of a typed column.
-* Integers stay integers where a column has that type. In a range or a set of integers, text that
-  writes an integer is the same item, and so is ``7.0``, which pandas writes where a value of the
-  column is missing. In other domains ``7.0`` is a word. Without a domain, integers of 2^63 and more
-  can be items only as text.
-* Of clients, silos and rounds ``7.0`` and ``7.00`` in text are ``7`` (`sources.values.as_names`).
-  A byte order mark before them is left out. Nothing else is changed in a text: spaces, signs,
-  exponents and leading zeros tell clients apart.
+* Text is not changed: ``007`` stays ``007``, and ``NA`` is a word. Empty text is missing. In CSV
+  and JSON lines, a typed column is the text that the writing program made of it.
+* Integers stay integers if the column has an integer type. If the domain is a range or a set of
+  integers, text such as ``7`` is the same item as the integer. So is ``7.0``, which pandas writes
+  for integers if a value of the column is missing. In other domains ``7.0`` is a word. Without a
+  domain, integers of 2^63 and more can be items only as text.
+* As a client, silo or round, the texts ``7.0`` and ``7.00`` are ``7`` (`sources.values.as_names`).
+  A byte order mark before them is dropped. Nothing else is changed: texts that differ in spaces,
+  signs, exponents or leading zeros are different clients.
 * A value of another type becomes one text: ``true`` and ``false``; ``2026-01-22``;
   ``2026-01-22 09:53:12.5``, without zeros at the end of the second, and a zone as ``+01:00``;
   decimals with all digits of their column; ``0 days 01:30:00`` for a duration; a UUID with its
@@ -24,26 +24,27 @@ A value becomes the same item in every format. `sources.values` has these rules:
   pandas ``True``, dates without the time where all are midnight, and
   ``12.500`` seconds; pyarrow ``12.500000``, and ``Z`` or ``+0100``; Polars also ``T`` between date
   and time. Keep these columns in Parquet, or write them as above.
-* An extension type is read by its values, and not by what Arrow stores of them
-  (`sources.extensions`); one that is not known here is refused by its name, unless text is stored.
-* Whole floats become integers, since many tables hold integers so in columns where a value is
-  missing. NaN is missing. Any other float is refused as an item, a client or a round, because equal
-  numbers need not be written alike. So is a whole one from 2^53 on, or 2^24 in 32 bits: several
-  ids may have become one.
-* Bytes are the text that they are in UTF-8. Other bytes, and those with a NUL byte, are refused.
+* A column of an Arrow extension type is read as the values of that type, and not as the numbers or
+  bytes that Arrow stores (`sources.extensions`). Unknown extension types are refused, unless they
+  store text.
+* Whole floats become integers, since many tables write integers as floats if a value of the column
+  is missing. NaN is missing. Any other float is refused as an item, a client or a round, because
+  equal numbers may be written differently. A whole float is refused from 2^53 on (from 2^24 on in
+  32 bits), since several ids may have been rounded to it.
+* Bytes are read as UTF-8 text. Bytes that are not UTF-8, or contain a NUL byte, are refused.
 * A pair of columns (latitude, longitude) becomes the text ``lat,lon``.
-* A line ends with LF, CR LF or CR alone. Under privacy CR alone ends a line only in a CSV whose
-  header ends with it (`sources.lines`).
-* Blank lines are missing items in plain text, and in CSV and TSV of one column. With several
-  columns they are no rows.
+* A line ends with LF, CR LF or a single CR. Under privacy a single CR ends a line only in a CSV
+  whose header ends with it (`sources.lines`).
+* A blank line is a row with a missing item in plain text, and in CSV and TSV of one column. In
+  tables of several columns it is no row.
 * A row without its item, client, silo or round is dropped, and counted in `Batch.dropped`. A
   missing count is an error.
 
-Under differential privacy (`Source.batches` with ``private=True``) each row is read by itself. A
-value that cannot be read is missing, and no row changes another row or ends the run. A CSV, TSV,
+Under differential privacy (`Source.batches` with ``private=True``) each row is read independently.
+A value that cannot be read is missing, and no row changes another row or ends the run. A CSV, TSV,
 text or JSON lines file is then read line by line (`sources.lines`). A whole float below 2^63
-becomes the digits of the integer, any other float its shortest text, and a row whose count cannot
-be read stands for nobody.
+becomes the digits of the integer, and any other float its shortest text. A row whose count cannot
+be read counts for no client.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def open_source(
             ``zipf:a=1.1,d=100000,n=150000`` or ``profile:gowalla-us,n=1e6`` (see
             `fedtally.sources.synthetic`).
         columns: the columns of the item, client, silo, round and count. If no item column is named,
-            it is the only column left over, or ``item``.
+            it is the only column without another role, or the column ``item``.
         format: ``csv``, ``tsv``, ``json`` (one object a line), ``parquet``, ``feather`` (an Arrow
             file) or ``text`` (one item a line). If absent, it follows from the suffix, with or
             without ``.gz``, ``.bz2``, ``.xz`` or ``.zst``. For other names and standard input it is
@@ -113,13 +114,13 @@ def open_source(
         header: whether the first row of a CSV or TSV names the columns. Otherwise their names are
             their positions, ``1``, ``2``, ... Plain text has no header.
         encoding: the character encoding of CSV, TSV, JSON lines and text.
-        rng: the generator of a synthetic population; only these need one.
-        is_one_of_many: read a single file as `open_files` reads it among others of its table.
+        rng: the random generator for a synthetic population; other sources need none.
+        is_one_of_many: whether to read a single file as `open_files` reads one of several files.
 
     Raises:
         InvalidInputError: the options do not fit together, or name an unknown format, encoding,
             family or parameter.
-        UnreadableFileError: the path does not exist, or its suffix is of a format that is not read.
+        UnreadableFileError: the path does not exist, or its suffix is of an unsupported format.
 
     >>> source = open_source("uniform:d=100,k=4,n=1000", rng=np.random.default_rng(1))
     >>> [batch] = source.batches()
@@ -142,7 +143,7 @@ def open_source(
                 f"{path} draws its items: pass rng=numpy.random.default_rng(seed)"
             )
         return synthetic_source(path, rng)
-    # A file may be named with brackets: then it is that file.
+    # A path with brackets may be the name of a file. If that file exists, it is no pattern.
     is_pattern = glob.has_magic(path) and not os.path.exists(path)
     if os.path.isdir(path) or is_pattern or (is_one_of_many and os.path.isfile(path)):
         return open_files(

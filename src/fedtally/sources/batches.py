@@ -23,23 +23,24 @@ _LISTED = 30  # columns that a message lists
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that hold the item, the client, the silo, the round and the count.
+    """The names of the columns that hold the item, the client, the silo, the round and the count.
 
     Args:
-        item: a column, or a pair (latitude, longitude). None stands for the only column that is
-            left over, or the one called ``item``.
-        client: the client's column: rows with equal values are one client. Without it each row is a
+        item: the item's column, or a pair (latitude, longitude). None: the only column that no
+            other role has, or the column called ``item``; see `resolve`.
+        client: the client's column: rows with equal values are one client. None: each row is a
             client.
-        round: the column of natural rounds.
-        count: the column that says for how many clients a row stands; not with `client`.
-        silo: the column of the silos, each of which holds the rows of many people; with `client`,
-            which is then the column of the people.
-        others: the table's columns that play no part, once they are known; see `resolve`.
-        are_named: whether a table gives the columns these names, so that readers know them.
-        folders: columns that the path of a table names, each with its value in the whole table;
-            None: it is missing. A round or silo may be one of them.
-        given: the columns of `folders` that stand for one which the table lacks; see `resolve`.
-        item_option: what names the item's column, in messages.
+        round: the column of the rounds that the data names.
+        count: the column with the number of clients that a row stands for; not with `client`.
+        silo: the column of the silos, each of which holds the rows of many people. It goes with
+            `client`, which is then the column of the people.
+        others: the other columns of the table, which are not used; set by `resolve`.
+        are_named: whether the names are those of a table's columns, so that messages may use them.
+        folders: columns that the folders of a table's path name, with their value for the whole
+            table; a value of None is missing. The round and the silo may be among them.
+        given: the pairs of `folders` that are used, since the table lacks these columns; set by
+            `resolve`.
+        item_option: the option that names the item's column, for messages.
 
     >>> Columns(count="n").resolve(["word", "n"], "words.csv").item
     'word'
@@ -89,18 +90,18 @@ class Columns:
         return self.item if isinstance(self.item, tuple) else (self.item,)
 
     def names(self) -> list[str]:
-        """Return every named column of the table once.
+        """Return the names of all columns that are read from the table, each once.
 
         >>> Columns(item=("lat", "lon"), client="user").names()
         ['lat', 'lon', 'user']
         """
         parts = (self.client, self.round, self.count, self.silo)
         others = [name for name in parts if name is not None and name not in dict(self.given)]
-        # One column may play two parts, such as those of the item and of the client.
+        # One column may have two roles, such as item and client.
         return list(dict.fromkeys([*self.items, *others]))
 
     def needed(self) -> list[str]:
-        """Return what a row must have, in words, with the names of the columns.
+        """Return the values that a row must have, in words, with the names of their columns.
 
         >>> Columns("word", client="user").needed()
         ["item (column 'word')", "client (column 'user')"]
@@ -114,9 +115,9 @@ class Columns:
         ]
 
     def parts(self) -> dict[str, list[str]]:
-        """Return the names of the columns by the part that they play, JSON-able.
+        """Return the names of the columns by role (item, client, round, count), JSON-able.
 
-        A part whose column has no name of its own has an empty list.
+        A role whose column has no name in a table has an empty list.
 
         >>> Columns("word", client="user").parts()
         {'item': ['word'], 'client': ['user']}
@@ -127,14 +128,24 @@ class Columns:
         return parts if self.are_named else {part: [] for part in parts}
 
     def with_folders(self, available: Sequence[str] = ()) -> Columns:
-        """Return the same, with the round and the silo that a table has not, and its path has."""
+        """Return these columns with the round and silo taken from the path if the table lacks them.
+
+        Args:
+            available: the names of the table's columns.
+        """
         missing = {self.round, self.silo} - set(available)
         return replace(self, given=tuple(pair for pair in self.folders if pair[0] in missing))
 
     def resolve(self, available: Sequence[str], where: str) -> Columns:
-        """Return the same with the item column chosen.
+        """Return these columns with the item's column chosen, after checking all of them.
 
-        Each column must exist, and only once.
+        Args:
+            available: the names of the table's columns.
+            where: the name of the table in messages.
+
+        Raises:
+            InvalidInputError: a column is missing, several have its name, or it is not clear which
+                column is the item.
 
         >>> Columns().resolve(["a", "b"], "x.csv")
         Traceback (most recent call last):
@@ -166,7 +177,7 @@ class Columns:
                 f" columns {listed}{''.join(dict.fromkeys(ways))}"
             )
         for name in chosen.names():
-            if list(available).count(name) > 1:  # nothing says which of them is meant
+            if list(available).count(name) > 1:  # it is not clear which of them is meant
                 raise InvalidInputError(
                     f"{where} has several columns called {name!r}; rename all but one"
                 )
@@ -176,9 +187,9 @@ class Columns:
 
 
 def item_columns(item: str | tuple[str, str] | None, domain: Any) -> str | tuple[str, str] | None:
-    """Return the column of the item, or the pair that a text such as "lat,lon" names.
+    """Return the item's column, or a pair of columns if a text such as "lat,lon" names two.
 
-    Only a grid has items in two columns. In other tables a column's name may hold a comma.
+    Only a text for a grid names two columns. Otherwise a comma may be part of a column's name.
 
     Args:
         item: the item's column or pair of columns, as `Columns` has it, or a text such as
@@ -196,7 +207,7 @@ def item_columns(item: str | tuple[str, str] | None, domain: Any) -> str | tuple
 
 
 def _other_delimiter(available: Sequence[str]) -> str:
-    """Return the way out where the only column's name looks like a whole header, else "".
+    """Return advice on the delimiter if the only column's name looks like a whole header, else "".
 
     >>> from fedtally.errors import render
     >>> render(_other_delimiter(["user;word"]), for_="shell"), _other_delimiter(["user", "a;b"])
@@ -216,15 +227,16 @@ def _listing(names: Sequence[str]) -> str:
 
 
 class Itemless(NamedTuple):
-    """Rows that lack the item alone: clients that may take part and hold nothing.
+    """Rows of which only the item is missing: clients that may take part without an item.
 
     Attributes:
         number: the number of rows.
         clients: array of text or of integers, or None if each row is a client.
         rounds: array of text or of integers, or None if rows name no round.
-        counts: returns the counts as in `Batch`, or raises InvalidInputError; None for one each. It
-            is a function because only some callers need them, and errors are theirs alone.
-        silos: array of text or of integers, or None if clients are no people of silos.
+        counts: a function that returns the counts as in `Batch`, or raises InvalidInputError; None:
+            each row stands for one client. It is a function since only some callers need the
+            counts, and a bad count is an error only for them.
+        silos: array of text or of integers, or None if there are no silos.
     """
 
     number: int
@@ -236,23 +248,23 @@ class Itemless(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows of a source; all columns have one length and no nulls.
+    """Some rows of a source; all columns have the same length and no nulls.
 
     Attributes:
         items: Arrow array of text (string or large_string) or of integers (any width), or a
             dictionary of text. The dictionary may hold values that no row has.
         clients: array of text or of integers, or None if each row is a client.
         rounds: array of text or of integers, or None if rows name no round.
-        counts: int64[n], at least 0, the number of clients that each row stands for; None for one
-            each.
-        dropped: the rows left out of this batch because the item, client, silo or round was
-            missing.
-        bytes_read: the bytes of the source read so far, for progress; compressed bytes where it is
-            compressed.
-        itemless: the rows, among them, that lack the item alone, or None.
-        columns: the columns by the parts that they play, with those that play none in `others`; of
-            no name where the source is no table.
-        silos: array of text or of integers, or None if clients are no people of silos.
+        counts: int64[n], at least 0, the number of clients that each row stands for; None: each row
+            stands for one.
+        dropped: the numbers of rows left out of this batch because the item, client, silo or round
+            was missing.
+        bytes_read: the number of bytes of the source read so far, for progress; for a compressed
+            source, compressed bytes.
+        itemless: the dropped rows of which only the item was missing, or None.
+        columns: the names of the columns by role, with unused ones in `others`; without names if
+            the source is no table.
+        silos: array of text or of integers, or None if there are no silos.
         headers: the number of rows that repeat the header of the table.
     """
 
@@ -278,16 +290,18 @@ class Source:
 
     Attributes:
         name: the name of the source in messages.
-        read: yields the batches; its argument is `private` as in `batches`. With `private` there is
-            at least one batch, perhaps without rows, so that the columns are known.
-        size_bytes: about the last `Batch.bytes_read`; None if unknown, as for standard input.
-        synthetic_size: d for a synthetic population, whose items are the integers 1..d; otherwise
-            None.
+        read: a function that yields the batches; its argument is `private` as in `batches`. With
+            `private` there is at least one batch, perhaps without rows, so that the columns are
+            known.
+        size_bytes: the approximate size of the source, the `bytes_read` of the last batch; None if
+            it is unknown, as for standard input.
+        synthetic_size: the number of items, d, of a synthetic population, whose items are the
+            integers 1..d; otherwise None.
         about: a note on the origin of the data, for readers of the answer.
         rows_are_clients: whether the source makes every row a client of its own, so that no client
             has several rows.
-        repeatable: whether `batches` may be called again, for the same rows; False for standard
-            input and pipes.
+        repeatable: whether `batches` may be called again and yields the same rows; False for
+            standard input and pipes.
     """
 
     name: str
@@ -302,15 +316,15 @@ class Source:
         """Yield the rows, in order, in bounded memory.
 
         Args:
-            private: read each row by itself. Then the content of a row changes no other row and
-                never ends the run, and a value that cannot be read is missing. Rows that lack the
-                item alone count as rows.
+            private: read each row independently. Then the content of a row changes no other row and
+                never ends the run, and a value that cannot be read is missing. Rows of which only
+                the item is missing count as rows.
             may_be_empty: allow a source without rows. With `private` a batch without rows still has
                 the columns.
 
         Raises:
-            InvalidInputError: values that cannot be used, a missing column, or (at the end) no row
-                at all.
+            InvalidInputError: values cannot be used, a column is missing, or (at the end) there was
+                no row.
             UnreadableFileError: a damaged file.
 
         >>> from fedtally.sources import from_items
@@ -321,7 +335,7 @@ class Source:
         for batch in self.read(private):
             columns = batch.columns
             rows += len(batch)
-            # Under privacy a client without an item takes part, and its row is not missing.
+            # Under privacy a client without an item takes part, so that its row counts.
             rows += batch.itemless.number if private and batch.itemless is not None else 0
             dropped += batch.dropped
             yield batch
@@ -329,8 +343,13 @@ class Source:
             raise self.without_rows(dropped, columns)
 
     def without_rows(self, dropped: Dropped, columns: Columns) -> InvalidInputError:
-        """Return the error of a source without rows, or that lack something in all of them."""
-        # Two messages, as two mistakes are likely: a wrong column, and a wrong file.
+        """Return the error for a source in which no complete row was found.
+
+        Args:
+            dropped: the numbers of dropped rows.
+            columns: the columns of the source.
+        """
+        # Two messages for two likely mistakes: a wrong column, and a wrong file.
         if dropped.incomplete:
             rows = in_number(dropped.incomplete, "its only row", "each of its {} rows")
             return InvalidInputError(
@@ -352,7 +371,7 @@ def no_rows(schema: Any) -> Any:
 
 
 def _column(table: Any, name: str, columns: Columns, where: str) -> Any:
-    """Return a column of a table, or of its path: one value in all rows."""
+    """Return a column of a table; if only the path has it, an array of its one value."""
     import pyarrow as pa
 
     given = dict(columns.given)
@@ -370,15 +389,15 @@ def to_batch(
     private: bool = False,
     has_header: bool = False,
 ) -> Batch:
-    """Turn an Arrow record batch into a `Batch`, dropping rows with missing parts.
+    """Turn an Arrow record batch into a `Batch`, without rows in which a value is missing.
 
     Args:
-        table: record batch that has all of `columns`.
-        columns: which columns to take; resolved.
+        table: an Arrow record batch that has all of `columns`.
+        columns: the columns to read, as `Columns.resolve` returns them.
         where: the source, for messages.
         bytes_read: the bytes of the source read so far; compressed bytes where it is compressed.
-        private: whether each row is read by itself, as in `Source.batches`.
-        has_header: whether rows that repeat the header are counted in `Batch.headers`.
+        private: whether each row is read independently, as in `Source.batches`.
+        has_header: whether to count the rows that repeat the header, in `Batch.headers`.
 
     >>> import pyarrow as pa
     >>> table = pa.record_batch({"word": ["a", None, "b"], "n": [1, 2, 3]})
@@ -411,12 +430,12 @@ def to_batch(
         for name in (columns.client, columns.round, columns.silo)
     )
     counts = None if columns.count is None else _column(table, columns.count, columns, where)
-    # The counts are read last, of the rows that are kept: a bad count in a dropped row is no error.
+    # Counts are read last and only for rows that are kept: a bad count in a dropped row is ignored.
     what, itemless = f"{where}: column {columns.count!r}", None
     named = _valid(clients, rounds, silos)
     if items.null_count or named is not None:
         held = pc.is_valid(items)
-        bare = pc.invert(held)  # of these, rows without a client or a round are nobody's
+        bare = pc.invert(held)  # rows without an item; those without client or round are left out
         bare = bare if named is None else pc.and_(bare, named)
         if pc.any(bare).as_py():
             parts = [
@@ -439,12 +458,12 @@ def to_batch(
 
 
 def _headers(items: Any, clients: Any, rounds: Any, silos: Any, columns: Columns) -> int:
-    """Return how many rows hold the names of their columns, as where files were joined."""
+    """Return how many rows hold the names of their columns, as after joining files with headers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     name = ",".join(columns.items)
-    # before a first column may stand the byte order mark of its file
+    # the byte order mark of a joined file may precede the name of the first column
     is_header = pc.is_in(items, value_set=pa.array([name, f"\ufeff{name}"], items.type))
     for part, own in ((clients, columns.client), (rounds, columns.round), (silos, columns.silo)):
         if part is not None and own not in dict(columns.given):
@@ -453,9 +472,9 @@ def _headers(items: Any, clients: Any, rounds: Any, silos: Any, columns: Columns
 
 
 def _valid(*parts: Any) -> Any:
-    """Return which rows lack none of the columns that are given, or None if no row does."""
+    """Return a mask of the rows without nulls in any given column; None: there are no nulls."""
     import pyarrow.compute as pc
 
-    # Most batches lack nothing: without a mask no column of theirs is copied.
+    # Most batches have no nulls; without a mask their columns are not copied.
     masks = [pc.is_valid(part) for part in parts if part is not None and part.null_count]
     return reduce(pc.and_, masks) if masks else None

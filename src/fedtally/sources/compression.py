@@ -1,4 +1,4 @@
-"""Compressed files: which compression a file has, and its bytes without it."""
+"""Compressed files: how a file is compressed, and its decompressed bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple, cast
 from fedtally.base import arrow
 
 PEEK = 16  # the first bytes of a file, which tell its compression
-_CHUNK = 1 << 14  # bytes of a compressed file that are taken at once
+_CHUNK = 1 << 14  # bytes of a compressed file that are read at once
 
 
 class DamagedError(Exception):
@@ -24,13 +24,13 @@ class DamagedError(Exception):
 
 
 class Compression(NamedTuple):
-    """A way to compress a file.
+    """A compression format.
 
     Attributes:
-        name: in messages.
-        suffix: the end of the names of such files, in small letters.
-        start: matches the first bytes of such a file.
-        open: returns the bytes of such a file.
+        name: the name of the format in messages.
+        suffix: the file name suffix, in lower case.
+        start: a pattern that matches the first bytes of such a file.
+        open: a function from an open file to an object whose `read` returns decompressed bytes.
     """
 
     name: str
@@ -39,12 +39,12 @@ class Compression(NamedTuple):
     open: Callable[[IO[bytes]], Any]
 
     def check(self, head: bytes) -> None:
-        """Raise DamagedError if a file with these first bytes is not compressed so."""
+        """Raise DamagedError if the first bytes of a file are not those of this format."""
         if not self.start.match(head):
             raise DamagedError(self.name, f"it starts with {head[:2]!r}" if head else "it is empty")
 
     def stream(self, file: IO[bytes]) -> IO[bytes]:
-        """Return the bytes of a compressed file; its `read` may raise DamagedError."""
+        """Return a stream of a file's decompressed bytes; its `read` may raise DamagedError."""
         return cast("IO[bytes]", _Decompressed(self, file))
 
 
@@ -56,21 +56,23 @@ class _Decompressed:
         try:
             return cast("bytes", self._bytes.read(size))
         except arrow.errors(EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-            if isinstance(error, OSError) and error.errno:  # the disk's, not of the content
+            if isinstance(error, OSError) and error.errno:  # the disk failed; the content is fine
                 raise
             why = "it is damaged or cut short, or something else follows it"
             raise DamagedError(self._name, why) from error
 
 
 class _Streams:
-    """The bytes of compressed streams behind one another, to the end of their file.
+    """The decompressed bytes of a file that consists of one or more compressed streams.
 
-    Python's own readers of bzip2 and xz end without a word where anything else follows a stream.
+    If anything else follows a stream, this raises an error. Python's own readers of bzip2 and xz
+    would stop there silently.
 
     Args:
-        file: begins with a stream.
-        begin: returns the decompressor of one stream, as `bz2` and `lzma` have it.
-        padding: behind a stream may stand as many zero bytes as this number divides; 0: none may.
+        file: the open file, at the start of a stream.
+        begin: a function that returns a new decompressor of one stream, of `bz2` or `lzma`.
+        padding: a stream may be followed by zero bytes, whose number must be a multiple of this; 0:
+            no zero bytes are allowed.
     """
 
     def __init__(self, file: IO[bytes], begin: Callable[[], Any], padding: int) -> None:
@@ -78,7 +80,7 @@ class _Streams:
         self._stream, self._rest, self._ended = begin(), b"", False
 
     def read(self, size: int) -> bytes:
-        """Return at most `size` bytes, and none at the end alone."""
+        """Return 1 to `size` bytes, or no bytes at the end of the file."""
         block = b""
         while not block and not self._ended:
             if self._stream.eof:
@@ -119,8 +121,8 @@ def _open_zstd(file: IO[bytes]) -> Any:
 
 _ALL = (
     Compression("gzip", ".gz", re.compile(rb"\x1f\x8b"), lambda file: gzip.GzipFile(fileobj=file)),
-    # The size of a block, and the start of the first one or, of an empty file, of its end. The
-    # first three letters alone could be a word.
+    # bzip2: the block size, then the start of the first block or, in an empty file, of the end
+    # mark. The first three letters alone could be a word.
     Compression(
         "bzip2",
         ".bz2",
@@ -133,7 +135,7 @@ _ALL = (
         re.compile(rb"\xfd7zXZ\x00"),
         lambda file: _Streams(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), 4),
     ),
-    # A frame, or one that is skipped since it holds no content.
+    # zstd: a frame, or a skippable frame, which holds no content.
     Compression(
         "zstd", ".zst", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), _open_zstd
     ),
@@ -141,7 +143,7 @@ _ALL = (
 
 
 def named(path: str) -> Compression | None:
-    """Return the compression that a path ends with; None: it names none.
+    """Return the compression of a path's suffix; None: it has no such suffix.
 
     >>> named("Clicks.CSV.GZ").name, named("words.csv")
     ('gzip', None)
@@ -150,7 +152,7 @@ def named(path: str) -> Compression | None:
 
 
 def recognised(head: bytes) -> Compression | None:
-    """Return the compression of a file with these first bytes, `PEEK` of them; None: it has none.
+    """Return the compression of a file from its first `PEEK` bytes; None: it is not compressed.
 
     >>> recognised(bz2.compress(b"tea"))[:2], recognised(b"BZh is a word of this text")
     (('bzip2', '.bz2'), None)
@@ -159,7 +161,7 @@ def recognised(head: bytes) -> Compression | None:
 
 
 def without_suffix(path: str) -> str:
-    """Return a path without the end that names its compression.
+    """Return a path without the suffix of its compression.
 
     >>> without_suffix("words.csv.zst"), without_suffix("words.csv")
     ('words.csv', 'words.csv')

@@ -1,9 +1,9 @@
-"""Values of extension types, which Arrow stores as something else.
+"""Values of Arrow's extension types, whose stored values differ from what they mean.
 
-A period of pandas is stored as an integer, and a UUID as 16 bytes. What is stored is not the value:
-``2026-01`` is no 672. So each type that is known has a reader here, and any other one is refused by
-its name. A process in which nobody registered a type sees its name in the metadata of the field
-alone, as in a Parquet file that pandas wrote and a process without pandas reads.
+A period of pandas is stored as an integer, and a UUID as 16 bytes: ``2026-01`` is stored as 672. So
+each supported type has a reader here. An error names any other type, unless it stores text. If a
+type is not registered in this process, its name is only in the metadata of the Arrow field. An
+example is a Parquet file that pandas wrote, read without pandas.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ _NAME, _PARAMETERS = b"ARROW:extension:name", b"ARROW:extension:metadata"
 
 
 def values_of(column: Any, field: Any, what: str) -> Any:
-    """Return an Arrow column with the values of its extension type in place of what is stored.
+    """Return the values of an Arrow column of an extension type, as an Arrow array.
 
-    Columns of other types are returned as they are, but for runs of equal values, which are
-    written out.
+    Columns of other types are returned unchanged, except that run-end encoding is decoded.
 
     Args:
-        column: Arrow array.
-        field: its Arrow field, whose metadata may name the type.
+        column: the column, an Arrow array.
+        field: the column's Arrow field, whose metadata may name the type.
         what: the name of the column in messages.
 
     Raises:
-        InvalidInputError: an extension type that has no reading here.
+        InvalidInputError: the extension type has no reader here, and does not store text.
 
     >>> import pyarrow as pa
     >>> flags = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, None], pa.int8()))
@@ -79,7 +78,7 @@ def values_of(column: Any, field: Any, what: str) -> Any:
 
 
 def type_name(field: Any) -> str:
-    """Return what the type of an Arrow field is called: that of an extension by its own name.
+    """Return the name of an Arrow field's type; for an extension type, the name of the extension.
 
     >>> import pyarrow as pa
     >>> type_name(pa.field("id", pa.uuid())), type_name(pa.field("n", pa.int8()))
@@ -89,12 +88,15 @@ def type_name(field: Any) -> str:
 
 
 def is_extension(field: Any) -> bool:
-    """Return whether the values of an Arrow field are others than it stores."""
+    """Return whether an Arrow field has an extension type."""
     return _extension(field.type, field)[0] is not None
 
 
 def _extension(kind: Any, field: Any) -> tuple[str | None, bytes]:
-    """Return the name of an extension type, None if it is none, and its parameters."""
+    """Return the name and the serialized parameters of an extension type; the name may be None.
+
+    None: it is no extension type.
+    """
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):
@@ -105,7 +107,7 @@ def _extension(kind: Any, field: Any) -> tuple[str | None, bytes]:
 
 
 def _parameters(kind: Any) -> bytes:
-    serialize = getattr(kind, "__arrow_ext_serialize__", None)  # types of Arrow itself have none
+    serialize = getattr(kind, "__arrow_ext_serialize__", None)  # Arrow's own extensions lack it
     return b"" if serialize is None else serialize()
 
 

@@ -1,4 +1,4 @@
-"""Several files as one source: those of a glob, or all in a folder."""
+"""Several files as one source: the files that a glob matches, or all files in a folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedtally.sources.layout import TYPED, Layout
 from fedtally.sources.readers import column_kinds, table_source
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write where a value is missing
-_MOST_ENTRIES = 100_000  # files and folders of one table; more are taken for a whole disk
+_MOST_ENTRIES = 100_000  # the most files and folders of one table; more may be a whole disk
 
 
 def open_files(
@@ -31,15 +31,15 @@ def open_files(
 ) -> Source:
     """Open all files that a glob names, or that lie in a folder, as one source, ordered by name.
 
-    The files are of one format, and a column has one type in all of them: otherwise the client 7 of
-    one file and the client "7" of another would be two.
+    All files must have one format, and a column must have one type in all files. Otherwise client 7
+    of one file and client "7" of another would be two clients.
 
-    Below folders such as ``day=2026-11-24``, which Hive, Spark and DuckDB write, ``day`` may be the
-    column of the rounds or of the silos, unless the files have a column of that name.
+    Hive, Spark and DuckDB write folders such as ``day=2026-11-24``. For the files in them, ``day``
+    may be the column of the rounds or of the silos, unless the files have a column of that name.
 
     Args:
         pattern: a path with ``*``, ``?`` or ``[...]``; ``**`` stands for any folders. Or a folder:
-            all files in it and below, but those whose name, or a folder of theirs, begins with
+            all files in it and in its subfolders, except files and folders whose name begins with
             ``.`` or ``_``.
         columns: the columns of the item, client, silo, round and count. In tables the item must be
             named, as files may differ in their columns.
@@ -51,8 +51,8 @@ def open_files(
 
     Raises:
         InvalidInputError: the files differ in format, or the item's column is not named.
-        UnreadableFileError: no file matches, or lies in the folder; or a folder cannot be read, or
-            the path names more than 100,000 files and folders.
+        UnreadableFileError: no file matches, the folder is empty or cannot be read, or there are
+            more than 100,000 files and folders.
     """
     columns = columns or Columns()
     paths = _paths(pattern)
@@ -82,8 +82,8 @@ def open_files(
         types: list[bool | None] | None = None
         for source in sources:
             for batch in source.read(private):
-                # Under privacy the values of text formats are text, and those of others were
-                # compared above: no row may end the run.
+                # Not under privacy, where no row may end the run. There the values of text formats
+                # are all text, and the types of other formats were compared above.
                 if len(batch) and not private:
                     types = _same_types(batch, types, source.name, pattern)
                 yield replace(batch, bytes_read=done + batch.bytes_read)
@@ -93,7 +93,7 @@ def open_files(
 
 
 def _one_format(layouts: dict[str, Layout], pattern: str) -> str:
-    """Return the one format of all files."""
+    """Return the format that all files have; raise InvalidInputError if they differ."""
     first, *others = layouts
     for path in others:
         if layouts[path].format != layouts[first].format:
@@ -108,7 +108,11 @@ def _one_format(layouts: dict[str, Layout], pattern: str) -> str:
 def _same_types(
     batch: Batch, types: list[bool | None] | None, name: str, pattern: str
 ) -> list[bool | None]:
-    """Return whether the items and the clients of a batch are integers, as in those before it."""
+    """Return whether a batch's items and clients are integers: a list of two, None: no clients.
+
+    Raises:
+        InvalidInputError: this differs from earlier batches.
+    """
     found = [_is_integer(part) for part in (batch.items, batch.clients)]
     if types is not None and found != types:
         raise InvalidInputError(
@@ -119,8 +123,8 @@ def _same_types(
 
 
 def _paths(pattern: str) -> list[str]:
-    """Return the files that a glob or a folder stands for, by name."""
-    if os.path.isfile(pattern):  # also where its name has brackets
+    """Return the paths of the files that a glob or a folder stands for, sorted."""
+    if os.path.isfile(pattern):  # checked first: a file's name may have brackets
         return [pattern]
     if not os.path.isdir(pattern):
         found = list(islice(glob.iglob(pattern, recursive=True), _MOST_ENTRIES + 1))
@@ -133,7 +137,7 @@ def _paths(pattern: str) -> list[str]:
     for folder, folders, names in os.walk(pattern, onerror=_refuse):
         number += len(folders) + len(names)
         _check_number(number, pattern)
-        folders[:] = [name for name in folders if not _is_hidden(name)]  # the others are not walked
+        folders[:] = [name for name in folders if not _is_hidden(name)]  # skips hidden ones
         paths += [os.path.join(folder, name) for name in names if not _is_hidden(name)]
     if not paths:
         raise UnreadableFileError(f"{pattern} is a folder without files: name a file or a folder")
@@ -149,25 +153,25 @@ def _check_number(number: int, pattern: str) -> None:
 
 
 def _refuse(error: OSError) -> None:
-    """Refuse a folder that cannot be read: its files would be missing in silence."""
+    """Raise UnreadableFileError for an unreadable folder, which os.walk would skip silently."""
     raise UnreadableFileError(
         f"{error.filename} cannot be read: {error.strerror}; name the files that you mean"
     ) from error
 
 
 def _is_hidden(name: str) -> bool:
-    """Return whether a file or folder is none of the data, as Spark's _SUCCESS."""
+    """Return whether a file or folder is no data, by its name, such as Spark's _SUCCESS."""
     return name.startswith((".", "_"))
 
 
 def _example(pattern: str, path: str) -> str:
-    """Return a glob for the files like `path` that a glob or a folder stands for."""
+    """Return a glob, for an error message, of the files with the suffix of `path`."""
     name = f"*{os.path.splitext(path)[1]}"
     return os.path.join(pattern if os.path.isdir(pattern) else os.path.dirname(pattern), name)
 
 
 def _folders(path: str) -> tuple[tuple[str, str | None], ...]:
-    """Return the columns that the folders of a file name, each with its value there.
+    """Return the columns in the names of a file's folders: pairs of name and value.
 
     >>> _folders("visits/day=2026-11-24/city=S%C3%A3o Paulo/part-0.parquet")
     (('day', '2026-11-24'), ('city', 'São Paulo'))
@@ -183,7 +187,7 @@ def _is_integer(part: object) -> bool | None:
 
 
 def _check_types(paths: list[str], columns: Columns, format: str) -> None:
-    """Refuse typed files that write a column as one type here and as another one there."""
+    """Raise InvalidInputError if a column has different types in two files of a typed format."""
     first = column_kinds(paths[0], columns, format)
     for path in paths[1:]:
         for name, kind in column_kinds(path, columns, format).items():

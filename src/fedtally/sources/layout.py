@@ -1,4 +1,4 @@
-"""The way in which a table is written: its format, delimiter, header and encoding."""
+"""`Layout`: the format, delimiter, header and encoding of a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedtally.sources.batches import Columns
 from fedtally.sources.compression import without_suffix
 from fedtally.sources.streams import check_encoding
 
-# The format of each suffix, and of each name that the options take.
+# From a suffix, or a value of the option `format`, to the format.
 _FORMATS = {
     "csv": "csv",
     "tsv": "tsv",
@@ -67,10 +67,10 @@ Tables = Iterator[tuple[Any, Columns, int]]  # record batch, resolved columns, b
 
 @dataclass(frozen=True)
 class Layout:
-    """The way in which a table is written.
+    """The format, delimiter, header and encoding of a table.
 
-    `block_size` is the number of bytes that are read at once. It bounds the length of a row of CSV
-    or JSON. It also bounds the memory: Arrow reads these two formats 32 blocks ahead.
+    `block_size` is the number of bytes that are read at once. A row of CSV or JSON must not be
+    longer. It also bounds the memory, since Arrow reads these two formats 32 blocks ahead.
 
     >>> Layout.detect("clicks.tsv.gz", Columns()).format
     'tsv'
@@ -130,7 +130,13 @@ def _delimiter(delimiter: str | None, format: str) -> str:
 
 
 def check_text(start: bytes, name: str, way_out: str = _WIDE) -> None:
-    """Raise UnreadableFileError if a file with these first bytes is no text."""
+    """Raise UnreadableFileError if the first bytes of a file show that it is no text.
+
+    Args:
+        start: the first bytes.
+        name: the name of the file in messages.
+        way_out: advice at the end of the message if there are NUL bytes.
+    """
     for magic, instead in _BY_CONTENT.items():
         if start.startswith(magic):
             raise UnreadableFileError(f"{name} {instead}")

@@ -1,24 +1,26 @@
-"""Text tables under differential privacy: every line is a row, and is read by itself.
+"""Text tables under differential privacy: every line is a row, and is read independently.
 
-Arrow reads a CSV as one stream. A quote that one client leaves open swallows the rows of the
-clients after it. A byte that is no text ends the file, and a number in a column of text ends the
-run. Under privacy a client's data must change only what that client holds. So here
+Arrow reads a CSV as one stream. There an open quote of one client swallows the rows of the next
+clients, an invalid byte ends the file, and a number in a column of text ends the run. Under privacy
+a client's data must change only that client's row. So these rules hold here:
 
-* a line ends at a line feed, even within quotes, and carriage returns at its end are dropped. One
-  alone ends a line only in a CSV whose header, which is public, ends with it: there a line feed
-  ends none. Elsewhere a client whose item holds one would become two;
-* a line is decoded, and cut into fields, by itself;
-* the client, round and count are read from the outside inwards: columns before the item from the
-  start of the line, columns after it from the end. The rest is the item, whatever bytes it has. So
-  none of these columns may stand between the two columns of an item. They must be written as tables
-  are: a field that holds a delimiter, or a quote at its start or end, is in quotes, and quotes in
-  it are doubled. Otherwise ``x,"3,TV 44"`` could be of a client ``3,TV 44`` or an item ``x,"3``;
-* of a line above 64 MiB the first and the last 32 MiB are read, with a mark between them that is no
-  text. The mark hides the item that it stands in, but not the client. In JSON lines the row often
-  belongs to nobody then;
-* a value that cannot be read is missing. Without its item the row's client holds nothing; without
-  its client or round the row belongs to nobody;
-* the columns are taken from public information, the header or the options, and never from a row.
+* A line ends at a line feed, even within quotes, and carriage returns at its end are dropped. Only
+  if the header of a CSV, which is public, ends with a single carriage return, then carriage returns
+  end all lines, and line feeds none. Elsewhere an item with a carriage return would make two rows.
+* Each line is decoded, and cut into fields, independently.
+* The client, round and count are read from the outside inwards: columns before the item from the
+  start of the line, columns after the item from its end. The rest is the item, whatever bytes it
+  has. So none of these columns may stand between the two columns of an item. Their fields must be
+  quoted as usual: a field with a delimiter, or with a quote at its start or end, is in quotes, and
+  quotes in it are doubled. Otherwise ``x,"3,TV 44"`` could mean the client ``3,TV 44`` or the item
+  ``x,"3``.
+* If a line is longer than 64 MiB, only its first and last 32 MiB are read, with an invalid
+  character between them. The field with this character, usually the item, cannot be read, but the
+  client can. In JSON lines the whole row often cannot be read then.
+* A value that cannot be read is missing. Without its item, the row is a client without an item.
+  Without its client or round, the row is dropped.
+* Which columns there are follows from public information, the header or the options, and never from
+  a row.
 """
 
 from __future__ import annotations
@@ -34,21 +36,21 @@ from fedtally.sources.batches import Columns, no_rows
 from fedtally.sources.streams import ByteStream
 from fedtally.sources.values import of_objects
 
-_LONGEST_LINE = 1 << 26  # bytes that are held; of a longer line its two ends, half of them each
+_LONGEST_LINE = 1 << 26  # bytes: of a longer line, the first and the last half of this are kept
 # Possessive repeats (*+) never go back: a hostile field cannot make the time quadratic.
 _QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]')  # the parts of JSON that tell its depth
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]')  # strings and brackets of JSON
 
 
 class _Ends(NamedTuple):
-    """The first and the last bytes of a line that is too long to be held."""
+    """The first and the last bytes of a line that is longer than `_LONGEST_LINE`."""
 
     first: bytes
     last: bytes
 
 
 Line = bytes | _Ends
-Row = dict[str, Any]  # value by column, for the columns that are named and can be read
+Row = dict[str, Any]  # column -> value; columns that cannot be read are missing or None
 
 
 def check_encoding(encoding: str) -> None:
@@ -71,8 +73,8 @@ def check_encoding(encoding: str) -> None:
 def check_fields(encoding: str) -> None:
     """Refuse an encoding in which a byte of one field could change the characters of the next.
 
-    UTF-8 is left, where bytes that are no text are skipped one by one, and encodings with one byte
-    for each character.
+    UTF-8 is accepted, since its invalid bytes are skipped one by one. Encodings with one byte for
+    each character are accepted too.
 
     >>> check_fields("latin-1")
     >>> check_fields("gbk")
@@ -82,7 +84,7 @@ def check_fields(encoding: str) -> None:
     """
     if line_encoding(encoding) == "utf-8":
         return
-    # Whether every pair of bytes decodes as its two bytes do alone.
+    # It is bytewise if every pair of bytes decodes to the two characters of its bytes.
     try:
         alone = [bytes([byte]).decode(encoding, "surrogateescape") for byte in range(256)]
         pairs = bytes(
@@ -91,7 +93,7 @@ def check_fields(encoding: str) -> None:
         is_bytewise = pairs.decode(encoding, "surrogateescape") == "".join(
             alone[byte] for byte in pairs
         )
-    except UnicodeError:  # a byte below 128 that is no character alone: it changes what follows
+    except UnicodeError:  # a byte below 128 is no character alone, so it changes the next bytes
         is_bytewise = False
     if not is_bytewise or alone[:128] != [chr(byte) for byte in range(128)]:
         raise InvalidInputError(
@@ -104,17 +106,17 @@ def check_fields(encoding: str) -> None:
 def rows_of_csv(
     columns: Columns, delimiter: str, width: int | None, places: dict[str, int], is_single: bool
 ) -> Callable[[str], Row | None]:
-    """Return a function that reads a line of a CSV, and returns None where the line is no row.
+    """Return a function from a line of a CSV to its row; None: the line is no row.
 
     Args:
-        columns: resolved.
+        columns: the columns, as `Columns.resolve` returns them.
         delimiter: the character between fields.
-        width: the number of columns that the header names. Without a header it is None, and columns
-            are counted from the start of the line.
-        places: the places, from 0, of the columns that are named. Those of clients, rounds and
-            counts must not stand between items.
-        is_single: whether all columns are the item's, so that a blank line is a row whose item is
-            missing.
+        width: the number of columns in the header. None: there is no header, and columns are
+            counted from the start of the line.
+        places: the place, from 0, of each column that is read. Clients, rounds and counts must not
+            stand between the columns of an item.
+        is_single: whether the item's columns are the only ones, so that a blank line is a row whose
+            item is missing.
 
     >>> read = rows_of_csv(Columns("item", client="user"), ",", 2, {"item": 0, "user": 1}, False)
     >>> read('tea,ann'), read('"tea,ann')
@@ -138,9 +140,16 @@ def rows_of_csv(
 def _outside_in(
     line: str, delimiter: str, first: int, last: int, width: int | None
 ) -> list[str | None]:
-    """Return the fields of a line, None for each that cannot be read.
+    """Return the fields of a line; None for each field that cannot be read.
 
-    The fields of the item, from place `first` to `last`, are read after all others.
+    The item's fields, at the places `first` .. `last`, are read after all other fields.
+
+    Args:
+        line: the line.
+        delimiter: the character between fields.
+        first: the place of the item's first column.
+        last: the place of the item's last column.
+        width: the number of columns; None: there is no header.
     """
     own = last - first + 1
     behind = 0 if width is None else width - 1 - last
@@ -150,7 +159,7 @@ def _outside_in(
         # The line is read backwards from its end: a reversed field in quotes has the same form.
         turned, rest = _fields(rest[::-1], behind, delimiter)
         rest = None if rest is None else rest[::-1]
-        # Nothing tells which fields a line lacks that is too short.
+        # If the line has too few fields, it is not known which ones are missing.
         after = [] if rest is None else [field[::-1] for field in reversed(turned)]
     held: list[str] = []
     if rest is not None:
@@ -167,13 +176,13 @@ def _outside_in(
 def _fields(
     text: str, number: int, delimiter: str, strict: bool = False
 ) -> tuple[list[str], str | None]:
-    """Return the first fields of a line, at most `number`, and the rest after their delimiter.
+    """Return the first fields of a line, at most `number`, and the rest of the line.
 
-    The rest is None at the end of the line. A field that starts with a quote ends at the quote that
-    closes it. Where no quote closes it, or something else follows that quote, the quote is a
-    character like others; or, if `strict`, there is no field. Unless `strict`, more of the line
-    must follow a field in quotes that holds a delimiter. Otherwise the quote that closes it may be
-    one in an item.
+    The rest starts after the delimiter, and is None at the end of the line. A field that starts
+    with a quote ends at its closing quote. If there is no closing quote, or no delimiter follows
+    it, then the opening quote is an ordinary character; but if `strict`, reading stops there.
+    Unless `strict`, a quoted field that contains a delimiter must not end the line, since its
+    closing quote may be part of an item.
 
     >>> _fields('"Lee, Ann",tea', 1, ","), _fields('"Ann,tea"', 1, ",")
     ((['Lee, Ann'], 'tea'), (['"Ann'], 'tea"'))
@@ -197,10 +206,10 @@ def _fields(
 
 
 def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
-    """Return a function that reads a line of JSON lines.
+    """Return a function from a line of JSON lines to its row; None: the line is blank, and no row.
 
-    A line that is no object is a row that holds nothing. A blank line is no row. Before a line may
-    stand a byte order mark, where files were joined.
+    A line that is no JSON object is a row without values. A byte order mark may precede a line, as
+    after joining files.
 
     >>> row_of_json(Columns("item", client="user"))('{"user": 7, "item": "tea", "x": [1]}')
     {'item': 'tea', 'user': '7'}
@@ -213,7 +222,7 @@ def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
         if not line.strip():
             return None
         try:
-            # Integers stay the digits that were written: float64 could not hold them all.
+            # Integers stay text, with their digits as written, since float64 would round large ones
             found = json.loads(line.removeprefix("\ufeff"), parse_int=str, strict=False)
         except RecursionError:
             return read(_shallow(line))
@@ -225,7 +234,10 @@ def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
 
 
 def _shallow(line: str) -> str:
-    """Return an object with its lists and objects emptied, so that none is too deep to be read."""
+    """Return the text of a JSON object, with all lists and objects in it replaced by empty ones.
+
+    So it is not nested too deeply for Python's reader.
+    """
     kept, depth, start = [], 0, 0
     for token in _TOKEN.finditer(line):
         step = {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
@@ -247,8 +259,8 @@ def tables(
 ) -> Iterator[Any]:
     """Yield the rows of a stream's lines as record batches of the named columns, all text.
 
-    The first batch has no rows, so that the columns of an empty table are known. The arguments are
-    those of `rows`.
+    The first batch has no rows, so that the columns of an empty table are known. See `rows` for the
+    arguments.
     """
     import pyarrow as pa
 
@@ -270,12 +282,12 @@ def rows(
     block_size: int,
     line_end: bytes = b"\n",
 ) -> Iterator[list[Row]]:
-    """Yield the rows of a stream's lines, some at a time.
+    """Yield the rows of a stream's lines, in lists of several rows.
 
     Args:
-        stream: the stream of the file's own bytes.
-        read: returns the row of a line, or None where the line is no row.
-        columns: resolved.
+        stream: the decompressed bytes of the file, in the file's encoding.
+        read: a function from a line to its row; None: the line is no row.
+        columns: the columns, as `Columns.resolve` returns them.
         encoding: the encoding of a line.
         block_size: the number of bytes that are read at once.
         line_end: the byte that ends a line.
@@ -286,34 +298,34 @@ def rows(
 
 
 def first_line(stream: ByteStream, encoding: str, line_end: bytes) -> str:
-    """Take the first line that is not blank, the header; empty if there is none."""
+    """Read up to the first line that is not blank, and return it without its end; "": none."""
     while head := stream.take_line(line_end):
         if line := head.decode(encoding).rstrip("\r\n"):
             return line
     return ""
 
 
-_UNREADABLE = "\udcff"  # a lone surrogate, which is no text: the field that holds it is missing
+_UNREADABLE = "\udcff"  # a lone surrogate, which is no valid text: a field with it is missing
 
 
 def _decoded(line: Line, encoding: str) -> str:
-    """Return a line as text, with a lone surrogate for each byte that is no text.
+    """Return a line as text, with a lone surrogate for each invalid byte.
 
-    The field with such a byte cannot be read later, but the others can.
+    A field with a lone surrogate is read as missing later. The other fields are not affected.
     """
     *before, last = line if isinstance(line, _Ends) else (line,)
     parts = [*before, last.rstrip(b"\r\n")]
     try:
         return _UNREADABLE.join(part.decode(encoding, "surrogateescape") for part in parts)
-    except UnicodeError:  # encodings of several bytes a character raise for bytes below 128, too
+    except UnicodeError:  # multi-byte encodings may raise in spite of the error handler
         return _UNREADABLE
 
 
 def _blocks(stream: ByteStream, block_size: int, line_end: bytes) -> Iterator[list[Line]]:
     """Yield the lines of a stream, block by block.
 
-    A long line is cut by its own length alone, not by where blocks end: otherwise the rows before a
-    line could change its reading.
+    How a long line is cut depends only on its length, and not on the ends of blocks. Otherwise
+    earlier rows could change how a line is read.
     """
     rest: Line = b""
     while block := stream.read(block_size):
@@ -327,7 +339,7 @@ def _blocks(stream: ByteStream, block_size: int, line_end: bytes) -> Iterator[li
 
 
 def _held(line: Line, more: bytes) -> Line:
-    """Return a line to which more was added: the whole line, or its ends if it is too long."""
+    """Return a line with more bytes appended; only its two ends if it is too long."""
     half = _LONGEST_LINE // 2
     if isinstance(line, _Ends):
         return _Ends(line.first, (line.last + more)[-half:])
@@ -336,7 +348,9 @@ def _held(line: Line, more: bytes) -> Line:
 
 
 def line_encoding(encoding: str) -> str:
-    """Return the encoding of a line: only a file starts with a byte order mark, not a line.
+    """Return the encoding for one line of a file: "utf-8" for "utf-8-sig", else the same.
+
+    Only a file starts with a byte order mark, and not each line.
 
     >>> line_encoding("utf-8-sig"), line_encoding("latin-1")
     ('utf-8', 'latin-1')

@@ -1,10 +1,10 @@
 """Public lists in files: one word on each line, or a column of a table, FILE:COLUMN.
 
-A name says how a file is read: ``words.txt`` and names without a known suffix are lines as they
-stand, ``words.csv`` or ``words.parquet`` are tables. The column of a CSV or TSV must be named,
-unless it is called ``item``: without a header its first word would be taken for one. Candidates
-decide what can be found at all. So a list of candidates that looks like a table, or cannot be read
-whole, is refused.
+The suffix of a file decides how it is read. ``words.csv`` or ``words.parquet`` is a table. In
+``words.txt``, and in files without a known suffix, each line is a word as it is. The column of a
+CSV or TSV must be named, unless it is called ``item``. Otherwise the first word of a list without a
+header would be taken for a header. Items that are not candidates are never found. So a list of
+candidates is refused if it looks like a table, or cannot be read completely.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from fedtally.sources.memory import from_items
 from fedtally.sources.readers import column_names, table_source
 from fedtally.sources.streams import ByteStream, reading
 
-_WRITTEN_OUT = ("range", "grid", OpenStrings.kind)  # their descriptions are all there is to know
-_SIGNS = (  # of lines that are none of a list, if all lines have one
+_WRITTEN_OUT = ("range", "grid", OpenStrings.kind)  # kinds that `describe` describes completely
+_SIGNS = (  # (pattern, message): if all lines match a pattern, the file is no list of words
     (r'^".*"$', "is in quotes, as in a CSV"),
     (r'^\s*\{\s*(".*)?\}\s*$', "is an object of JSON"),  # {6B29FC40-...} is an id of Windows
     (r"\t", "holds a tab, as in a table"),
@@ -47,13 +47,13 @@ _MARK = "\ufeff"  # a byte order mark
 
 
 def list_path(text: str) -> tuple[str, str | None]:
-    """Return the path of a list, and the column that is named behind it, if one is.
+    """Split a text FILE or FILE:COLUMN into the path and the column; None: no column is named.
 
     >>> list_path("words.parquet:word")
     ('words.parquet', 'word')
     """
     parts = text.split(":")
-    # Paths and columns may hold colons themselves: the longest path that exists is meant.
+    # Paths and columns may contain colons: the longest path that exists is taken.
     for end in range(len(parts), 0, -1):
         path, column = ":".join(parts[:end]), ":".join(parts[end:])
         if os.path.exists(path) and (column or end == len(parts)):
@@ -66,10 +66,11 @@ def open_list(value: Any) -> Source:
     """Open a public list of words, of any size.
 
     Args:
-        value: the path of a file, as the module's docstring says; or a column of text.
+        value: the path of a file, FILE or FILE:COLUMN, as the module's docstring says; or a column
+            of text in memory, such as a list.
 
     Raises:
-        InvalidInputError: the value is none of these, or the column must be named.
+        InvalidInputError: the value is neither a path nor a column, or the column must be named.
         UnreadableFileError: there is no such file.
 
     >>> [batch.items.to_pylist() for batch in open_list(["tea", "coffee"]).batches()]
@@ -109,13 +110,13 @@ def read_candidates(value: str | os.PathLike[str], *, is_checked: bool = False) 
     The order in the file is the order of the candidates.
 
     Args:
-        value: the path. Text is in UTF-8, and lines are taken with their white space.
-        is_checked: whether a digest tells if these are the right ones. Then lines may look like
-            those of a table.
+        value: the path, FILE or FILE:COLUMN. Text must be in UTF-8. White space in a line is kept.
+        is_checked: whether the caller compares the candidates with a digest. Then lines may look
+            like those of a table.
 
     Raises:
         UnreadableFileError: the file cannot be read.
-        InvalidInputError: candidates are missing or repeated, are no text of one line, or are lines
+        InvalidInputError: candidates are empty or repeated, contain a line end, or look like lines
             of a table, in quotes or of JSON; the message names the first.
 
     >>> import pathlib, tempfile
@@ -178,7 +179,11 @@ def _column(value: str | os.PathLike[str], path: str) -> Any:
 
 @contextmanager
 def _as_of_lists(path: str) -> Iterator[None]:
-    """Say what helps where an error names an option, which is of the input alone."""
+    """Replace advice in errors that names options: these options are for the input, not for a list.
+
+    Args:
+        path: the path of the list.
+    """
     try:
         yield
     except InvalidInputError as error:
@@ -191,16 +196,16 @@ def _as_of_lists(path: str) -> Iterator[None]:
 
 
 def _refuse_tables(path: str, lines: Any) -> None:
-    """Refuse lines that are sure to be those of a table, which would be found nowhere.
+    """Raise InvalidInputError if all lines look like lines of a table: quotes, tabs or JSON.
 
-    Commas may be part of any name ("Paris, France"), so they are no sign of a table.
+    Commas are no sign of a table, since a name may contain one ("Paris, France").
     """
     import pyarrow.compute as pc
 
     first = lines.slice(0, 3).to_pylist()
     what = "is a list of JSON" if _is_json_list(first) else None
     for pattern, said in _SIGNS:
-        # most lists differ from a table in their first lines
+        # the first three lines are checked first: this is fast, and enough for most lists
         if all(re.search(pattern, text) for text in first) and (
             pc.all(pc.match_substring_regex(lines, pattern)).as_py()
         ):
@@ -220,7 +225,7 @@ def _is_json_list(texts: list[str]) -> bool:
 
 
 def _faults(path: str, items: Any, row: str) -> list[str]:
-    """Return what is wrong with candidates: those that are empty, repeated, or are no line.
+    """Return messages on candidates that are empty or repeated, or contain a line end or BOM.
 
     >>> _faults("words.txt", as_text(["1", "", "1", "", ""]), "line")
     ['line 2 of words.txt is empty (3 in all)', "line 3 of words.txt repeats line 1, '1'"]
@@ -248,15 +253,15 @@ def _faults(path: str, items: Any, row: str) -> list[str]:
 
 
 def domain_of(value: Any) -> Domain | str:
-    """Return the domain that a value names, or "input", which names none before rows are read.
+    """Return the domain that a value names; "input" stays "input", since rows are not read yet.
 
     Args:
-        value: a `Domain`; "input"; "open", for `OpenStrings`; what `fedtally.domain.parse` reads;
-            the path of a list of candidates, as `read_candidates` has it; or a column of distinct
-            items, all text or all integers.
+        value: a `Domain`; "input"; "open", for `OpenStrings`; a text that `fedtally.domain.parse`
+            reads; the path of a list of candidates, as `read_candidates` takes it; or a column of
+            distinct items, all text or all integers.
 
     Raises:
-        InvalidInputError: the value is none of these.
+        InvalidInputError: the value names no domain.
         UnreadableFileError: the file cannot be read.
 
     >>> domain_of(["tea", "coffee"]).size, domain_of([3, 9]), domain_of("range:1..9").size
@@ -288,27 +293,28 @@ def domain_of(value: Any) -> Domain | str:
         )
     first: Any = next(iter(value), None)
     first = first.as_py() if hasattr(first, "as_py") else first  # an Arrow column's
-    # A set has no order, and the order of a dictionary is part of a plan: sorted, it has one.
+    # The order of candidates is part of a plan. A set has no order, so that it is sorted.
     items = sorted(value) if isinstance(value, set | frozenset) else value
     if first is None or isinstance(first, str):
         return Dictionary(items)
-    return IntegerSet(items, public=True)  # whoever writes a list down declares it, of any items
+    return IntegerSet(items, public=True)  # public: the caller wrote the candidates down
 
 
 def of_description(meta: Mapping[str, Any], candidates: str | os.PathLike[str] | None) -> Domain:
     """Return the domain that a plan describes.
 
-    A range, a grid or an open domain is in the plan as a whole. Of a list the plan holds the
-    digest alone: the candidates come from a file, and the digest tells whether it is the right one.
+    A plan describes a range, a grid or an open domain completely. For a list, the plan holds only a
+    digest. The candidates are then read from a file, and compared with the digest.
 
     Args:
-        meta: what `Domain.describe` returned.
-        candidates: the path of a list of candidates, as `read_candidates` has it; None: there is
-            none.
+        meta: the description that `Domain.describe` returned.
+        candidates: the path of a list of candidates, as `read_candidates` takes it; None: there is
+            no file.
 
     Raises:
-        InvalidInputError: the file is missing, not needed, or holds other candidates; or the
-            domain is not public, so that no file can be checked against it.
+        InvalidInputError: no file is given although one is needed, or one is given although none is
+            needed; the file holds other candidates; or the domain is not public, so that its plan
+            has no digest.
         UnreadableFileError: the file cannot be read.
 
     >>> from fedtally.domain import IntegerRange

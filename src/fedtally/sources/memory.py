@@ -1,4 +1,4 @@
-"""Sources of columns in memory: lists, NumPy, Arrow, pandas, Polars."""
+"""Sources from columns in memory: lists, and columns of NumPy, Arrow, pandas and Polars."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedtally.errors import InvalidInputError, arg
 from fedtally.sources.batches import Batch, Columns, Source, no_rows, to_batch
 from fedtally.sources.values import of_column, of_numpy, of_objects, type_of
 
-_ROWS = 1 << 20  # of a batch
+_ROWS = 1 << 20  # the most rows of a batch
 
 
 def from_items(
@@ -28,17 +28,17 @@ def from_items(
     Args:
         items: list, tuple, NumPy array, Arrow array, pandas or Polars series of text or integers,
             or a NumPy float array (n, 2) of latitudes and longitudes. None (and NaN beside text) is
-            missing. A container that is no column, by its type and dimensions, is always refused,
-            even where values are not judged.
-        clients: a column of the same length; equal values are one client. Without it each item is a
-            client.
-        silos: a column of the same length: the silo of each row, whose client is then a person.
-        rounds: a column of the same length.
-        counts: whole numbers, the number of clients that each item stands for; not with `clients`.
+            missing. A value whose type or dimensions are not those of a column is always refused,
+            even under privacy, where no single value ends the run.
+        clients: the client of each row, a column of the same length; equal values are one client.
+            None: each row is a client.
+        silos: the silo of each row, a column of the same length; a client is then a person.
+        rounds: the round of each row, a column of the same length.
+        counts: the number of clients that each row stands for, whole numbers; not with `clients`.
 
     Raises:
-        InvalidInputError: a column of several types, of floats or of a type that has no reading,
-            columns of unequal length, or a value that is no column.
+        InvalidInputError: a column has values of several types, floats, or a type that cannot be
+            read; columns differ in length; or a value is no column.
 
     >>> [batch] = from_items(["tea", "rice", "tea"], counts=[3, 0, 2]).batches()
     >>> batch.items.to_pylist(), batch.counts.tolist()
@@ -65,15 +65,16 @@ def from_items(
 
 
 def from_table(table: Any, columns: Columns) -> Source:
-    """Return a source of columns of a table in memory.
+    """Return a source that reads columns of a table in memory.
 
     Args:
-        table: a pandas or Polars data frame, a Polars lazy frame, of which only the named columns
-            are computed, an Arrow table, or what exports Arrow's stream, as a relation of DuckDB.
+        table: a pandas or Polars data frame; a Polars lazy frame, of which only the needed columns
+            are computed; an Arrow table; or an object that exports an Arrow stream, such as a
+            relation of DuckDB.
         columns: the columns of the item, client, silo, round and count.
 
     Raises:
-        InvalidInputError: a column is missing, or there are several of that name; no item is named
+        InvalidInputError: a column is missing, or several have its name; or no item column is named
             and several columns could be it.
 
     >>> import pyarrow as pa
@@ -100,7 +101,7 @@ def from_table(table: Any, columns: Columns) -> Source:
 
 
 def _streamed(table: Any) -> Any:
-    """Return a table that exports Arrow's stream alone as one of Arrow; others as they are."""
+    """Return an Arrow table for an object that only exports an Arrow stream; else the table."""
     import pyarrow as pa
 
     known = isinstance(table, pa.Table | pa.RecordBatch) or hasattr(table, "iloc")
@@ -111,23 +112,23 @@ def _streamed(table: Any) -> Any:
 
 
 def _lazy_names(frame: Any) -> list[str]:
-    """Return the names of the columns of a lazy frame of Polars."""
+    """Return the names of a Polars lazy frame's columns."""
     with _computing():
         return list(frame.collect_schema().names())
 
 
 def _collected(frame: Any, names: list[str]) -> Any:
-    """Return the named columns of a lazy frame of Polars."""
+    """Compute the named columns of a Polars lazy frame; return them as a data frame."""
     with _computing():
         return frame.select(names).collect()
 
 
 @contextmanager
 def _computing() -> Iterator[None]:
-    """Say that a frame cannot be computed, whatever went wrong in it, as for a missing file."""
+    """Turn every error in the block into an InvalidInputError: the frame cannot be computed."""
     try:
         yield
-    except Exception as error:  # Polars has many errors of its own, and passes those of Python on
+    except Exception as error:  # Polars has many error types, and raises Python's own ones too
         raise InvalidInputError(
             f"the frame cannot be computed ({type(error).__name__}): compute it to see why, and"
             " pass the table"
@@ -135,7 +136,7 @@ def _computing() -> Iterator[None]:
 
 
 def _refuse_of_workers(value: Any) -> None:
-    """Refuse a frame of Dask or Spark, which would be fetched whole from its workers."""
+    """Refuse a frame of Dask or Spark: it would be fetched completely from its workers."""
     if hasattr(value, "sparkSession") and hasattr(value, "toArrow"):
         raise InvalidInputError(
             "a Spark data frame lies on its executors: count it there with"
@@ -163,13 +164,13 @@ def is_table(value: Any) -> bool:
 def _source(
     where: str, held: dict[str, Any], columns: Columns, fields: Mapping[str, Any] | None = None
 ) -> Source:
-    """Return a source of columns, by their names, that have one length.
+    """Return a source that reads columns of equal length.
 
     Args:
-        where: the source in messages.
-        held: the columns.
-        columns: the parts that they play; resolved.
-        fields: the Arrow fields of those that have one.
+        where: the name of the source in messages.
+        held: the columns by name.
+        columns: the role of each column, as `Columns.resolve` returns it.
+        fields: the Arrow fields by column name, for columns of an Arrow table.
     """
     import pyarrow as pa
 
@@ -201,7 +202,11 @@ def _is_pair(items: Any) -> bool:
 
 
 def _sequence(values: Any, name: str) -> Any:
-    """Return a column that has a length and can be read again."""
+    """Return a column that has a length and can be read several times.
+
+    Raises:
+        InvalidInputError: the value is no column.
+    """
     if isinstance(values, (str, bytes)):
         raise InvalidInputError(
             f"{name} must be a column such as a list, got one value {values!r}; write [{values!r}]"
@@ -219,7 +224,7 @@ def _sequence(values: Any, name: str) -> Any:
         )
     if isinstance(values, bytearray | memoryview):  # its bytes would be read as integers
         raise _no_column(values, name)
-    # The form is no value: it may be refused even where no value may be.
+    # These checks are on the type, not on values, so that they are allowed under privacy too.
     _refuse_of_workers(values)
     if isinstance(values, np.ndarray) and values.ndim != 1:
         raise InvalidInputError(
@@ -236,8 +241,8 @@ def _sequence(values: Any, name: str) -> Any:
 
 
 def _is_value_counts(values: Any) -> bool:
-    """Return whether a pandas series holds numbers by label, as `value_counts` returns them."""
-    index = getattr(values, "index", None)  # a method of a list or a tuple
+    """Return whether a column is a pandas series of numbers by label, as from `value_counts`."""
+    index = getattr(values, "index", None)  # for a list or a tuple, this is a method
     kind = getattr(index, "dtype", None)
     if kind is None or str(getattr(values, "dtype", ""))[:3] not in ("int", "Int"):
         return False
@@ -265,7 +270,7 @@ def _column(values: Any, name: str, private: bool) -> Any:
         return _arrow(values)
     except InvalidInputError:
         raise
-    # Each library has errors of its own, and what they say is of no use: it speaks of its insides.
+    # Each library has its own errors, whose messages are about internals and do not help a user.
     except Exception as error:
         called = type_of(type(values)) if kind is None else f"type {kind}"
         raise InvalidInputError(
@@ -275,7 +280,7 @@ def _column(values: Any, name: str, private: bool) -> Any:
 
 
 def _metadata(values: Any) -> Any:
-    """Return the metadata of the Arrow field of a Polars series, which may name an extension."""
+    """Return the Arrow field metadata of a Polars series of an extension type, else None."""
     import pyarrow as pa
 
     if not _is_polars(type(values)) or not str(values.dtype).startswith(("Extension", "ext[")):
@@ -288,7 +293,7 @@ def _is_polars(kind: type) -> bool:
 
 
 def _unwrapped(values: Any, name: str, private: bool) -> Any:
-    """Return a column in a form that Arrow reads, where its own form is none."""
+    """Convert a column of a type that Arrow cannot read to one that it can; else return it."""
     kind: Any = getattr(values, "dtype", None)
     if type(kind).__name__ in ("SparseDtype", "NumpyEADtype"):  # of pandas
         return np.asarray(values)
@@ -308,7 +313,7 @@ def _unwrapped(values: Any, name: str, private: bool) -> Any:
 
 
 def _categories(values: Any, name: str, private: bool) -> Any:
-    """Return categories of pandas that are Python objects, each of which is read once."""
+    """Return a pandas categorical column of Python objects as an Arrow dictionary array."""
     import pyarrow as pa
 
     held = getattr(values, "cat", values)  # of a series
@@ -319,9 +324,9 @@ def _categories(values: Any, name: str, private: bool) -> Any:
 
 
 def _integers_of_polars(values: Any, private: bool) -> Any:
-    """Return integers of 128 bits as ones of 64 bits, if all of them fit, and otherwise as text.
+    """Return a Polars column of 128-bit integers as int64 if all values fit, otherwise as text.
 
-    Under privacy they are always text: no value may change how another one is read.
+    Under privacy it is always text: no value may change how another value is read.
     """
     import polars
 
@@ -331,10 +336,7 @@ def _integers_of_polars(values: Any, private: bool) -> Any:
 
 
 def _objects(values: Any) -> list[Any] | None:
-    """Return a column of Python objects, which may be of several types, as a list.
-
-    The answer is None for other columns.
-    """
+    """Return a column of Python objects as a list; None: the column has one type, as in NumPy."""
     if isinstance(values, list | tuple):
         return list(values)
     kind = getattr(values, "dtype", None)

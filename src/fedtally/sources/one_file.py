@@ -19,11 +19,16 @@ _READERS = {
 
 
 def check_format(path: str, columns: Columns, format: str | None) -> Layout:
-    """Return how a file is written, if it can be read here.
+    """Return the layout of a file that can be read without PyArrow.
+
+    Args:
+        path: the path of the file.
+        columns: the column of the item, or two.
+        format: a format that `open_source` takes; None: the suffix decides.
 
     Raises:
         InvalidInputError: there is no such format.
-        MissingExtraError: only PyArrow reads it.
+        MissingExtraError: the format needs PyArrow, which is not installed.
     """
     layout = Layout.detect(path, columns, format=format)
     if layout.format not in _READERS:
@@ -32,12 +37,12 @@ def check_format(path: str, columns: Columns, format: str | None) -> Layout:
 
 
 def texts_of(path: str, columns: Columns, format: str | None) -> list[str]:
-    """Return the distinct items of a file; every row is read by itself, as under privacy.
+    """Return the distinct items of a file; each row is read independently, as under privacy.
 
     Args:
-        path: the file.
+        path: the path of the file.
         columns: the column of the item, or two.
-        format: one of `open_source`; None: the suffix says it.
+        format: a format that `open_source` takes; None: the suffix decides.
 
     Raises:
         InvalidInputError: there is no such column.
@@ -54,7 +59,7 @@ def texts_of(path: str, columns: Columns, format: str | None) -> list[str]:
 
 
 def _text(parts: Sequence[str | None]) -> str | None:
-    """Return the text of an item, of which two coordinates are parts; None: it lacks one."""
+    """Return an item's one or two values joined by a comma; None: one is missing or no text."""
     if not all(parts):
         return None
     text = ",".join(filter(None, parts))  # all of them

@@ -1,7 +1,7 @@
 """Readers of tables under differential privacy: no row may change another one, or end the run.
 
-The options or a public header say which columns there are. Text tables are read line by line (see
-`lines`), and Parquet in columns whose values are read one by one.
+Which columns there are follows from the options or from a public header. Text tables are read line
+by line (see `lines`). Parquet is read by columns, and each value independently.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedtally.sources.batches import Columns
 from fedtally.sources.layout import Layout, Tables
 from fedtally.sources.streams import ByteStream
 
-Rows = Callable[..., Iterator[Any]]  # `lines.tables`, or what has its arguments
+Rows = Callable[..., Iterator[Any]]  # `lines.tables` or `lines.rows`
 
 
 def read_csv(
@@ -36,7 +36,7 @@ def read_csv(
         width = None
         if layout.header:
             head = lines.first_line(stream, encoding, line_end)
-            if not head:  # reveals no row: a table without any rows has a header, too
+            if not head:  # this says nothing of rows: a table without rows has a header too
                 raise InvalidInputError(f"{name} is empty: it has no rows, and no header")
             if "\0" in head:
                 raise UnreadableFileError(
@@ -49,7 +49,7 @@ def read_csv(
             _check_order(columns, places, name)
         else:
             places = {column: int(column) - 1 for column in names}
-        # Where the item is all that a line holds, a blank line is a row whose item is missing.
+        # If a line holds nothing but the item, a blank line is a row whose item is missing.
         is_single = set(places) == set(columns.items) and width in (None, len(places))
         read = lines.rows_of_csv(columns, layout.delimiter, width, places, is_single)
         for table in rows(stream, read, columns, encoding, layout.block_size, line_end):
@@ -57,7 +57,10 @@ def read_csv(
 
 
 def _check_headless(columns: Columns, name: str) -> None:
-    """Refuse a table without a header unless the options say its columns, since no row may."""
+    """Refuse a table without a header if the options do not name its columns by their places.
+
+    No row may decide which columns there are.
+    """
     _check_item(columns, name, f" by its place ({opt.item('1')})")
     for column in columns.names():
         if not re.fullmatch("[1-9][0-9]{0,5}", column):
@@ -69,7 +72,8 @@ def _check_headless(columns: Columns, name: str) -> None:
         for column in (columns.client, columns.round, columns.count, columns.silo)
         if column in columns.names()
     ]
-    # Without a header nothing public tells the number of fields: only the start of a line is sure.
+    # Without a header the number of fields is not public, so that fields can only be counted from
+    # the start of a line.
     if max(others, default=0) > min(int(column) for column in columns.items):
         raise InvalidInputError(
             f"{name}: with epsilon and without a header clients, silos, rounds and counts must"
@@ -86,7 +90,10 @@ def _check_item(columns: Columns, name: str, how: str) -> None:
 
 
 def _check_order(columns: Columns, places: dict[str, int], name: str) -> None:
-    """Refuse clients, rounds and counts between the columns of an item, which could hide them."""
+    """Refuse a client, silo, round or count column between the two columns of an item.
+
+    What an item contains could change the values of that column.
+    """
     items = [places[column] for column in columns.items]
     for column in columns.names():
         if min(items) < places[column] < max(items):
@@ -98,9 +105,9 @@ def _check_order(columns: Columns, places: dict[str, int], name: str) -> None:
 
 
 def read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
-    """Yield the rows of JSON lines."""
+    """Yield the rows of a file of JSON lines, as record batches."""
     _check_item(columns, name, f"'s ({opt.item})")
-    columns = columns.with_folders()  # no row may say whether there is such a column
+    columns = columns.with_folders()  # no row may decide whether the table has such a column
     with _open_lines(path, layout) as stream:
         read = lines.row_of_json(columns)
         for table in lines.tables(
@@ -122,10 +129,10 @@ def read_text(
 
 @contextmanager
 def _open_lines(path: str, layout: Layout, has_header: bool = False) -> Iterator[ByteStream]:
-    """Open a text table whose lines are read one by one.
+    """Open a text table whose lines are read one by one; yield its stream.
 
-    Only the name, or a header, which is public, may tell whether the file is compressed. The first
-    bytes of a file without a header are those of a row.
+    Only public information may decide whether the file is compressed: its name, or its first bytes
+    if these are a header. Without a header, the first bytes are a client's row.
     """
     lines.check_encoding(layout.encoding)
     utf8 = "utf8" if lines.line_encoding(layout.encoding) == "utf-8" else None
@@ -136,7 +143,8 @@ def _open_lines(path: str, layout: Layout, has_header: bool = False) -> Iterator
 def check_plain(schema: Any, columns: Columns, name: str) -> None:
     """Refuse columns of categories in a Parquet file.
 
-    Its reader ends where one category is not text, before the value could be left out.
+    The reader of such a column raises an error if one category is no text, so that a single row
+    could end the run.
     """
     import pyarrow as pa
 

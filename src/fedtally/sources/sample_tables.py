@@ -1,8 +1,8 @@
 """Small tables to try the commands on: what `fedtally sample` writes.
 
-They are drawn from a seed and hold nobody's data. Words are made of syllables; how often each
-occurs follows a power law, as words, pages and places do. There are far more candidates than a
-sketch has counters, but for the lists that say that they are short.
+They are drawn from a seed and hold no real data. Words are made of syllables. Their frequencies
+follow a power law, as those of real words, pages and places do. Most lists have far more candidates
+than a sketch has counters; the description of a file says if its list is short.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ _CITIES = (
 )
 _CODES = (0, 17, 104, 230, 404, 418, 503, 599)
 _DIAGNOSES = ("I10", "J06", "M54", "E11", "K21", "F32", "N39", "R51")
-_RISING, _GONE, _BORN = 5, 9, 600  # ranks of words whose searches change
+_RISING, _GONE, _BORN = 5, 9, 600  # ranks of words whose frequency changes during `_searches`
 _HOSPITALS = {
     "north": 0.3,
     "west": 0.25,
     "harbour": 0.2,
     "hill": 0.15,
     "lake": 0.1,
-}  # of the patients
+}  # shares of the patients
 
 
 class Sample(NamedTuple):
     """A file of the sample.
 
     Attributes:
-        name: its name.
-        about: what it holds, in words.
-        make: draws its bytes.
+        name: the file's name.
+        about: a description of the file's content.
+        make: a function that draws the bytes of the file.
     """
 
     name: str
@@ -199,5 +199,5 @@ def sample(seed: int = 0) -> dict[str, bytes]:
     >>> sample(1)["words.txt"] == sample(2)["words.txt"]
     False
     """
-    # a stream for each file: a file that is added leaves the others as they are
+    # each file has its own random stream, so that a new file does not change the others
     return {name: make(np.random.default_rng([seed, *name.encode()])) for name, _, make in SAMPLES}

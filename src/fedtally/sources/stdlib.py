@@ -1,7 +1,7 @@
-"""A source of data that is on every machine: the words of Python's own standard library.
+"""A source of data that every machine has: the words in the code of Python's standard library.
 
-Each line of its source files is a client and holds one of the line's words, drawn uniformly.
-Nothing is downloaded; the words and their number depend on the version of Python.
+Each line of its source files is a client, whose item is one of the line's words, drawn uniformly.
+Nothing is downloaded. The words and their number depend on the version of Python.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy.typing as npt
 from fedtally.errors import UnreadableFileError
 from fedtally.sources.batches import Batch, Source
 
-# Folders that hold no code of the library itself, but tests, packages of others and tables.
+# Folders that are left out: they hold tests, packages of others, or tables.
 _LEFT_OUT = {"test", "tests", "site-packages", "dist-packages", "_bundled", "encodings"}
-_MAX_BYTES = 1 << 24  # of source that is read
+_MAX_BYTES = 1 << 24  # the library's code is read until this many bytes
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
 
 
@@ -30,12 +30,13 @@ def library_source(rng: np.random.Generator, folder: Path | None = None) -> Sour
     At most 16 MiB of it are read.
 
     Args:
-        rng: draws the word of each line.
-        folder: read the ``.py`` files of this folder instead.
+        rng: the generator that draws the word of each line.
+        folder: a folder whose ``.py`` files are read instead of the standard library's; None: the
+            standard library.
 
     Raises:
-        UnreadableFileError: when read, if the folder has no Python file (some installations keep
-            none).
+        UnreadableFileError: when the source is read, if the folder has no Python file (as in some
+            installations).
 
     >>> source = library_source(np.random.default_rng(0))
     >>> next(source.batches()).items.type

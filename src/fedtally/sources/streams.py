@@ -1,4 +1,4 @@
-"""The bytes of a file or of standard input as UTF-8, and the errors of reading them."""
+"""`ByteStream`, which reads a file or standard input as UTF-8, and the errors of reading."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def reading(name: str, encoding: str) -> Iterator[None]:
 
 
 def _explain(error: Exception, encoding: str) -> str:
-    """Return what is wrong with a file, in words of its own: those of Arrow speak of its insides.
+    """Return in words what is wrong with a file, since Arrow's own messages are about internals.
 
-    Arrow's errors have no codes: its messages are all that tells them apart.
+    Arrow's errors have no codes, so that they are told apart by their messages.
     """
     text = str(error)
     if isinstance(error, UnicodeError) or "UTF8" in text:
@@ -87,13 +87,13 @@ class ByteStream(io.RawIOBase):
     Args:
         path: a file or ``-``; standard input is left open.
         encoding: the encoding of the file; None leaves the bytes as they are.
-        of_lines: whether every line ends with a line feed: then CR LF, CR CR LF, which Windows
-            makes of CR LF, and CR alone, as of an old Mac, become one.
-        recognise: whether a file whose name says no compression is decompressed where its first
-            bytes say one. A name that says one is always believed.
+        of_lines: whether to convert all line ends to a line feed: CR LF, CR CR LF (which Windows
+            makes of CR LF) and a single CR (old Macs).
+        recognise: whether the first bytes decide about compression if the file name has no suffix
+            of a compression. If it has one, the name decides.
 
     Attributes:
-        watch: if set, it is called with the bytes of every `read`, in order.
+        watch: a function that is called with the bytes of every `read`, in order; or None.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class ByteStream(io.RawIOBase):
         self._decoder = None if utf8 else codecs.getincrementaldecoder(str(encoding))()
         self._of_lines = of_lines
         self._ready = b""
-        self._held = b""  # carriage returns, of which the next byte says what they end
+        self._held = b""  # carriage returns at the end of a block: the next byte decides on them
         self._ended = False
         self._total = 0
         self.watch: Callable[[bytes], None] | None = None
@@ -124,7 +124,7 @@ class ByteStream(io.RawIOBase):
 
     @property
     def position(self) -> int:
-        """The bytes taken from the file so far, compressed ones if the file knows its position."""
+        """The number of bytes read so far: compressed bytes if the file knows its position."""
         return self._file.tell() if self._owned and self._file.seekable() else self._total
 
     def readable(self) -> bool:
@@ -132,12 +132,12 @@ class ByteStream(io.RawIOBase):
         return True
 
     def peek(self, size: int) -> bytes:
-        """Return the next `size` bytes, fewer only at the end, without taking them."""
+        """Return the next `size` bytes (fewer only at the end) without moving on in the stream."""
         self._fill(size)
         return self._ready[:size]
 
     def read(self, size: int = -1) -> bytes:
-        """Take the next `size` bytes, fewer only at the end; all of them if negative."""
+        """Return the next `size` bytes, fewer only at the end; if `size` is negative, all."""
         size = sys.maxsize if size < 0 else size
         self._fill(size)
         taken, self._ready = self._ready[:size], self._ready[size:]
@@ -151,7 +151,7 @@ class ByteStream(io.RawIOBase):
         return b"\r" if found and found[1] == b"\r" else b"\n"
 
     def take_line(self, line_end: bytes) -> bytes:
-        """Take the bytes up to the next end of a line, with it, or all if there is none."""
+        """Read a line, and return it with its line end; without one, read all that is left."""
         size = _CHUNK
         while True:
             head = self.peek(size)

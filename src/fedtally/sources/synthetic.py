@@ -11,10 +11,10 @@ i-th most frequent one:
 ``profile:NAME`` interpolated between ranks measured from real data  n=150000
 ================ =================================================== =========================
 
-The last column has the parameters and their defaults. n is the number of clients, of one item each.
-The first three families are those in the paper's examples of the width that suffices. The paper
-writes the third as i^-1 log(i)^-b, which is infinite at i = 1, so here the logarithm is that of
-i + 1.
+The last column has the parameters and their defaults: d is the number of items, n the number of
+clients, who hold one item each. The first three families are the paper's examples of a sufficient
+width. The paper writes the third as i^-1 log(i)^-b, which is infinite at i = 1. So here the
+logarithm is of i + 1.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from fedtally.sources.batches import Batch, Source
 
 Floats = npt.NDArray[np.float64]
 
-MAX_SIZE = 2**28  # items: 2 GiB for the distribution
-MAX_CLIENTS = 10**15  # counts of so many clients are exact in float64
-_CHUNK = 1 << 16  # items of a block: see `draw`
+MAX_SIZE = 2**28  # the most items: their distribution takes 2 GiB
+MAX_CLIENTS = 10**15  # the most clients: counts up to this are exact in float64
+_CHUNK = 1 << 16  # items of a block in `draw`
 _SIZES = {"d": 100_000, "n": 150_000}
 
 FAMILIES: dict[str, dict[str, float | None]] = {
@@ -51,10 +51,10 @@ FAMILIES: dict[str, dict[str, float | None]] = {
 
 @dataclass(frozen=True)
 class Population:
-    """A distribution over 1..size and a number of clients.
+    """A distribution over the items 1..size, and a number of clients.
 
-    `weight` maps ranks (float64) to frequencies that need not sum to 1. `about` names the data from
-    which the distribution was measured, if it was.
+    `weight` maps ranks (float64) to frequencies, which need not sum to 1. `about` is a note on the
+    data from which the distribution was measured; None: it is a formula.
     """
 
     size: int
@@ -102,7 +102,7 @@ def _parameters(words: list[str], family: str) -> dict[str, float | None]:
             )
         if name in values:
             raise InvalidInputError(f"{family}: {name} is given twice")
-        # As an int where it is one: a float of 2^53 and more would not be exact.
+        # int is tried first, since a float from 2^53 on would not be exact.
         try:
             values[name] = int(number)
         except ValueError:
@@ -212,7 +212,7 @@ def _frequencies(population: Population) -> Floats:
 def draw(
     population: Population, rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Draw every client's item; return the items that occur, ascending, and their clients' numbers.
+    """Draw the item of every client; return the items that occur, ascending, and their counts.
 
     This is one multinomial in two steps, first over blocks of items and then within each block. The
     distribution is the same, but the rounding errors of NumPy's conditional binomials stay within a

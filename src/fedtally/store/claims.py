@@ -1,12 +1,13 @@
-"""One process at a time: a file that is claimed, and the mark that says how much it has seen.
+"""Claims: one process at a time may write a file, and an old copy of the file is refused.
 
-Each process that claims a file gets a higher *epoch*. Each writing transaction first compares the
-epoch, so that the earlier process can write nothing any more.
+Each process that claims a file gets a higher *epoch* number. Each writing transaction first checks
+that the file still has this epoch. So a process cannot write after another process has claimed the
+file.
 
-If an operator *puts back* a copy of the file, such as a backup, then the file does not know what
-was said after the copy was made. Therefore a *mark* outside of the file, on another disk if
+An operator may *put back* a copy of the file, such as a backup. The copy does not know which
+messages were sent after it was made. Therefore a *mark* outside of the file, on another disk if
 possible, holds the number of the last write. A file with fewer writes (`store/writes.py`) than its
-mark says is refused.
+mark is refused.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from fedtally.store.database import (
 from fedtally.store.marks import hold_mark, read_mark, write_mark
 from fedtally.store.writes import count_write, writes_of
 
-# Bytes in hexadecimal. SQLite does not enforce the length: it says what a column holds.
+# A column of a fingerprint, in hexadecimal. SQLite does not enforce the length.
 FINGERPRINT = sa.String(64)
 
 
 def run_table(metadata: sa.MetaData, *columns: sa.Column[Any]) -> sa.Table:
-    """Return the table of the one plan of a file, and of its claims."""
+    """Return the table that holds a file's one plan and its claims, with further columns."""
     return sa.Table(
         "fedtally_runs",
         metadata,
@@ -49,7 +50,7 @@ def run_table(metadata: sa.MetaData, *columns: sa.Column[Any]) -> sa.Table:
 
 
 _runs = run_table(sa.MetaData())
-# What each write runs, compiled once: see `prepared`.
+# Statements that each write runs, compiled once: see `prepared`.
 _FIND_RUN = prepared(sa.select(_runs).where(_runs.c.plan == sa.bindparam("of")))
 _FIND_EPOCH = prepared(
     sa.select(_runs.c.epoch).where(
@@ -61,22 +62,22 @@ _FIND_EPOCH = prepared(
 class ClaimedDatabase(Database):
     """An SQLite file of one plan, which one process at a time writes."""
 
-    _runs: ClassVar[sa.Table]  # of `run_table`
-    _put_back: ClassVar[str]  # what the owner of an old copy does
-    _lost_mark: ClassVar[str]  # what the owner of a file without its mark does
-    _held: ClassVar[str] = "campaign of plan"  # words before the name of what a file holds
+    _runs: ClassVar[sa.Table]  # made by `run_table`
+    _put_back: ClassVar[str]  # what the owner of an old copy must do, in words
+    _lost_mark: ClassVar[str]  # what the owner of a file must do if its mark is lost, in words
+    _held: ClassVar[str] = "campaign of plan"  # in messages, the words before the plan's name
 
     def _claim(self, plan: str, place: Path, owner: str) -> Claim:
         """Claim the file for this process.
 
         Args:
             plan: the fingerprint of the plan.
-            place: the real path of the mark.
-            owner: a name that the first claim writes into the row of the run.
+            place: the path of the mark, without symbolic links.
+            owner: the name of the run; only the first claim stores it.
 
         Raises:
-            InvalidInputError: this file is of another plan, or has fewer writes than its mark says,
-                because a copy was put back; or the mark is gone.
+            InvalidInputError: this file is of another plan; or it has fewer writes than its mark,
+                because an old copy was put back; or its mark is missing.
         """
         with self._marked(plan, place) as connection:
             self._check_alone(connection, plan)
@@ -94,8 +95,8 @@ class ClaimedDatabase(Database):
                     f"there is no mark at {place}, and {self.name} has {writes}: name its"
                     f" mark; if that is lost, {self._lost_mark}"
                 )
-            # The mark is written before the first write to the file. So a file with writes that
-            # has no mark has lost its mark. And it has the number of the file before each write:
+            # The mark is written before the first write to the file. So if a file has writes and no
+            # mark, the mark was lost. Also, the mark must have the file's number before each write:
             # see `store/writes.py`.
             write_mark(place, plan, number)
             if row is None:
@@ -112,8 +113,8 @@ class ClaimedDatabase(Database):
 
     @contextmanager
     def _marked(self, plan: str, mark: Path) -> Iterator[sa.Connection]:
-        """Give a writing transaction of a plan; the mark then has its number of writes."""
-        # Held before the mark is read, and until it is written: see `Claim.write`.
+        """Yield a writing transaction of a plan; after its commit, write the mark."""
+        # The mark is locked before it is read, and until it is written: see `Claim.write`.
         with hold_mark(mark):
             with self._transaction(write=True) as connection:
                 yield connection
@@ -123,8 +124,8 @@ class ClaimedDatabase(Database):
     def _check_alone(self, connection: sa.Connection, plan: str) -> None:
         """Refuse a file that holds another campaign.
 
-        The number of writes counts all writes of the file. If two campaigns wrote into one file,
-        new writes of one would hide that writes of the other are lost.
+        The number of writes counts all writes to the file. If two campaigns wrote to one file, new
+        writes of one campaign would hide that writes of the other are lost.
         """
         runs = self._runs
         other = connection.execute(sa.select(runs.c.plan).where(runs.c.plan != plan))
@@ -135,8 +136,12 @@ class ClaimedDatabase(Database):
             )
 
     def _is_put_back(self, plan: str, place: Path) -> bool:
-        """Return whether `_claim` refuses the file: its mark has more writes, or is gone."""
-        # The mark is read first: of a file that somebody writes meanwhile, it is behind the file.
+        """Return whether `_claim` would refuse the file because of its mark.
+
+        It would if the file has fewer writes than its mark, or if the mark is missing.
+        """
+        # The mark is read before the file: if another process writes meanwhile, the mark that was
+        # read is behind the file, and the file is not taken for an old copy.
         marked = read_mark(place, plan)
         with self._transaction(write=False) as connection:
             writes = _writes(connection, self._run(connection, plan))
@@ -151,8 +156,8 @@ class Claim:
 
     Attributes:
         plan: the fingerprint of the plan.
-        owner: the name that the first claim wrote.
-        mark: the real path of the mark.
+        owner: the name that the first claim stored.
+        mark: the path of the mark, without symbolic links.
     """
 
     def __init__(
@@ -160,14 +165,14 @@ class Claim:
     ) -> None:
         self._database, self.plan, self.owner, self.mark = database, plan, run.owner, mark
         self._epoch = run.epoch
-        self._written = writes  # as this process knows
-        self._marked = writes  # what the mark surely counts, on the disk too
+        self._written = writes  # the file's number of writes, as far as this process knows
+        self._marked = writes  # the number in the mark that is surely on the disk
 
     def check(self) -> None:
-        """Check that this process may write and speak; the mark then counts every write.
+        """Check that this process may write and send messages, and bring the mark up to date.
 
         Raises:
-            OvertakenError: another process runs the campaign, or another copy of it.
+            OvertakenError: another process has claimed the file, or runs another copy of it.
             StoreError: the mark cannot be read or written.
         """
         with hold_mark(self.mark):
@@ -176,15 +181,19 @@ class Claim:
             self._bring_mark(writes)
 
     def _own_writes(self, connection: SqliteConnection) -> int:
-        """Return the number of writes so far, if this process is the last one that claimed."""
+        """Return the file's number of writes.
+
+        Raises:
+            OvertakenError: another process has claimed the file, or an old copy was put back.
+        """
         known = {"of": self.plan, "epoch": self._epoch}
         if connection.execute(_FIND_EPOCH, known).fetchone() is None:
             raise OvertakenError(
                 f"another process runs the {self._database._held} {self.plan[:16]}: this one"
                 " must neither write nor speak; stop it"
             )
-        # If this process went on writing, the mark would fall to the number of writes of the copy,
-        # and nobody could tell any more that the file is a copy.
+        # If this process went on writing, the mark would be set to the copy's smaller number, and
+        # nothing would show any more that the file is a copy.
         writes = writes_of(connection)
         if writes < self._written:
             raise OvertakenError(
@@ -196,39 +205,52 @@ class Claim:
 
     @contextmanager
     def write(self) -> Iterator[SqliteConnection]:
-        """Give a transaction, if no later process has claimed; the mark is written after it."""
-        # The mark is held before it is read, and until it is written: of two processes on two
-        # copies of the file, the second one sees what the first one wrote.
+        """Yield a writing transaction; after its commit, write the mark.
+
+        Raises:
+            OvertakenError: another process has claimed the file, or an old copy was put back.
+        """
+        # The mark is locked before it is read, and until it is written. So if two processes run two
+        # copies of the file, the second one sees the first one's number.
         with hold_mark(self.mark), self.write_held() as connection:
             yield connection
 
     @contextmanager
     def write_held(self) -> Iterator[SqliteConnection]:
-        """Do as `write`; the mark is held by the caller."""
+        """Do as `write`, for a caller that has locked the mark already."""
         with self._database._sqlite(write=True) as connection:
-            # More than this process knows of, if an earlier write failed and was committed all the
-            # same.
+            # The number may be more than this process knows: a write that raised an error may have
+            # been committed nevertheless.
             self._bring_mark(self._own_writes(connection))
             writes = count_write(connection)
             yield connection
-        # The mark is written after the commit: a crash in between leaves a file with more writes
-        # than its mark says, and such a file is not taken for a copy that was put back. A message
-        # leaves only after its state and then the mark are written. So the mark counts the writes
-        # of all that clients were told.
+        # The mark is written after the commit. A crash in between leaves a file with more writes
+        # than its mark, and such a file is not taken for an old copy. A message is sent only after
+        # its state and then the mark are written. So the mark counts every write whose message a
+        # client may have seen.
         self._written = writes
         write_mark(self.mark, self.plan, writes)
         self._marked = writes
 
     def _bring_mark(self, writes: int) -> None:
-        """Bring the mark up to the writes of the file, unless it is there.
+        """Write the mark unless it has the file's number of writes already.
 
-        Before something is said, since a write whose mark failed is in the file. Before the next
-        write, since a copy without this one must be behind the mark (`store/writes.py`).
+        This must happen before a message is sent: an earlier write may be in the file although its
+        mark could not be written. It must also happen before the next write, so that a copy without
+        the last write is behind the mark (`store/writes.py`).
+
+        Args:
+            writes: the file's number of writes.
+
+        Raises:
+            OvertakenError: the mark has a larger number: another process runs another copy.
+            StoreError: the mark cannot be read or written.
         """
         try:
             marked = read_mark(self.mark, self.plan)
         except UnreadableFileError as error:
-            # The driver takes an UnreadableFileError for a damaged session, which it may give up.
+            # StoreError, since the driver reads an UnreadableFileError as a damaged session, which
+            # it may give up.
             raise StoreError(str(error)) from error
         if marked is not None and marked > writes:
             raise OvertakenError(
@@ -241,10 +263,10 @@ class Claim:
 
 
 def _writes(connection: sa.Connection, run: sa.Row[Any] | None) -> int:
-    """Return the writes of the file; 0 if it knows nothing of the campaign of the run."""
+    """Return the file's number of writes; 0 if it has no row of the plan yet (`run` is None)."""
     return 0 if run is None else writes_of(driver_connection(connection))
 
 
 def _lacks_mark(writes: int, marked: int | None) -> bool:
-    """Tell whether the mark is gone."""
+    """Return whether a file with writes has no mark, so that its mark was lost."""
     return writes > 0 and marked is None

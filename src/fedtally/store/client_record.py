@@ -1,4 +1,4 @@
-"""A client's own record of what it took part in, and the journal of a round that is kept in it."""
+"""A client's own record of the rounds it took part in, and the `Journal` of one round in it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from fedtally.store.writes import count_write, write_tables, writes_of
 if TYPE_CHECKING:
     from fedtally.secagg.two_server import Report
 
-_MARKED = "client-record"  # what the mark of a record says it is the mark of
+_MARKED = "client-record"  # the name in the mark of a record
 
 _record = sa.MetaData()
 _record_grants = grant_tables(_record)
@@ -70,7 +70,7 @@ _participations = sa.Table(
     sa.Column("item", sa.String(200), unique=True),  # null: no label; nulls may repeat
     time_column(),
 )
-# What everything in the record may cost together. Rows are never changed: the last one counts.
+# Caps on the cost of everything in the record. Rows are never changed: the last one counts.
 _caps = sa.Table(
     "fedtally_caps",
     _record,
@@ -78,17 +78,17 @@ _caps = sa.Table(
     sa.Column("epsilon", sa.Double, nullable=False),
     sa.Column("delta", sa.Double, nullable=False),
     sa.Column("relation", sa.String(20), nullable=False),
-    sa.Column("per_days", sa.Integer),  # null: everything counts, for good
+    sa.Column("per_days", sa.Integer),  # null: the cap is for all time
     time_column(),
 )
-# Sessions that began: the client is in none of them twice, even after a crash.
+# Sessions that the client began: it begins none of them twice, even after a crash.
 _sessions = sa.Table(
     "fedtally_begun_sessions",
     _record,
     sa.Column("session", sa.String(2 * MOST_NAME_BYTES), primary_key=True),
     sa.Column("not_after", sa.BigInteger, nullable=False),
 )
-# Plans that the owner accepted of a registrar, by the number that it gave each within a purpose.
+# Plans of registrars that the owner accepted. A registrar numbers its plans within each purpose.
 _accepted = sa.Table(
     "fedtally_accepted_plans",
     _record,
@@ -98,7 +98,7 @@ _accepted = sa.Table(
     sa.Column("plan", sa.String(200), nullable=False),
     time_column(),
 )
-# Plans that a registrar ended. It ends its own alone: the key of the row is the one that signed.
+# Plans that a registrar ended. It can only end plans that it signed: the row has its public key.
 _ended = sa.Table(
     "fedtally_ended_plans",
     _record,
@@ -107,7 +107,7 @@ _ended = sa.Table(
     time_column(),
 )
 outbox_tables(_record)
-write_tables(_record)  # a write is a session, a part, or what became of a plan
+write_tables(_record)  # counted writes: sessions, parts, answers of servers, plans of registrars
 
 
 class Part(NamedTuple):
@@ -129,11 +129,12 @@ class Part(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """How a client's record stands at one moment, before a session of a round.
+    """What a client must know of its record before it begins a session of a round.
 
     Attributes:
-        sessions: how many sessions the client began since the time that was asked for.
-        cap: on the cost of everything in the record; None: there is none.
+        sessions: the number of sessions that the client began and that end at `since` or later
+            (see `ClientRecord.standing`).
+        cap: the cap on the cost of everything in the record; None: there is none.
         refusal: why `take_part` would refuse the round now; None: it would not.
     """
 
@@ -149,15 +150,17 @@ class ClientRecord(GrantDatabase):
     everything in the record together, whatever populations the operators name. The owner may also
     `grant` to populations: campaigns that cost a population more are refused, by the ledger's rule.
 
-    A copy of the file that is put back has forgotten what the client did since. A *mark* in another
-    folder shows that: what is recorded counts in the mark before the method returns, and a record
-    that is behind its mark is refused.
+    If somebody puts an old copy of the file back, the copy lacks what the client did since. A
+    *mark* in another folder shows this (`store.marks`). Each write is counted in the mark before
+    the method returns, and a record with fewer writes than its mark is refused.
 
-    A part is written down with the record's time: the clock's, but never before the newest part. A
-    cap in days counts back from the clock, and counts what seems to lie ahead, too. So a clock that
-    is put back renews nothing, and after one that was ahead its parts count until it is as late.
+    A part (one round that the client took part in) is stored with the record's time. This is the
+    clock's time, or the time of the newest part if that is later. A cap in days counts all parts
+    from its period's start on, also those with a time after now. So setting the clock back renews
+    nothing. If the clock was ahead once, the parts of that time count until the true time is later.
 
-    What its registrar says of plans is here, too (`accept`, `end`): an old plan cannot come back.
+    The record also holds what a registrar says of plans (`accept`, `end`), so that a client does
+    not go back to an older plan.
     """
 
     _kind = "client record"
@@ -169,7 +172,7 @@ class ClientRecord(GrantDatabase):
     _metadata = _record
     _populations, _granted = _record_grants
     _mark: Path | None = None
-    _on_disk = -1  # what the mark surely has, on the disk too; -1: not known
+    _on_disk = -1  # the number in the mark that is surely on the disk; -1: not known
 
     @classmethod
     def open(
@@ -184,12 +187,12 @@ class ClientRecord(GrantDatabase):
         Args:
             path: the path of the SQLite file.
             create: make the file and its mark if neither is there.
-            mark: the path of the mark, outside of the record's folder and its backups. None: a
-                record that is put back is not noticed.
+            mark: the path of the mark, outside of the record's folder and its backups. None: there
+                is no mark, and an old copy of the record is not noticed.
 
         Raises:
-            UnreadableFileError: there is no record, or one of another version, or another file; or
-                the record is behind its mark, or has none.
+            UnreadableFileError: the file is missing, is no record or has another version; or the
+                record has fewer writes than its mark, or its mark is missing.
         """
         url = file_url(os.fspath(path))
         if mark is None:
@@ -197,7 +200,7 @@ class ClientRecord(GrantDatabase):
         place = real_path(mark)
         if not os.path.lexists(path):
             marked = read_mark(place, _MARKED)
-            if marked:  # before an empty record is made, which would hide what is missing
+            if marked:  # checked before an empty record is made, which would hide the loss
                 raise _put_back(os.fspath(path), place, 0, marked)
             if create:  # the mark first: a record without one is refused
                 write_mark(place, _MARKED, 0)
@@ -215,23 +218,25 @@ class ClientRecord(GrantDatabase):
         relation: Relation | str = Relation.ZERO_OUT,
         per_days: int | None = None,
     ) -> None:
-        """Cap the cost of all campaigns in this record together; a later cap replaces the earlier.
+        """Cap the cost of all campaigns in this record together; a later cap replaces an earlier.
 
-        Each campaign counts in full from its first round on, by the proven bound of its event; with
-        `per_days` it counts with its parts of the last days alone.
-        Rounds without differential privacy have no epsilon: under a cap they are refused.
+        Each campaign counts in full from its first round on, by the proven bound of its event. With
+        `per_days`, it counts only with its parts in the last `per_days` days. Under a cap, rounds
+        without differential privacy are refused, since they have no epsilon.
 
         Args:
-            epsilon: the largest total, above 0 and at most 1000.
+            epsilon: the largest total epsilon, above 0 and at most 1000.
             delta: the delta of the total, at least 1e-15 and below 1; or 0, for geometric noise
                 alone.
             time: now, Unix seconds.
-            relation: how the total is stated, `zero-out` or `replace-one`, whatever the plans name.
-            per_days: the days in a row that the cap is for, 1 to 3660; None: everything, for good.
+            relation: the neighbouring relation of the total, `zero-out` or `replace-one`. Those of
+                the plans do not matter.
+            per_days: the length of the cap's period in days, 1 to 3660; None: the cap is for all
+                time.
 
         Raises:
-            InvalidInputError: values out of bounds; or the record holds a part without differential
-                privacy, which no cap covers.
+            InvalidInputError: a value is out of bounds; or the record holds a part without
+                differential privacy, which no cap covers.
         """
         new = Cap(epsilon, delta, Relation.parse(relation), per_days)
         values = {
@@ -246,10 +251,10 @@ class ClientRecord(GrantDatabase):
             connection.execute(sa.insert(_caps).values(**values))
 
     def check_coverable(self) -> None:
-        """Refuse a record that no cap covers, as `cap` does, and record nothing.
+        """Check that `cap` would accept the parts in the record; nothing is recorded.
 
         Raises:
-            InvalidInputError: it holds a part without differential privacy.
+            InvalidInputError: the record holds a part without differential privacy.
         """
         with self._transaction(write=False) as connection:
             _check_coverable(connection)
@@ -267,7 +272,7 @@ class ClientRecord(GrantDatabase):
             not_after: the end of the session, Unix seconds.
 
         Returns:
-            False if it was recorded before: then the client must not take part.
+            False if the session was recorded before: then the client must not take part in it.
         """
         name = _session(session)
         with self._marked() as connection:
@@ -294,20 +299,20 @@ class ClientRecord(GrantDatabase):
             population: the population that the plan names.
             plan: the fingerprint of the plan.
             round: the number of the round.
-            event: the event of the whole campaign; None: the campaign is without differential
-                privacy, and the number of its rounds that the client is in has no bound.
+            event: the event of the whole campaign. None: the campaign is without differential
+                privacy, and the client may take part in any number of its rounds.
             time: now, Unix seconds.
-            item: a label of what is contributed; the record takes each label once, whatever the
-                plan. None: no such rule.
-            report: a report to two servers: both frames are in the outbox, in the same transaction.
-                None: what the client sends cannot be sent again.
+            item: a label of the contributed items. The record accepts each label once, over all
+                plans. None: the items have no label.
+            report: a report to two servers, whose two frames are put into the outbox in the same
+                transaction. None: the contribution cannot be sent again after a crash.
 
         Raises:
-            AlreadySpentError: the client took part in that round, or contributed that item.
-            OverspentError: the client took part as often as the event allows, of all rounds or of
-                those in a row around this one; or the owner's grant or cap does not cover it.
+            AlreadySpentError: the client took part in that round before, or contributed that label.
+            OverspentError: the client took part as often as the event allows, in all rounds or in
+                rounds in a row around this one; or the owner's grant or cap does not cover it.
             InvalidInputError: as `budget.check_participation`; or the plan came with an event
-                before and has none now, or the other way round.
+                before and has none now, or the reverse.
         """
         round, time = _checked_part(population, plan, round, item), seconds(time)
         with self._marked() as connection:
@@ -332,7 +337,9 @@ class ClientRecord(GrantDatabase):
             return find_unsent(connection, self)
 
     def fate(self, plan: str, round: int) -> Fate | None:
-        """Return what became of a report; None while it is in the outbox, or if there is none.
+        """Return what became of a report to two servers.
+
+        None: the report is still in the outbox, or there is no such report.
 
         Args:
             plan: the fingerprint of the plan.
@@ -351,18 +358,18 @@ class ClientRecord(GrantDatabase):
         cap: Cap | None = None,
         time: int = 0,
     ) -> None:
-        """Refuse what `take_part` would refuse now, and record nothing.
+        """Raise what `take_part` would raise now; nothing is recorded.
 
-        A client asks before it begins a session, so that it begins none in vain.
+        A client calls it before a session, so that it does not begin one in vain.
 
         Args:
             population: the population that the plan names.
             plan: the fingerprint of the plan.
             round: the number of the round.
             event: the event of the whole campaign, or None.
-            item: a label of what is contributed, or None.
-            cap: counts in place of the record's own; None: that one counts.
-            time: now, Unix seconds, from which a cap in days counts back.
+            item: a label of the contributed items, or None.
+            cap: a cap to use in place of the record's cap; None: the record's cap counts.
+            time: now, Unix seconds: the end of the period of a cap in days.
 
         Raises:
             InvalidInputError: as `take_part`.
@@ -408,8 +415,9 @@ class ClientRecord(GrantDatabase):
         _check_capped(connection, charge, cap or self._cap(connection), time)
 
     def _check_charge(self, connection: sa.Connection, charge: Charge) -> None:
-        """Refuse a part that the event's bound, or the owner's grant to the population, forbids."""
-        # the rows of the same plan under another population, too: a plan that changes it is refused
+        """Refuse a part that exceeds the event's participations or the owner's grant."""
+        # Rows of this plan under another population are read too: a plan that changes its
+        # population is refused.
         theirs = {"whose": charge.population, "of": charge.plan}
         rows = connection.exec_driver_sql(_FIND_CHARGES, theirs).all()
         charges = [
@@ -443,13 +451,13 @@ class ClientRecord(GrantDatabase):
             return _parts(connection)
 
     def spent(self, cap: Cap | None = None, time: int = 0) -> Guarantee | None:
-        """Return what counts of the record costs together, as a cap states it.
+        """Return the total cost of the parts that count under a cap.
 
-        None: there is no cap, or nothing counts.
+        None: there is no cap, or no part counts.
 
         Args:
-            cap: counts in place of the record's own; None: that one counts.
-            time: now, Unix seconds, from which a cap in days counts back.
+            cap: a cap to use in place of the record's cap; None: the record's cap counts.
+            time: now, Unix seconds: the end of the period of a cap in days.
         """
         cap = cap or self.capped()
         charges = [
@@ -469,16 +477,16 @@ class ClientRecord(GrantDatabase):
         item: str | None = None,
         time: int = 0,
     ) -> Standing:
-        """Return what a client must know before it begins a session, in one transaction.
+        """Return what a client must know before it begins a session, read in one transaction.
 
         Args:
-            since: sessions count that end at this time or later, Unix seconds.
+            since: a time, Unix seconds; sessions that end then or later are counted.
             population: the population that the plan names.
             plan: the fingerprint of the plan.
             round: the number of the round.
             event: the event of the whole campaign, or None.
-            item: a label of what is contributed, or None.
-            time: now, Unix seconds, from which a cap in days counts back.
+            item: a label of the contributed items, or None.
+            time: now, Unix seconds: the end of the period of a cap in days.
         """
         times, found = {"since": seconds(since)}, None
         try:
@@ -500,9 +508,9 @@ class ClientRecord(GrantDatabase):
         """Record that the owner accepts a plan that a registrar signed.
 
         Args:
-            registrar: its public key, 32 bytes.
-            purpose: the registrar's own words; numbers count within it.
-            number: what the registrar gave the plan.
+            registrar: the registrar's public key, 32 bytes.
+            purpose: the purpose of the plan in the registrar's words; plans are numbered within it.
+            number: the plan's number within the purpose.
             plan: the fingerprint of the plan.
             time: now, Unix seconds.
 
@@ -516,24 +524,25 @@ class ClientRecord(GrantDatabase):
                 connection.execute(sa.insert(_accepted).values(**row, time=seconds(time)))
 
     def check_accept(self, registrar: bytes, purpose: str, number: int, plan: str) -> None:
-        """Refuse what `accept` would refuse now, and record nothing.
+        """Raise what `accept` would raise now; nothing is recorded.
 
         Args:
             registrar: the registrar's public key, 32 bytes.
-            purpose: the registrar's own words.
-            number: what the registrar gave the plan.
+            purpose: the purpose of the plan in the registrar's words.
+            number: the plan's number within the purpose.
             plan: the fingerprint of the plan.
 
         Raises:
-            InvalidInputError: the registrar ended the plan, or the number is below the highest that
-                was accepted of this registrar and purpose, or is that of another plan.
+            InvalidInputError: the registrar ended the plan; or the number is below the highest one
+                that was accepted for this registrar and purpose; or it equals the highest one, and
+                that is another plan's.
         """
         row = _of_plan(registrar, plan) | {"purpose": purpose, "number": number}
         with self._transaction(write=False) as connection:
             self._check_accept(connection, row)
 
     def has_accepted(self, registrar: bytes, plan: str) -> bool:
-        """Return whether a plan that a registrar signed was ever accepted.
+        """Return whether the owner ever accepted a plan that a registrar signed.
 
         Args:
             registrar: the registrar's public key, 32 bytes.
@@ -547,7 +556,7 @@ class ClientRecord(GrantDatabase):
             return connection.execute(found).first() is not None
 
     def _check_accept(self, connection: sa.Connection, row: dict[str, Any]) -> bool:
-        """Return whether a row of an accepted plan is new; raise an error if it is refused."""
+        """Return whether a row of an accepted plan is new; raise InvalidInputError if refused."""
         if connection.exec_driver_sql(_FIND_ENDED, row).first() is not None:
             raise InvalidInputError(
                 f"plan {row['plan']} was replaced or revoked by its registrar, for good: get the"
@@ -565,11 +574,11 @@ class ClientRecord(GrantDatabase):
         )
 
     def end(self, registrar: bytes, plans: Iterable[str], time: int) -> None:
-        """Record that a registrar replaced or revoked plans: this client is done with them.
+        """Record that a registrar replaced or revoked plans, which this client then never accepts.
 
         Args:
-            registrar: its public key, 32 bytes. Plans that another one signed go on.
-            plans: their fingerprints; they need not be known here.
+            registrar: the registrar's public key, 32 bytes. Plans of other registrars go on.
+            plans: the fingerprints of the plans; the record need not know them.
             time: now, Unix seconds.
         """
         rows = [_of_plan(registrar, plan) for plan in plans]
@@ -584,12 +593,12 @@ class ClientRecord(GrantDatabase):
                 connection.execute(sa.insert(_ended), new)
 
     def why_over(self, registrar: bytes, purpose: str, number: int, plan: str) -> str | None:
-        """Return in words why a client is done with a plan that a registrar signed, or None.
+        """Return in words why a client must not go on with a registrar's plan; None: it may.
 
         Args:
             registrar: the registrar's public key, 32 bytes.
-            purpose: the registrar's own words.
-            number: the number that the signature at hand gives the plan.
+            purpose: the purpose of the plan in the registrar's words.
+            number: the plan's number in the signature that the client has.
             plan: the fingerprint of the plan.
         """
         row = _of_plan(registrar, plan) | {"purpose": purpose}
@@ -605,28 +614,28 @@ class ClientRecord(GrantDatabase):
 
     @contextmanager
     def _marked(self) -> Iterator[sa.Connection]:
-        """Give a writing transaction; the mark follows it before this ends."""
-        # The mark is held before it is read, and until it is written: of two processes, also on two
-        # copies of the record, the second one sees what the first one wrote.
+        """Yield a writing transaction; after its commit, write the mark."""
+        # The mark is locked before it is read, and until it is written. So if two processes use the
+        # record, or two copies of it, the second one sees the first one's number.
         with nullcontext() if self._mark is None else hold_mark(self._mark):
             with self._transaction(write=True) as connection:
                 self._check_mark(connection)
-                # Before the next write, too: see `store/writes.py`.
+                # The mark must have the record's number before each write: see `store/writes.py`.
                 self._write_mark(writes_of(driver_connection(connection)))
                 yield connection
                 writes = writes_of(driver_connection(connection))
-            # After the commit: a crash between the two leaves a record that is ahead of its mark,
-            # and that is no copy.
+            # The mark is written after the commit. A crash in between leaves a record with more
+            # writes than its mark, which is not taken for an old copy.
             self._write_mark(writes)
 
     def _write_mark(self, writes: int) -> None:
-        """Let the mark, if there is one, have this number."""
+        """Write a number of writes to the mark, if there is a mark and the number is new."""
         if self._mark is not None and self._on_disk != writes:
             write_mark(self._mark, _MARKED, writes)
             self._on_disk = writes
 
     def _check_mark(self, connection: sa.Connection) -> None:
-        """Refuse a record that is behind its mark, or has none."""
+        """Raise UnreadableFileError if the record is behind its mark, or its mark is missing."""
         if self._mark is None:
             return
         writes = writes_of(driver_connection(connection))
@@ -645,16 +654,16 @@ class ClientRecord(GrantDatabase):
 class Journal:
     """The `secagg.client.Journal` of one round of a plan, kept in a client's record.
 
-    The plan names the population that pays, and the event that is counted. For a plan without
-    privacy the population is "clients", and the number of rounds has no bound. A journal is frozen:
-    another round needs another journal.
+    The population and the event are those of the plan. For a plan without privacy the population is
+    "clients", and the number of rounds has no bound. A journal is for one round: another round
+    needs another journal.
 
     Args:
         record: the record of the client identity.
         plan: the plan of the campaign.
         round: the number of the round.
-        time: now, Unix seconds; `at` sets it while a session goes on.
-        item: a label of what is contributed, as in `ClientRecord.take_part`.
+        time: now, Unix seconds; `at` changes it during a session.
+        item: a label of the contributed items, as in `ClientRecord.take_part`.
 
     Attributes:
         refusal: the reason why the last `spend` was refused, for the client's owner; "" if it was
@@ -674,15 +683,15 @@ class Journal:
         return self.plan.fingerprint
 
     def at(self, now: int) -> None:
-        """Set the time at which `spend` books the part.
+        """Set the time with which `spend` records the part.
 
-        A session may go on for a day. Booked at the time of its Invite, a part would renew a day
-        too early.
+        A session may last a day. If the part had the time of the session's Invite message, a cap in
+        days would stop counting it a day too early.
 
         Args:
             now: the time, Unix seconds.
         """
-        object.__setattr__(self, "time", now)  # past the freeze, which guards the round
+        object.__setattr__(self, "time", now)  # the class is frozen to protect the round only
 
     def begin(self, session: bytes, not_after: int) -> bool:
         """Record a session before it begins; return False if it was recorded before."""
@@ -691,63 +700,69 @@ class Journal:
     def spend(self, session: bytes) -> bool:
         """Record that the client takes part in the round; return False if the record refuses.
 
-        `refusal` then says why: the client took part before, or too often, or the events do not add
-        up.
+        `refusal` then says why, for instance: the client took part before or too often, or its cap
+        does not cover the part.
         """
         return self._ask(self.record.take_part, time=self.time)
 
     def spend_report(self, report: Report) -> bool:
-        """Do as `spend`, and keep both frames of a report in the outbox, in one transaction."""
+        """Do as `spend`, and put both frames of a report into the outbox, in one transaction."""
         return self._ask(self.record.take_part, time=self.time, report=report)
 
     def standing(self, since: int) -> Standing:
-        """Return how the record stands before a session of this round; nothing is recorded.
+        """Return the record's `Standing` before a session of this round; nothing is recorded.
 
         Args:
-            since: sessions count that end at this time or later, Unix seconds.
+            since: a time, Unix seconds; sessions that end then or later are counted.
         """
         return self.record.standing(since, *self._part, item=self.item, time=self.time)
 
     def may_spend(self, cap: Cap | None = None) -> bool:
-        """Return whether `spend` would succeed now, and record nothing; `refusal` says why not.
+        """Return whether `spend` would succeed now; nothing is recorded.
+
+        If not, `refusal` says why.
 
         Args:
-            cap: counts in place of the record's own; None: that one counts.
+            cap: a cap to use in place of the record's cap; None: the record's cap counts.
         """
         return self._ask(self.record.check_part, cap=cap, time=self.time)
 
     def _ask(self, method: Callable[..., None], **more: Any) -> bool:
-        """Call a method of the record with this part; return False if it refuses."""
+        """Call a method of the record for this round; return False if it refuses the round."""
         self._refuse("")
         try:
             method(*self._part, item=self.item, **more)
         except InvalidInputError as error:
-            # The refusals of the budget are InvalidInputErrors. A database that fails raises
-            # StoreError, which must not look like a refusal.
+            # A refusal is an InvalidInputError. A database that fails raises StoreError, which must
+            # not look like a refusal.
             self._refuse(str(error))
             return False
         return True
 
     @property
     def _part(self) -> tuple[str, str, int, Event | None]:
-        """Population, plan, round and event, as the record takes them."""
+        """The population, plan, round and event, as arguments for the record's methods."""
         terms = self.plan.privacy
         population, event = ("clients", None) if terms is None else (terms.population, terms.event)
         return population, self.fingerprint, self.round, event
 
     def _refuse(self, why: str) -> None:
-        # past the freeze, which guards the fields that name the round
+        # the class is frozen to protect the fields that name the round, not this one
         object.__setattr__(self, "refusal", why)
 
 
 def _of_plan(registrar: bytes, plan: str) -> dict[str, Any]:
-    """Return a registrar and a plan as their columns keep them."""
+    """Return the values of the columns `registrar` (hexadecimal) and `plan`."""
     checked_name(plan=plan)
     return {"registrar": registrar.hex(), "plan": plan}
 
 
 def _checked_part(population: str, plan: str, round: int, item: str | None) -> int:
-    """Return the number of the round, if all of them may be recorded."""
+    """Return the number of the round, after checking all four values.
+
+    Raises:
+        InvalidInputError: a name, the label or the round is out of bounds.
+    """
     checked_name(population=population)
     checked_name(plan=plan)
     if item is not None and not is_name(item):
@@ -769,7 +784,14 @@ def _check_coverable(connection: sa.Connection) -> None:
 def _check_capped(
     connection: sa.Connection, charge: Charge | None, cap: Cap | None, time: int
 ) -> None:
-    """Refuse a part that the cap forbids; no charge is a part without differential privacy."""
+    """Refuse a part that a cap forbids.
+
+    Args:
+        connection: a connection in a transaction.
+        charge: the part; None: it is without differential privacy.
+        cap: the cap; None: there is none.
+        time: now, Unix seconds: the end of the period of a cap in days.
+    """
     if cap is None:
         return
     if charge is None:
@@ -785,9 +807,9 @@ def _check_capped(
 
 
 def _passed(connection: sa.Connection, time: int) -> int:
-    """Return the record's time: the clock's, but never before the newest part.
+    """Return the record's time: the clock's time, or that of the newest part if it is later.
 
-    A part with an earlier time would leave the days that count before those that came before it.
+    So the times of parts never fall, and an earlier part never counts longer than a later one.
     """
     return max(time, connection.exec_driver_sql(_NEWEST).scalar_one() or 0)
 
@@ -808,7 +830,7 @@ def _parts(connection: sa.Connection) -> list[Part]:
     ]
 
 
-# What each session runs.
+# Statements that each session runs.
 _FIND_SESSION = prepared(sa.select(_sessions).where(_sessions.c.session == sa.bindparam("name")))
 _ADD_SESSION = prepared(sa.insert(_sessions))
 _COUNT_SESSIONS = prepared(
@@ -820,7 +842,7 @@ _FIND_PARTS = prepared(
     sa.select(_participations).where(_participations.c.time > sa.bindparam("since"))
 )
 _NEWEST = prepared(sa.select(sa.func.max(_participations.c.time)))
-# A label that is null equals no item.
+# If the label is null, the second condition matches no row.
 _FIND_PART = prepared(
     sa.select(_participations.c.plan, _participations.c.round).where(
         (
@@ -877,7 +899,7 @@ def _put_back(name: str, mark: Path, writes: int, marked: int) -> UnreadableFile
 
 
 def _session(session: bytes) -> str:
-    """Return the name of a session in hexadecimal, as its column keeps it."""
+    """Return the name of a session in hexadecimal, as its column stores it."""
     if not isinstance(session, bytes) or not 0 < len(session) <= MOST_NAME_BYTES:
         raise InvalidInputError(f"a session is 1 to {MOST_NAME_BYTES} bytes, got {session!r}")
     return session.hex()

@@ -1,9 +1,8 @@
-"""The disk of one server of a DAP task: what `dap/state.py` asks of a store, in an SQLite file.
+"""The state of one server of a DAP task in an SQLite file: implements `dap.state.Store`.
 
-One process at a time claims the file, and a mark refuses a copy that was put back
+One process at a time may write the file, and an old copy of the file is refused by its mark
 (`store/claims.py`): a copy does not know which reports were added since, and which times are
-closed. Ids that were added and intervals that were collected lie in a table that nothing is deleted
-from.
+closed. The ids of added reports and the collected intervals are in an append-only table.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ write_tables(_metadata)
 
 
 class _Statements:
-    """What is run on one of the two tables."""
+    """The SQL statements for one of the two tables."""
 
     def __init__(self, table: sa.Table) -> None:
         name, end = table.c.name, sa.bindparam("end", required=True, type_=sa.LargeBinary)
         of_kind = table.c.kind == sa.bindparam("of")
         one = of_kind & (name == sa.bindparam("key"))
         insert = sa.insert(table)
-        # an append-only table refuses a second row of the same name by itself
+        # a trigger of an append-only table refuses a second row of the same name
         self.put = prepared(insert.prefix_with("OR REPLACE") if table.info == CHANGES else insert)
         self.get = prepared(sa.select(table.c.value).where(one))
         self.drop = prepared(sa.delete(table).where(one))
@@ -67,7 +66,7 @@ _STATEMENTS = {False: _Statements(_changing), True: _Statements(_kept)}
 
 
 class DapFile(ClaimedDatabase):
-    """The SQLite file of one server of a task. Made by `open`."""
+    """The SQLite file of one server of a DAP task. Made by `open`."""
 
     _kind, _held = "DAP task", "task"
     _anew = "finish its task with the fedtally that began it, or begin a new task"
@@ -85,25 +84,24 @@ class DapFile(ClaimedDatabase):
             create: make the file, or the tables in it, if they are missing.
 
         Raises:
-            UnreadableFileError: the file holds no task, or one of another version, or is a file of
-                another kind.
+            UnreadableFileError: the file holds no task, is of another kind, or has another version.
             StoreError: the database does not answer.
         """
         return opened(cls, file_url(os.fspath(path)), create)
 
     def claim(self, task: Task, role: Role, *, mark: str | os.PathLike[str]) -> DapStore:
-        """Return the store of a server, for this process alone.
+        """Claim the file for this process, and return the server's store.
 
-        The process that claimed it before can write nothing any more.
+        A process that claimed the file before can no longer write it.
 
         Args:
-            task: the task.
-            role: the server whose file it is; the first claim decides.
-            mark: the path of the mark, outside of this file and of its backups.
+            task: the DAP task.
+            role: the server, leader or helper; the first claim fixes it for this file.
+            mark: the path of the mark, outside of this file's folder and of its backups.
 
         Raises:
-            InvalidInputError: this file is of the other server or of another task, or has fewer
-                writes than its mark says, because a copy was put back; or the mark is gone.
+            InvalidInputError: this file is of the other server or of another task; or it has fewer
+                writes than its mark, because an old copy was put back; or its mark is missing.
         """
         name, owner = task.id.hex(), role.name.lower()
         with self._transaction(write=False) as connection:
@@ -116,10 +114,10 @@ class DapFile(ClaimedDatabase):
 
 
 class DapStore:
-    """What a server keeps, for the process that claimed its file: a `dap.state.Store`.
+    """The store of a server, for the process that claimed its file: a `dap.state.Store`.
 
-    A transaction keeps other threads waiting. Once another process has claimed the file, each
-    method that writes raises `OvertakenError` and changes nothing.
+    During a transaction, other threads wait. Once another process has claimed the file, each method
+    that writes raises `OvertakenError` and changes nothing.
     """
 
     def __init__(self, file: DapFile, claim: Claim) -> None:
@@ -129,7 +127,7 @@ class DapStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return a context whose writes are all kept at its end, or none where it raises."""
+        """Return a context: its writes are committed at its end, or rolled back if it raises."""
         with self._lock:
             if self._open is not None:
                 raise InvalidInputError("a transaction is open already: end it first")
@@ -140,26 +138,26 @@ class DapStore:
                     self._open = None
 
     def get(self, table: Table, key: bytes) -> bytes | None:
-        """Return a value, None where there is none."""
+        """Return the value of a key in a table; None if there is none."""
         with self._reading() as connection:
             found = connection.execute(_of(table).get, {"of": table, "key": key}).fetchone()
         return None if found is None else bytes(found[0])
 
     def put(self, table: Table, key: bytes, value: bytes) -> None:
-        """Keep a value; in the place of the one before, where the table is not for ever.
+        """Store the value of a key; an old value is replaced, except in a table of `FOR_EVER`.
 
         Raises:
-            StoreError: the table is for ever, and has a value of this key.
+            StoreError: the table is append-only (`FOR_EVER`), and has a value of this key.
             OvertakenError: another process has claimed the file.
         """
         with self._writing() as connection:
             connection.execute(_of(table).put, {"kind": table, "name": key, "value": value})
 
     def drop(self, table: Table, key: bytes) -> None:
-        """Forget a value, if there is one.
+        """Delete the value of a key, if there is one.
 
         Raises:
-            StoreError: the table is for ever.
+            StoreError: the table is append-only (`FOR_EVER`), and has a value of this key.
             OvertakenError: another process has claimed the file.
         """
         with self._writing() as connection:
@@ -168,7 +166,14 @@ class DapStore:
     def scan(
         self, table: Table, first: bytes = b"", end: bytes | None = None, limit: int | None = None
     ) -> list[tuple[bytes, bytes]]:
-        """Return keys and values in the order of keys."""
+        """Return pairs (key, value) in the order of keys, of keys from `first` to before `end`.
+
+        Args:
+            table: the table.
+            first: the smallest key.
+            end: a key above the largest; None: there is no upper bound.
+            limit: the most pairs; None: all.
+        """
         most = -1 if limit is None else limit  # SQLite: no bound
         values = {"of": table, "first": first, "end": end, "most": most}
         with self._reading() as connection:

@@ -1,7 +1,8 @@
-"""Databases of one kind and version: connections, transactions, triggers, and the grants.
+"""`Database`, the base of all stores: connections, transactions, triggers, and grants.
 
-A ledger, a client's record and a server's campaigns build on `Database`. Everything that differs
-between SQLite and PostgreSQL is here, so that they know tables and rows alone.
+A ledger, a client's record and a server's campaign file are subclasses of `Database`. Everything
+that differs between SQLite and PostgreSQL is in this module, so that the subclasses work with
+tables and rows only.
 """
 
 from __future__ import annotations
@@ -30,23 +31,24 @@ from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError,
 from fedtally.privacy.budget import Grant
 from fedtally.privacy.events import Event
 
-# The longest name of a session that a table keeps, in hexadecimal: twice as long as those of
-# `secagg`, to leave room for the names of other protocols.
+# The longest name of a session, in bytes; a table keeps it in hexadecimal. It is twice as long as
+# the names of `secagg`, to leave room for other protocols.
 MOST_NAME_BYTES = 64
-# A writer that waits longer for the lock fails. Writes take milliseconds: something hangs.
+# A writer that waits longer than this for the lock fails. Writes take milliseconds, so that
+# something must be stuck.
 WAIT_SECONDS = 30
 # The number of PostgreSQL's advisory lock, a signed 64-bit integer. It is derived from a name so
 # that other programs on the same database do not take the same number by chance.
 _LOCK = int.from_bytes(hashlib.sha256(b"fedtally ledger").digest()[:8], "big", signed=True)
-# A table whose `info` this is has none of the triggers that make other tables append-only, because
-# its rows are updated and erased.
+# A table with this `info` is not append-only: its rows are updated and deleted. All other tables
+# get triggers that refuse both.
 CHANGES = {"changes": True}
-_BEGIN = {True: "BEGIN IMMEDIATE", False: "BEGIN"}  # by whether the transaction writes
-_LAST_SECOND = 2**62  # the largest time that is stored: it fits BigInteger with room to spare
+_BEGIN = {True: "BEGIN IMMEDIATE", False: "BEGIN"}  # True: the transaction writes
+_LAST_SECOND = 2**62  # the largest time that is stored, Unix seconds: it fits BigInteger easily
 
 SqliteConnection = sqlite3.Connection  # no other module of the store imports the driver
 
-# Versions have a metadata of their own: each kind of database creates this table beside its own.
+# The table of versions has its own metadata, since every kind of database creates it.
 _versions = sa.MetaData()
 schema = sa.Table(
     "fedtally_schema",
@@ -57,14 +59,14 @@ schema = sa.Table(
 
 
 def time_column() -> sa.Column[int]:
-    """Return a new column of Unix seconds; a column belongs to one table."""
+    """Return a new column of Unix seconds; each table needs a column object of its own."""
     return sa.Column("time", sa.BigInteger, nullable=False)
 
 
 def grant_tables(metadata: sa.MetaData) -> tuple[sa.Table, sa.Table]:
-    """Return the tables of the populations, each with its one delta, and of their grants.
+    """Return two tables: the populations, each with its one delta, and their grants of epsilon.
 
-    The delta stands with the population and not with a grant: epsilons add up at one delta alone.
+    The delta belongs to the population and not to a grant, since costs add up only at one delta.
     """
     populations = sa.Table(
         "fedtally_populations",
@@ -86,16 +88,16 @@ def grant_tables(metadata: sa.MetaData) -> tuple[sa.Table, sa.Table]:
 def prepared(statement: sa.ClauseElement) -> str:
     r"""Return a statement as text for SQLite, with its parameters as `:name`.
 
-    For what each phase of each session runs, by `Connection.exec_driver_sql` or
-    `Database._sqlite`. SQLAlchemy compiles a statement anew for each file, and takes longer to do
-    so than SQLite to run it.
+    Use it for statements that run in each phase of each session. Run the text with
+    `Connection.exec_driver_sql`, or in `Database._sqlite`. It saves SQLAlchemy's compilation, which
+    is repeated for each file and takes longer than SQLite takes to run the statement.
 
     >>> prepared(sa.select(schema.c.version).where(schema.c.kind == sa.bindparam("of")))
     'SELECT fedtally_schema.version \nFROM fedtally_schema \nWHERE fedtally_schema.kind = :of'
     """
     made = statement.compile(dialect=_NAMED)
     assert isinstance(made, SQLCompiler)
-    # A value that stands in the statement itself would be lost: it is no part of the text.
+    # A literal value in the statement would be lost, since the text has only its parameter's name.
     assert all(parameter.required for parameter in made.binds.values())
     return str(made)
 
@@ -106,17 +108,21 @@ _NAMED = sqlite.dialect(paramstyle="named")
 class StoreError(FedtallyError):
     """A database failed: it is locked, full, gone, or refused a statement.
 
-    The transaction was rolled back: either all of it was written, or nothing.
+    A transaction is all or nothing: a failed one is rolled back.
     """
 
 
 class Database:
-    """A database of one kind and of this version, and its two kinds of transaction."""
+    """A database of one kind, of this version of its tables, with reading and writing transactions.
+
+    A subclass is one kind, such as a ledger.
+    """
 
     _kind: ClassVar[str]
-    # Each change of a table raises it. A file of another version is refused, never guessed at.
+    # The version of the tables. Each change of a table raises it. A file of another version is
+    # refused, and never guessed at.
     _schema: ClassVar[int] = 1
-    _anew: ClassVar[str]  # what the owner of a file of an earlier version does
+    _anew: ClassVar[str]  # what the owner of a file of an earlier version must do, in words
     _beside: ClassVar[frozenset[str]] = frozenset()  # kinds that may lie in the same database
     _metadata: ClassVar[sa.MetaData]
 
@@ -126,16 +132,20 @@ class Database:
 
     @property
     def name(self) -> str:
-        """The path or the URL, without its password."""
+        """The path of the file, or the URL of the database without its password."""
         return self._name
 
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[sa.Connection]:
-        """Give a connection in a transaction; a writer holds the lock of the whole database."""
+        """Yield a connection in a transaction, which is committed at the end of the block.
+
+        Args:
+            write: whether the block writes; it then holds the lock of the whole database.
+        """
         postgres = self._engine.dialect.name == "postgresql"
         options: dict[str, Any] = {}
         if postgres and not write:
-            # all statements of a reader see one moment, as they do on SQLite
+            # all statements of a reader see the same state, as they do on SQLite
             options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         with (
             _failures(self._name),
@@ -153,10 +163,10 @@ class Database:
 
     @contextmanager
     def _sqlite(self, *, write: bool) -> Iterator[SqliteConnection]:
-        """Do as `_transaction` for statements of `prepared`, and give SQLite's own connection.
+        """Yield SQLite's own connection in a transaction, as `_transaction` yields SQLAlchemy's.
 
-        For what each phase of each session runs: the objects that SQLAlchemy makes for a connection
-        and for each statement take longer than SQLite does.
+        Use it with statements of `prepared`, for what runs in each phase of each session. It saves
+        SQLAlchemy's objects for connections and statements, which take longer than SQLite itself.
         """
         with _failures(self._name):
             kept = self._engine.raw_connection()
@@ -167,23 +177,26 @@ class Database:
                 yield connection
                 connection.commit()
             finally:
-                kept.close()  # the pool rolls back what was not committed, and keeps the connection
+                # gives the connection back to the pool, which rolls back what was not committed
+                kept.close()
 
     def _create(self) -> None:
         """Create tables and triggers unless they are there, in one transaction.
 
-        Both databases roll back a CREATE TABLE: after a crash there are all tables or none.
+        SQLite and PostgreSQL can both roll back a CREATE TABLE. So after a crash there are either
+        all tables or none.
         """
         with self._transaction(write=True) as connection:
             if self._version(connection) is None:
-                if not sa.inspect(connection).has_table(schema.name):  # of another kind beside it
+                # a database of another kind in the same file has made the table of versions
+                if not sa.inspect(connection).has_table(schema.name):
                     make_table(connection, schema)
                 for table in self._metadata.sorted_tables:
                     make_table(connection, table)
                 connection.execute(sa.insert(schema).values(kind=self._kind, version=self._schema))
 
     def _check(self) -> None:
-        """Refuse a database that holds nothing yet, another kind, or another version."""
+        """Refuse a database without tables of this kind, of another kind or of another version."""
         with self._transaction(write=False) as connection:
             version = self._version(connection)
         if version is None:
@@ -200,13 +213,13 @@ class Database:
             )
 
     def _versions(self, connection: sa.Connection) -> dict[str, int]:
-        """Return the kinds that the database holds, each with its version."""
+        """Return the version of each kind of tables in the database: kind -> version."""
         if not sa.inspect(connection).has_table(schema.name):
             return {}
         return {row.kind: row.version for row in connection.execute(sa.select(schema))}
 
     def _version(self, connection: sa.Connection) -> int | None:
-        """Return the version that the database was made with; None where it holds nothing yet."""
+        """Return the version of this kind's tables in the database; None if it has none yet."""
         versions = self._versions(connection)
         others = versions.keys() - {self._kind} - self._beside
         if others:
@@ -223,11 +236,17 @@ class GrantDatabase(Database):
     def grant(self, population: str, epsilon: float, delta: float, time: int) -> Grant:
         """Grant a population a total epsilon, at its one total delta.
 
-        A later grant replaces the earlier. Charges stay: a smaller grant stops new campaigns, and
-        not the rounds of campaigns that were charged before.
+        A later grant replaces an earlier one, and charges stay. A smaller grant stops new
+        campaigns, but not the later rounds of campaigns that are charged already.
+
+        Args:
+            population: the name of the population.
+            epsilon: the largest total epsilon of all its campaigns.
+            delta: the total delta; the first grant fixes it.
+            time: now, Unix seconds.
 
         Raises:
-            InvalidInputError: values out of bounds, or a delta other than the population's.
+            InvalidInputError: a value is out of bounds, or delta differs from the population's.
         """
         new, time = Grant(population, epsilon, delta), seconds(time)
         with self._transaction(write=True) as connection:
@@ -246,12 +265,12 @@ class GrantDatabase(Database):
         return new
 
     def granted(self, population: str) -> Grant | None:
-        """Return the total that a population may spend; None if nothing was granted."""
+        """Return the grant of a population that counts now; None if nothing was granted."""
         with self._transaction(write=False) as connection:
             return self._grant(connection, population)
 
     def _grant(self, connection: sa.Connection, population: str) -> Grant | None:
-        # rows are never changed: the grant with the highest number is the one that counts
+        # rows are never changed: the grant with the highest number counts
         query = (
             sa.select(self._granted.c.epsilon, self._populations.c.delta)
             .join_from(self._granted, self._populations)
@@ -264,14 +283,21 @@ class GrantDatabase(Database):
 
 
 def make_table(connection: sa.Connection, table: sa.Table) -> None:
-    """Make a table, append-only unless its `info` is `CHANGES`."""
+    """Create a table and its indexes; it is append-only unless its `info` is `CHANGES`."""
     for statement in _made(table, connection.dialect.name):
         connection.exec_driver_sql(statement)
 
 
 @cache
 def _made(table: sa.Table, name: str) -> Sequence[str]:
-    """Return the statements that make a table; to write them takes longer than to run them."""
+    """Return the SQL statements that create a table.
+
+    They are cached, since building them takes longer than running them.
+
+    Args:
+        table: the table.
+        name: the SQL dialect, `sqlite` or `postgresql`.
+    """
     dialect = sa.URL.create(name).get_dialect()()
     parts: list[sa.ClauseElement] = [CreateTable(table), *map(CreateIndex, table.indexes)]
     texts = [str(part.compile(dialect=dialect)) for part in parts]
@@ -279,7 +305,7 @@ def _made(table: sa.Table, name: str) -> Sequence[str]:
 
 
 def driver_connection(connection: sa.Connection) -> SqliteConnection:
-    """Return SQLite's own connection, in the transaction of this one."""
+    """Return the SQLite connection behind an SQLAlchemy connection, in the same transaction."""
     found = connection.connection.driver_connection
     assert isinstance(found, SqliteConnection)
     return found
@@ -289,10 +315,15 @@ _Opened = TypeVar("_Opened", bound=Database)
 
 
 def opened(kind: type[_Opened], url: sa.URL, create: bool) -> _Opened:
-    """Open a database of a kind, make its file and its tables first if asked, and check it.
+    """Open a database of a kind and check its version.
+
+    Args:
+        kind: the subclass of `Database`.
+        url: the URL of the database.
+        create: make the file and the tables first, if they are missing.
 
     Raises:
-        UnreadableFileError: there is none, or it is of another kind or of a newer version.
+        UnreadableFileError: there is no database, or it is of another kind or version.
         MissingExtraError: the driver for PostgreSQL is not installed.
         StoreError: the database does not answer.
     """
@@ -305,7 +336,7 @@ def opened(kind: type[_Opened], url: sa.URL, create: bool) -> _Opened:
     if url.get_backend_name() == "sqlite":
         try:
             if create:
-                # before SQLite makes the file: it would be readable by others
+                # made here, since SQLite would make a file that other users can read
                 Path(name).touch(mode=0o600, exist_ok=True)
             elif not Path(name).is_file():  # SQLite would make an empty one
                 raise UnreadableFileError(f"there is no {kind._kind} at {name}")
@@ -319,10 +350,14 @@ def opened(kind: type[_Opened], url: sa.URL, create: bool) -> _Opened:
 
 
 def url_of(location: str | os.PathLike[str]) -> sa.URL:
-    """Return the URL of a database from a path or from a URL with the name of any driver.
+    """Return the URL of a database.
+
+    Args:
+        location: the path of an SQLite file; or a URL of SQLite or PostgreSQL, whose driver is
+            ignored.
 
     Raises:
-        InvalidInputError: no such URL, or one of neither SQLite nor PostgreSQL.
+        InvalidInputError: the text is no URL of a database, or of another database system.
     """
     place = os.fspath(location)
     if "://" not in place:
@@ -356,17 +391,18 @@ def file_url(path: str) -> sa.URL:
 
 
 def _engine(url: sa.URL) -> sa.Engine:
-    """Return an engine; errors hide the values of a statement, which may be a client's items.
+    """Return SQLAlchemy's engine for a URL.
 
-    A connection to an SQLite file is kept: to open one costs more than most transactions. Writes to
-    PostgreSQL are rare, and connect anew.
+    Its errors hide the values of a statement, which may be a client's items. A connection to an
+    SQLite file is kept open, since opening one takes longer than most transactions. Each
+    transaction on PostgreSQL makes a new connection, since they are rare.
     """
     if url.get_backend_name() == "sqlite":
         file, shared = _File(os.path.abspath(url.database or "")), _sqlite_engine()
         pool = sa.QueuePool(
             file.connect,
             pool_size=1,
-            max_overflow=-1,  # threads that meet get a connection each; one of them is kept
+            max_overflow=-1,  # concurrent threads get a connection each; the pool keeps one open
             dialect=shared.dialect,
         )
         options = shared.get_execution_options()
@@ -377,8 +413,8 @@ def _engine(url: sa.URL) -> sa.Engine:
         hooks.listen(engine, "checkout", file.check)
         return engine
     try:
-        # READ COMMITTED: a writer that waited for the lock must read what the others committed
-        # meanwhile. A stricter level would show it the state from before the wait.
+        # READ COMMITTED: a writer that waited for the lock must read what others committed
+        # meanwhile. At a stricter level it would see the state from before the wait.
         engine = sa.create_engine(
             url, poolclass=sa.NullPool, hide_parameters=True, isolation_level="READ COMMITTED"
         )
@@ -392,31 +428,33 @@ def _engine(url: sa.URL) -> sa.Engine:
 
 @cache
 def _sqlite_engine() -> sa.Engine:
-    """Return an engine of no file: the engines of files share its dialect, and what is compiled.
+    """Return the engine of a database in memory, whose dialect and compiled statements are shared.
 
-    A process that opens many files would learn what SQLite is, and compile each statement, for each
-    of them. That takes longer than SQLite takes to run the statements.
+    All engines of SQLite files use them. Without this, SQLAlchemy would inspect SQLite and compile
+    each statement again for each file, which takes longer than running the statements.
     """
-    compiled: dict[Any, Any] = {}  # as many as there are statements in this package
+    compiled: dict[Any, Any] = {}  # has no bound: this package has a fixed number of statements
     engine = sa.create_engine(
         "sqlite://", poolclass=sa.NullPool, execution_options={"compiled_cache": compiled}
     )
-    with engine.connect():  # the dialect asks which version of SQLite this is
+    with engine.connect():  # the first connection tells the dialect SQLite's version
         return engine
 
 
 class _File:
-    """The file that connections are made to, and whether they still are."""
+    """An SQLite file: makes connections to it, and checks that a kept connection is still valid."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.inherited: list[Any] = []  # SQLite forbids to close what the parent of a fork opened
+        # Connections from before a fork: SQLite forbids a child process to close them, so that a
+        # reference to each is kept.
+        self.inherited: list[Any] = []
 
     def connect(self, rec: Any) -> Any:
-        """Connect to the file, and note in the pool's record which one it is."""
-        # Before the connection: a file that is replaced in between then looks like another one.
+        """Return a new connection, and note the file's identity in the pool's record."""
+        # Noted before connecting: if the file is replaced in between, `check` sees a difference.
         rec.info["file"] = self._identity()
-        # mode=rw: SQLite would make an empty file in the place of one that is gone
+        # mode=rw: otherwise SQLite would make an empty file if the file is gone
         return sqlite3.connect(
             f"file:{quote(self.path)}?mode=rw",
             uri=True,
@@ -425,37 +463,42 @@ class _File:
         )
 
     def check(self, connection: Any, record: Any, proxy: Any) -> None:
-        """Let a connection go unless it is this process's own, to the file of that path.
+        """Refuse a kept connection that is of another process, or to a file that was replaced.
 
-        A backup is put back by renaming. A connection that is kept would go on writing into the
-        file that was there before, which nobody will ever read.
+        The pool calls this before it reuses a connection; if refused, the pool makes a new one. An
+        operator may restore a backup by renaming it to this path. An old connection would then
+        still write to the replaced file, which nobody reads any more.
+
+        Raises:
+            sqlalchemy.exc.DisconnectionError: the connection is refused.
         """
         if record.info["file"] != self._identity():
             if record.info["file"][0] != os.getpid():
                 self.inherited.append(connection)
                 record.dbapi_connection = proxy.dbapi_connection = None
             raise sa.exc.DisconnectionError  # the pool closes it, and connects anew
-        # The file may also be overwritten in its place, or put into another mode: what was read of
-        # it before does not count.
+        # The file may also have been overwritten in place, or switched to another journal mode. So
+        # the cached pages are dropped, and the mode is set again.
         connection.execute("PRAGMA shrink_memory")
         connection.execute("PRAGMA journal_mode = TRUNCATE")
 
     def _identity(self) -> tuple[int, int, int]:
-        """Return the process, and device and inode of the file; 0 if there is none."""
+        """Return the process id, and the device and inode of the file; 0 and 0 if it is missing."""
         try:
             found = os.stat(self.path)
-        except OSError:  # the connection says what is wrong
+        except OSError:  # no error here: connecting fails next, and says what is wrong
             return os.getpid(), 0, 0
         return os.getpid(), found.st_dev, found.st_ino
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # transactions begin where `Database._transaction` says
-    # What is deleted is overwritten, and no write-ahead log keeps a copy: a database that somebody
-    # put into that mode goes back. A commit empties the journal in its place, and syncs it: that
-    # costs less than to delete it, and to sync the folder. EXTRA would do the latter, if another
-    # program put the file into the mode DELETE. Foreign keys are off by default. A schema that is
-    # not trusted cannot call functions with side effects.
+    connection.isolation_level = None  # only `Database` begins transactions, never the driver
+    # secure_delete: deleted content is overwritten. journal_mode: no write-ahead log keeps a copy
+    # of it; a file that another program switched to that mode is switched back. TRUNCATE: a commit
+    # empties the journal and syncs it, which is cheaper than to delete it and sync the folder.
+    # synchronous = EXTRA: the folder is synced too, if another program set the mode DELETE.
+    # foreign_keys are off by default. trusted_schema = OFF: a schema of somebody else cannot call
+    # functions with side effects.
     for setting in (
         "foreign_keys = ON",
         "synchronous = EXTRA",
@@ -467,8 +510,8 @@ def _prepare_sqlite(connection: Any, _: Any) -> None:
 
 
 def _prepare_postgres(connection: Any, _: Any) -> None:
-    # Commits must be on disk when they return. The setting is raised where a server has it off, and
-    # left alone where it is stricter than "on".
+    # A commit must be on disk when it returns. So synchronous_commit is switched on where the
+    # server has it off. Other values are not changed.
     switched_on = (
         "SELECT set_config(name, 'on', false) FROM pg_settings WHERE name = 'synchronous_commit'"
     )
@@ -479,7 +522,7 @@ def _prepare_postgres(connection: Any, _: Any) -> None:
 
 @contextmanager
 def _failures(name: str) -> Iterator[None]:
-    """Turn the errors of SQLAlchemy and of the drivers into those of this package."""
+    """Turn errors of SQLAlchemy and of the drivers into `StoreError` or `UnreadableFileError`."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -491,13 +534,18 @@ def _failures(name: str) -> Iterator[None]:
         if "not a database" in reason:
             raise UnreadableFileError(f"{name} is no database: {reason}") from error
         if "database is locked" in reason:
-            # A process that was suspended in a write keeps the lock until it goes on, or ends.
+            # A process that was suspended during a write keeps the lock until it resumes or ends.
             reason += f" for {WAIT_SECONDS} seconds: end the process that holds it"
         raise StoreError(f"{name} failed: {reason}") from error
 
 
 def _triggers(table: sa.Table, dialect: str) -> Sequence[str]:
-    """Return the statements that make a table append-only."""
+    """Return the SQL statements that make a table append-only, by triggers.
+
+    Args:
+        table: the table.
+        dialect: `sqlite` or `postgresql`.
+    """
     name, refusal = table.name, "fedtally: this table is append-only"
     if dialect == "postgresql":
         function = (
@@ -521,7 +569,7 @@ def _triggers(table: sa.Table, dialect: str) -> Sequence[str]:
         for columns in _unique_columns(table)
     )
     raised = f"BEGIN SELECT RAISE(ABORT, '{refusal}'); END"
-    # The text has names of tables and columns in it, and no values.
+    # The SQL text contains names of tables and columns, but no values.
     replaced = f"WHEN EXISTS (SELECT 1 FROM {name} WHERE {taken})"  # noqa: S608
     return [
         f"CREATE TRIGGER {name}_update BEFORE UPDATE ON {name} {raised}",
@@ -531,7 +579,7 @@ def _triggers(table: sa.Table, dialect: str) -> Sequence[str]:
 
 
 def _unique_columns(table: sa.Table) -> list[list[str]]:
-    """Return the columns of each primary key and each unique constraint, in a fixed order."""
+    """Return lists of column names, one for each primary key and unique constraint, sorted."""
     unique = [
         one
         for one in table.constraints
@@ -542,15 +590,15 @@ def _unique_columns(table: sa.Table) -> list[list[str]]:
 
 
 def event_to_json(event: Event) -> str:
-    """Return the text of an event, as a column keeps it."""
+    """Return an event as JSON text, as a column stores it."""
     return json.dumps(event.to_dict(), sort_keys=True)
 
 
 def event_from_json(text: str) -> Event:
-    """Return the event of such a text.
+    """Return the event that `event_to_json` wrote.
 
     Raises:
-        UnreadableFileError: the text was damaged.
+        UnreadableFileError: the text is damaged.
     """
     try:
         return Event.from_dict(json.loads(text))
@@ -559,9 +607,9 @@ def event_from_json(text: str) -> Event:
 
 
 def seconds(time: int) -> int:
-    """Return a time in Unix seconds if it is one.
+    """Return a time in Unix seconds after checking it.
 
     Raises:
-        InvalidInputError: below 0, too large, or not an integer.
+        InvalidInputError: the time is below 0, above 2^62, or not an integer.
     """
     return validate.integer(0, _LAST_SECOND, time=time)

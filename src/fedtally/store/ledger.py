@@ -47,11 +47,11 @@ _campaigns = sa.Table(
     sa.Column("number", sa.Integer, nullable=False),  # in its population, from 1
     sa.Column("owner", sa.String(200), nullable=False),
     sa.Column("event", sa.Text, nullable=False),
-    # What the campaigns of the population cost together, up to this one. So a reservation reads one
-    # row, however many campaigns there are.
+    # The total cost of the population's campaigns up to this one (`Composition`). So a reservation
+    # reads one row, however many campaigns there are.
     sa.Column("total", sa.Text, nullable=False),
     time_column(),
-    # It keeps two campaigns from adding to the same total; its index finds the last row at once.
+    # Two campaigns cannot add to the same total. The index makes finding the last row fast.
     sa.UniqueConstraint("population", "number"),
 )
 _reservations = sa.Table(
@@ -61,8 +61,8 @@ _reservations = sa.Table(
     sa.Column("release", sa.Integer, primary_key=True, autoincrement=False),
     time_column(),
 )
-# One row holds the noised sketch and says that the release landed: neither is there without the
-# other. The sum without noise has no column.
+# A row holds the noised sketch, and shows that the release landed: both are written at once. There
+# is no column for the sum without noise.
 _landings = sa.Table(
     "fedtally_landings",
     _ledger,
@@ -83,7 +83,7 @@ class Reservation(NamedTuple):
 
 
 class Landing(NamedTuple):
-    """A release of which the ledger holds the noised sketch.
+    """A landed release: the ledger holds its noised sketch.
 
     Attributes:
         plan: the fingerprint of the plan.
@@ -121,8 +121,8 @@ class Ledger(GrantDatabase):
             create: make the file, or the tables in the database, if they are missing.
 
         Raises:
-            UnreadableFileError: there is no ledger, or one of a newer version, or another file.
-            InvalidInputError: a URL of another database.
+            UnreadableFileError: there is no ledger, the file is no ledger, or its version differs.
+            InvalidInputError: the URL is of neither SQLite nor PostgreSQL.
             MissingExtraError: the driver for PostgreSQL is not installed.
             StoreError: the database does not answer.
         """
@@ -131,23 +131,23 @@ class Ledger(GrantDatabase):
     def reserve(self, charge: Charge, owner: str, time: int) -> Reservation:
         """Reserve a release; call it before anything can be opened, and before noise is drawn.
 
-        When this returns the release is spent, even if the process dies in the next instant. The
-        first reservation of a plan charges its campaign, which belongs to that owner from then on.
+        When this returns, the release counts as spent, even if the process dies at once. The first
+        reservation of a plan charges its campaign, which belongs to that owner from then on.
 
-        The owner may reserve the release again, for another cohort of it or after a crash, until it
-        has landed. It must not draw a second noise for a sum of which something left. A reservation
-        takes the same time however full the ledger is.
+        Until the release has landed, the owner may reserve it again, for another cohort or after a
+        crash. If anything of a noised sum was sent already, the owner must not draw noise for that
+        sum a second time. A reservation takes the same time however full the ledger is.
 
         Args:
             charge: the release and its campaign.
-            owner: a name of this run of the campaign that no other run has, such as 32 random bytes
-                in hexadecimal.
+            owner: a unique name of this run of the campaign, such as 32 random bytes in
+                hexadecimal.
             time: now, Unix seconds.
 
         Raises:
             AlreadySpentError: the campaign belongs to another owner, or the release has landed.
-            OverspentError: the campaign costs more than the population has left.
-            InvalidInputError: nothing was granted; or as `budget.check_total` and
+            OverspentError: the campaign costs more than is left of the population's grant.
+            InvalidInputError: the population has no grant; or as `budget.check_total` and
                 `budget.check_campaign`.
         """
         owner, time = checked_name(owner=owner), seconds(time)
@@ -169,9 +169,9 @@ class Ledger(GrantDatabase):
             charge: a release of the campaign.
 
         Raises:
-            OverspentError: the campaign costs more than the population has left.
-            InvalidInputError: nothing was granted, or the plan was charged to another population,
-                or with another event.
+            OverspentError: the campaign costs more than is left of the population's grant.
+            InvalidInputError: the population has no grant, or the plan was charged to another
+                population, or with another event.
         """
         with self._transaction(write=False) as connection:
             grant, campaign = self._known(connection, charge)
@@ -181,7 +181,7 @@ class Ledger(GrantDatabase):
                 check_campaign(_charge_of(campaign), charge)
 
     def _known(self, connection: sa.Connection, charge: Charge) -> tuple[Grant, sa.Row[Any] | None]:
-        """Return what a campaign's population was granted, and the campaign if it was charged."""
+        """Return the grant of a campaign's population, and the campaign's row (None: uncharged)."""
         grant = self._grant(connection, charge.population)
         if grant is None:
             raise InvalidInputError(self._ungranted(connection, charge.population))
@@ -191,7 +191,7 @@ class Ledger(GrantDatabase):
     def _begin(
         self, connection: sa.Connection, grant: Grant, charge: Charge, owner: str, time: int
     ) -> None:
-        """Charge a campaign to its population, unless the grant does not cover it."""
+        """Charge a campaign to its population; raise OverspentError if the grant is too small."""
         total = _with(_total(connection, grant), grant, charge)
         check_total(grant, total, charge.plan)
         row = {
@@ -209,7 +209,11 @@ class Ledger(GrantDatabase):
     def _is_repeated(
         self, connection: sa.Connection, campaign: sa.Row[Any], charge: Charge, owner: str
     ) -> bool:
-        """Return whether the owner reserved this release before; refuse others and a landed one."""
+        """Return whether the owner reserved this release before.
+
+        Raises:
+            AlreadySpentError: the campaign belongs to another owner, or the release has landed.
+        """
         # the ledger keeps one event for all releases of a plan, so the release does not matter here
         check_campaign(_charge_of(campaign), charge)
         if campaign.owner != owner:
@@ -230,10 +234,10 @@ class Ledger(GrantDatabase):
         )
 
     def look_alikes(self, population: str) -> list[str]:
-        """Return the populations whose names a person may mistake for this one.
+        """Return the names of populations that a person may mistake for this name, sorted.
 
-        Two names are two budgets. Ask before a population is granted or charged for the first time.
-        `budget.appearance` says which names look alike.
+        Two names are two budgets. So call this before the first grant or charge of a population.
+        `budget.appearance` decides which names look alike.
         """
         with self._transaction(write=False) as connection:
             return self._look_alikes(connection, population)
@@ -244,14 +248,14 @@ class Ledger(GrantDatabase):
         return sorted(name for name in names if name != population and appearance(name) == alike)
 
     def land(self, reservation: Reservation, sketch: bytes, owner: str, time: int) -> Landing:
-        """Keep the noised sketch of a reserved release for good.
+        """Store the noised sketch of a reserved release permanently.
 
-        Afterwards erase the sum without noise. After an error or a crash the same bytes may be
-        landed again, which changes nothing. Never draw the noise again.
+        Erase the sum without noise afterwards. After an error or a crash, the same bytes may be
+        landed again, which changes nothing. Never draw the noise a second time.
 
         Args:
-            reservation: the answer of `reserve`.
-            sketch: the noised sketch.
+            reservation: the reservation that `reserve` returned.
+            sketch: the bytes of the noised sketch.
             owner: the owner that reserved the release.
             time: now, Unix seconds.
 
@@ -265,7 +269,7 @@ class Ledger(GrantDatabase):
     def land_all(
         self, sketches: Mapping[Reservation, bytes], owner: str, time: int
     ) -> list[Landing]:
-        """Keep the noised sketches of several releases as `land` keeps one: all of them or none."""
+        """Store the noised sketches of several releases as `land` does: all of them or none."""
         for sketch in sketches.values():
             if not isinstance(sketch, bytes) or not sketch:
                 raise InvalidInputError(
@@ -294,8 +298,7 @@ class Ledger(GrantDatabase):
             raise _of_another_run(new.plan, new.release)
         found = connection.execute(_landed(*reservation)).first()
         if found is not None:
-            # the caller did not see the answer of its first try: the same bytes are the same
-            # landing
+            # Equal bytes are the same landing: the caller repeats it if a crash hid the answer.
             if found.sha256 == new.sha256:
                 return Landing(*found)
             raise AlreadySpentError(
@@ -326,7 +329,7 @@ class Ledger(GrantDatabase):
 
         Raises:
             InvalidInputError: the release did not land.
-            UnreadableFileError: the bytes are not those that landed.
+            UnreadableFileError: the stored bytes do not have the hash of the bytes that landed.
         """
         at = (_landings.c.plan == plan) & (_landings.c.release == release)
         with self._transaction(write=False) as connection:
@@ -346,7 +349,7 @@ class Ledger(GrantDatabase):
 
         Args:
             population: the name of the population.
-            planned: charges of campaigns to come, each of another plan, that count too.
+            planned: charges of future campaigns to include, each of a different plan.
         """
         with self._transaction(write=False) as connection:
             grant = self._grant(connection, population)
@@ -358,7 +361,9 @@ class Ledger(GrantDatabase):
         return None if total is None else total.guarantee
 
     def export(self, population: str | None = None) -> dict[str, Any]:
-        """Return all rows but the sketches, as they are at one moment, in JSON-able values.
+        """Return all rows of the ledger without the sketches, as JSON-able values.
+
+        They are read in one transaction.
 
         Args:
             population: the name of one population; None: all of them.
@@ -403,9 +408,15 @@ def _charge_of(campaign: sa.Row[Any]) -> Charge:
 
 
 def _with(total: Composition | None, grant: Grant, charge: Charge) -> Composition:
-    """Return a total with another campaign.
+    """Return the total of a population with one more campaign.
 
-    The first fixes how all are counted, by what was granted then: a later grant does not change it.
+    The first campaign and the grant at that time fix the order of Renyi divergences by which all
+    campaigns are counted. A later grant does not change it.
+
+    Args:
+        total: the total before; None: this is the first campaign.
+        grant: the grant of the population.
+        charge: a release of the campaign.
     """
     if total is None:
         return Composition.of([charge.event], grant.delta, grant.epsilon)
@@ -413,7 +424,7 @@ def _with(total: Composition | None, grant: Grant, charge: Charge) -> Compositio
 
 
 def _total(connection: sa.Connection, grant: Grant) -> Composition | None:
-    """Return the total that a population's last campaign holds; None if there is no campaign."""
+    """Return the total cost of a population's campaigns; None if there is no campaign."""
     known = _campaigns.c
     query = sa.select(known.event, known.total).where(known.population == grant.population)
     row = connection.execute(query.order_by(known.number.desc()).limit(1)).first()
@@ -428,7 +439,7 @@ def _composition(total: str, event: str, delta: float) -> Composition:
 
 
 def _landed(plan: str, release: int | None = None) -> sa.Select[Any]:
-    """Return the query of a plan's landings, or of one of them, without the sketches."""
+    """Return the query of a plan's landings without the sketches; of one release if it is given."""
     columns = _landings.c
     query = sa.select(columns.plan, columns.release, columns.sha256, columns.time).where(
         columns.plan == plan
@@ -441,7 +452,7 @@ def _landed(plan: str, release: int | None = None) -> sa.Select[Any]:
 
 
 def _releases() -> sa.Select[Any]:
-    """Return the query of all reservations, each with its landing, or nulls where it has none."""
+    """Return the query of all reservations with their landings; null: the release did not land."""
     at = (_reservations.c.plan == _landings.c.plan) & (
         _reservations.c.release == _landings.c.release
     )
@@ -468,7 +479,7 @@ def _document(
     spent: dict[str, Any] = {"epsilon_spent": 0.0, "statement": None, "order": None}
     try:
         granted = grants[-1]["epsilon"]
-    except IndexError:  # the first grant makes the population, in one transaction
+    except IndexError:  # a population and its first grant are written in one transaction
         raise UnreadableFileError(
             f"the ledger is damaged: population {named['population']!r} has no grant; put a copy"
             " back"
@@ -506,10 +517,10 @@ def _quoted(names: Sequence[str]) -> str:
 
 @contextmanager
 def _taken(charge: Charge) -> Iterator[None]:
-    """Turn a broken constraint into the refusal that it means.
+    """Turn an IntegrityError of the database into AlreadySpentError.
 
-    A writer holds the lock of the whole database and looks first, so a constraint breaks only where
-    another program wrote without that lock.
+    A writer locks the whole database and checks before it writes. So a constraint fails only if
+    another program wrote without the lock.
     """
     try:
         yield

@@ -1,12 +1,12 @@
-"""Marks: small files that show that a database is not an old copy of itself.
+"""Marks: small files that show whether a database is an old copy of itself.
 
-A mark holds the number of the last write that somebody may know of. It lies outside of the
-database and of its backups. A database with fewer writes than its mark is a copy that was put back:
-it has forgotten what was said since.
+A mark holds the number of the last write that another party may have learned of. It is kept outside
+of the database and of its backups. If a database has fewer writes than its mark, then an old copy,
+such as a backup, was put back. It does not know what was sent since.
 
-A mark is one line, and a new one overwrites it in its place. The line always has the same length
-and lies in the first sector of the file, which a disk writes whole: a loss of power leaves the old
-line or the new one.
+A mark is one line, and a new line overwrites the old one in place. Lines have one length and fit
+into the first sector of the file. A disk writes a sector as a whole, so that after a loss of power
+the file holds the old line or the new one.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from fedtally.base.sync import sync
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.store.database import WAIT_SECONDS, StoreError
 
-_DIGITS = 19  # of the number: as many as the largest integer of SQLite has
-_SECTOR = 512  # bytes: a mark has fewer
-_MODE = 0o644  # less the umask: an agent refuses a mark that a group may write
+_DIGITS = 19  # digits of the number, as in SQLite's largest integer
+_SECTOR = 512  # bytes of a disk's sector: a mark is shorter
+_MODE = 0o644  # the file mode, less the umask: an agent refuses a mark that a group may write
 
 
 def read_mark(path: Path, name: str) -> int | None:
-    """Return the number of the last write that is marked; None: there is no mark.
+    """Return the number of writes in a mark; None: the mark is missing or empty.
 
     Args:
         path: the path of the mark.
-        name: the name of what is marked, without blanks.
+        name: the name that the mark must have, without blanks, such as the plan's fingerprint.
 
     Raises:
         UnreadableFileError: the file cannot be read, or is the mark of something else.
     """
     try:
-        # As bytes: it is read before each write, and Python takes longer to open a file of text.
+        # Read as bytes, which is faster than a text file: a mark is read before each write.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             text = os.read(handle, _SECTOR).decode("ascii")
@@ -49,7 +49,7 @@ def read_mark(path: Path, name: str) -> int | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableFileError(f"cannot read the mark {path}: {error}") from error
-    if not text:  # of `new_mark`; or a crash, or a full disk, when it was to be written first
+    if not text:  # made by `new_mark`; or the first write of it failed (a crash, a full disk)
         return None
     found, _, writes = text.strip().partition(" ")
     if found != name or not writes.isdecimal():
@@ -59,13 +59,13 @@ def read_mark(path: Path, name: str) -> int | None:
 
 @contextmanager
 def new_mark(mark: str | os.PathLike[str]) -> Iterator[None]:
-    """Make an empty mark, which nothing is marked in: its place is taken, if the block succeeds.
+    """Make an empty mark, and remove it again if the block raises.
 
     Raises:
         InvalidInputError: the file exists already.
-        OSError: it cannot be made.
+        OSError: the file cannot be made.
     """
-    place = real_path(mark)  # the lock and the folder are those of the file
+    place = real_path(mark)  # without symbolic links: the lock is made beside the real file
     try:
         os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
     except FileExistsError:
@@ -83,15 +83,15 @@ def new_mark(mark: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def hold_mark(path: Path) -> Iterator[None]:
-    """Keep every other process that holds this mark waiting until the block is over.
+    """Lock a mark during the block; other processes that call this wait until the block ends.
 
     Args:
-        path: the path of the mark. The lock is a file beside it: a mark is not made before its
-            first write.
+        path: the path of the mark. The lock is a second file beside the mark, since the mark does
+            not exist before its first write.
 
     Raises:
-        StoreError: the lock cannot be opened or taken, or another process keeps it for too long, as
-            one that was suspended.
+        StoreError: the lock cannot be opened or taken; or another process holds it for more than 30
+            seconds, for instance because it was suspended.
     """
     lock = path.with_name(f".{path.name}.lock")
     try:
@@ -107,7 +107,7 @@ def hold_mark(path: Path) -> Iterator[None]:
                         f"another process holds the mark {path} for {WAIT_SECONDS} seconds: end it"
                     )
                 time.sleep(0.01)
-        except OSError as error:  # as on a file system without locks
+        except OSError as error:  # for instance, the file system has no locks
             raise _unwritten(path, error) from error
         yield
     finally:
@@ -115,8 +115,11 @@ def hold_mark(path: Path) -> Iterator[None]:
 
 
 def _is_locked(handle: int) -> bool:
-    """Take the lock of a file, which the kernel gives up with its process; False: it is taken."""
-    import fcntl  # not everywhere: a ledger needs none
+    """Try to lock an open file; return False if another process holds the lock.
+
+    The kernel releases the lock when the process ends.
+    """
+    import fcntl  # imported here, since not every system has it, and a ledger does not need it
 
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,10 +129,15 @@ def _is_locked(handle: int) -> bool:
 
 
 def write_mark(path: Path, name: str, writes: int) -> None:
-    """Write a mark, whole: it is on the disk before this returns.
+    """Write a mark; it is on the disk when this returns.
+
+    Args:
+        path: the path of the mark.
+        name: the name of the mark, without blanks.
+        writes: the number of writes.
 
     Raises:
-        StoreError: it cannot be written.
+        StoreError: the mark cannot be written.
     """
     is_new = not os.path.exists(path)
     try:
@@ -142,11 +150,11 @@ def write_mark(path: Path, name: str, writes: int) -> None:
         finally:
             os.close(handle)
         if is_new:
-            sync(path.parent)  # its name, too, survives a loss of power
+            sync(path.parent)  # so that the new file's name survives a loss of power
     except OSError as error:
         raise _unwritten(path, error) from error
 
 
 def _unwritten(path: Path, error: OSError) -> StoreError:
-    # No error of a file that cannot be read: the driver would give a session up for it.
+    # StoreError and not UnreadableFileError: for the latter, the driver would give up a session.
     return StoreError(f"cannot write the mark {path}: {error.strerror}")

@@ -1,9 +1,10 @@
-"""A client's outbox: the frames of its reports to two servers, until each server has its own.
+"""A client's outbox: the frames of its reports to two servers, until both servers accepted them.
 
-Both frames are in the transaction that spends the items (`ClientRecord.take_part`). So after a
-crash a report is sent on, and none is made a second time: another report of the same items would be
-refused, or count them twice. A frame leaves the outbox when its server has accepted it. When a
-report can be sent no more, all of it leaves, and the record keeps for ever what became of it.
+A report has two frames, one for each server. Both are stored in the transaction that spends the
+items (`ClientRecord.take_part`). So after a crash the same report is sent again, and no second one
+is made: that would be refused, or count the items twice. A frame is removed when its server has
+accepted it. If a report can no longer be sent, its frames are removed. The record keeps for ever
+what became of the report (`Fate`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _tables = sa.MetaData()
 
 
 def _key() -> tuple[sa.Column[str], sa.Column[int]]:
-    """Return new columns that name a report."""
+    """Return new columns that identify a report: the plan and the round."""
     return (
         sa.Column("plan", sa.String(200), primary_key=True),
         sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
@@ -50,11 +51,11 @@ _fates = sa.Table(
 
 
 class Said(StrEnum):
-    """What a server said to a frame.
+    """The answer of a server to a frame.
 
-    ACCEPTED: it has the frame on disk, or had it already. REFUSED: the report is in no batch, since
-    the release is over or the server takes no such report. NOTHING: no answer came while there was
-    time, or the server does not know any more.
+    ACCEPTED: the server has the frame on disk. REFUSED: the server does not count the report, for
+    instance since the release is over. NOTHING: no answer came in time, or the server no longer
+    knows whether it has the frame.
     """
 
     ACCEPTED = "accepted"
@@ -63,7 +64,7 @@ class Said(StrEnum):
 
 
 class Fate(StrEnum):
-    """What became of a report; its items are spent, whatever it is."""
+    """The final state of a report; its items are spent in each of them."""
 
     ACCEPTED = "both servers accepted the report"
     NOT_COUNTED = "the report is not counted, and its items are spent"
@@ -71,20 +72,20 @@ class Fate(StrEnum):
 
 
 class MarkedRecord(Protocol):
-    """A client's record, as its outbox needs it."""
+    """The part of a client's record that its outbox uses."""
 
     def _marked(self) -> AbstractContextManager[sa.Connection]: ...
 
 
 @dataclass(frozen=True)
 class Unsent:
-    """A report that is still to be sent, or a part of it.
+    """A report of which one or both frames are still to be sent.
 
     Attributes:
         plan: the fingerprint of the plan.
         round: the number of the round.
         time: when the items were spent, Unix seconds.
-        frames: the frame that each server is still to be sent.
+        frames: the frames that are still to be sent, by server.
     """
 
     plan: str
@@ -94,15 +95,15 @@ class Unsent:
     _record: MarkedRecord = field(repr=False, compare=False)
 
     def said(self, server: Side, what: Said) -> Fate | None:
-        """Record what a server said; return what became of the report, or None while it is sent.
+        """Record a server's answer; return the report's final state, or None if it has none yet.
 
-        It is on disk before this returns. The leader's frame leaves only after the helper's
-        ACCEPTED is: else an end without an answer could say "not counted" of a report that is.
-        What a server says again changes nothing.
+        The answer is on disk when this returns. Send the leader's frame only after the helper's
+        ACCEPTED is recorded. Otherwise, if no answer came, a report could be recorded as not
+        counted although it is counted. A second answer of a server changes nothing.
 
         Args:
-            server: `helper` or `leader`.
-            what: its word on its frame.
+            server: the server, `helper` or `leader`.
+            what: the server's answer to its frame.
         """
         row = {"plan": self.plan, "round": self.round}
         with self._record._marked() as connection:
@@ -119,16 +120,17 @@ class Unsent:
 
 
 def _fate(left: set[str], server: str, what: Said) -> Fate | None:
-    """Return what becomes of a report by a server's word, if that decides it.
+    """Return the final state of a report after a server's answer; None: it is not decided yet.
 
     Args:
         left: the servers that have not accepted their frames before.
-        server: one of them.
-        what: its word.
+        server: the server that answered, one of `left`.
+        what: the answer.
     """
     if what is Said.ACCEPTED:
         return Fate.ACCEPTED if left == {server} else None
-    # a server that heard of the report may have counted it, if the other one has it too
+    # Without an answer, this server may have the frame. If the other one has accepted its frame,
+    # the report may be counted.
     return Fate.UNKNOWN if what is Said.NOTHING and len(left) == 1 else Fate.NOT_COUNTED
 
 
@@ -156,7 +158,7 @@ def find_unsent(connection: sa.Connection, record: MarkedRecord) -> list[Unsent]
 
 
 def find_fate(connection: sa.Connection, plan: str, round: int) -> Fate | None:
-    """Return what became of a report; None while it is sent, or if there is none."""
+    """Return the final state of a report; None: it is still to be sent, or there is no report."""
     row = {"plan": plan, "round": round}
     name = connection.exec_driver_sql(_FIND_FATE, row).scalar()
     return None if name is None else Fate[name]

@@ -1,4 +1,4 @@
-"""Whether a disk has room: a file that is written, and has no name by then."""
+"""A check that a disk has room for a file: it writes a temporary file of that size."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from pathlib import Path
 
 from fedtally.store.database import StoreError
 
-_BLOCK = 1 << 16  # bytes that are written at once
+_BLOCK = 1 << 16  # bytes of one write
 
 
 def check_room(folder: Path, size: int) -> None:
-    """Check that the disk of a folder takes another file of this size.
+    """Check that the disk of a folder has room for another file.
+
+    Args:
+        folder: the folder.
+        size: the size of the file, bytes.
 
     Raises:
-        StoreError: it does not.
+        StoreError: the disk has no room, or cannot be written.
     """
-    # A file system that compresses would find room for zeros on a full disk.
+    # Not zeros: a compressing file system would have room for them on a full disk.
     block, left = hashlib.shake_256(b"room").digest(min(size, _BLOCK)), size
     try:
-        # It has no name once it is open, so that a process that dies here leaves nothing.
+        # The temporary file has no name once it is open: if the process dies, nothing is left.
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             while left > 0:
                 left -= file.write(block[:left])

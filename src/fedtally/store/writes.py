@@ -1,17 +1,17 @@
-"""The number of writes of a file, which its mark is compared with.
+"""The number of writes of an SQLite file, which is compared with the file's mark (`store.marks`).
 
-A file keeps the number in two tables, so on two pages. A write of an even number changes the one
-table, and a write of an odd number the other. The number of the file is one more than the smaller
-of the two.
+A file keeps the number in two tables, and so on two pages. A write with an even number changes one
+table, a write with an odd number the other. The file's number of writes is one more than the
+smaller number of the two.
 
-One number alone would not do. A process that dies in a write leaves SQLite's journal, with the
-pages that it was changing as they were before. SQLite plays the journal into the file of that name,
-whatever file that is. If an old copy was put back meanwhile, one number would come out of the
-journal, and the rest of the file would be old. Of the two tables the journal of a write has only
-one. The other is as old as the copy, and so is the number.
+One number alone would not be enough. If a process dies during a write, SQLite's journal remains,
+with the old content of the pages that the write changed. SQLite later copies these pages into
+whatever file has that name. If an operator put an old copy back meanwhile, a single number would
+come from the journal, while the rest of the file is old. With two tables, the journal of a write
+holds only one of them. The other table is as old as the copy, and so is the smaller number.
 
-This needs that a mark has the number of the file before the next write begins. Then every copy
-without the last write stays behind the mark, whatever journal is played into it.
+This holds only if the mark has the file's number before the next write begins. Then every copy that
+lacks the last write is behind the mark, whatever journal is copied into it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from fedtally.store.database import CHANGES, SqliteConnection
 
 _TABLES = ("fedtally_writes_even", "fedtally_writes_odd")
-# A file without writes has no rows, and counts as 0 and -1. The texts hold no values.
+# A file without writes has no rows; its numbers are then 0 and -1. The SQL contains no values.
 _FIND = (
     f"SELECT coalesce((SELECT writes FROM {_TABLES[0]}), 0),"  # noqa: S608
     f" coalesce((SELECT writes FROM {_TABLES[1]}), -1)"
@@ -30,7 +30,7 @@ _SET = tuple(f"INSERT OR REPLACE INTO {table} VALUES (1, ?)" for table in _TABLE
 
 
 def write_tables(metadata: sa.MetaData) -> None:
-    """Add the two tables, of at most one row each, to those of a kind of database."""
+    """Add the two tables of the number of writes, of at most one row each, to a metadata."""
     for table in _TABLES:
         sa.Table(
             table,
@@ -42,30 +42,31 @@ def write_tables(metadata: sa.MetaData) -> None:
 
 
 def writes_of(connection: SqliteConnection) -> int:
-    """Return the number of writes that all of the file has seen."""
+    """Return the file's number of writes: one more than the smaller number of the two tables."""
     return 1 + int(min(connection.execute(_FIND).fetchone()))
 
 
 def is_of_one_moment(connection: SqliteConnection) -> bool:
-    """Tell whether the tables follow each other; False: a journal was played into an old copy.
+    """Return whether the numbers of the two tables differ by 1, as they do after every write.
 
-    A journal that was played into a copy without the last one or two writes does not show.
+    False: the journal of a later write was copied into an old copy. This does not detect a copy
+    that lacks only the last one or two writes.
     """
     even, odd = connection.execute(_FIND).fetchone()
     return bool(abs(even - odd) == 1)
 
 
 def count_write(connection: SqliteConnection) -> int:
-    """Count the write of this transaction; return its number."""
+    """Raise the file's number of writes by one, in the open transaction, and return it."""
     number = writes_of(connection) + 1
     connection.execute(_SET[number % 2], (number,))
     return number
 
 
 def set_writes(connection: SqliteConnection, number: int) -> None:
-    """Let a file have this number of writes, after a copy was put back.
+    """Set the file's number of writes, after a copy was put back.
 
-    The journal of such a write has both tables, as they were before it.
+    This changes both tables, so that SQLite's journal then holds the old pages of both.
     """
     for one in (number - 1, number):
         connection.execute(_SET[one % 2], (one,))

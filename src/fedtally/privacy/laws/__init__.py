@@ -1,8 +1,9 @@
-"""The distributions of noise: all that privacy must know of each mechanism.
+"""The distributions of noise: all that the accountant must know of each mechanism.
 
-To add a mechanism, write NAME.py beside this file, with its class (`law.Law`), and add its row
-here. Its name and who may add it stand in `events`: `Mechanism` and `NoiseBy.mechanisms`. Nothing
-else in this room asks which mechanism it is, and `recovery` reads its `Law.total`.
+To add a mechanism, write NAME.py in this folder, with a subclass of `law.Law`, and add a row to
+`LAWS`. Add its name to `events.Mechanism`, and the parties that may add it to
+`events.NoiseBy.mechanisms`. Nothing else in `privacy` depends on which mechanism it is. `recovery`
+uses its `Law.total`.
 """
 
 from __future__ import annotations
@@ -30,21 +31,22 @@ LAWS: Mapping[Mechanism, Law] = MappingProxyType(
 
 
 def gaussian_bound(events: Event | Sequence[Event]) -> float:
-    """Return the mu of a Gaussian mechanism that dominates the events.
+    """Return the mu of a Gaussian mechanism that dominates all the events together.
 
-    All that the events show is a function of one Gaussian that is shifted by mu standard
-    deviations. So the events are mu-Gaussian differentially private (Dong, Roth and Su 2022),
-    however later events were chosen in view of earlier ones.
+    Everything that the events show is a function of one Gaussian that is shifted by mu standard
+    deviations. So the events are mu-Gaussian differentially private (Dong, Roth and Su 2022), also
+    if later events were chosen in view of earlier ones.
 
-    For rounded Gaussian noise mu is the distance over the standard deviation. For Skellam noise of
-    variance v it is the distance times 2 Phi^-1((1 + p) / 2), where p = e^-v I_0(v) is the
-    probability of 0: about (1 + 1 / (6 v)) / sqrt(v). It holds for every integer vector of that
-    Euclidean length, and no smaller mu holds for a vector of one 1.
-    Proof: docs/privacy-proofs/skellam.md.
+    The mu of an event with rounded Gaussian noise is its l2 sensitivity divided by the standard
+    deviation. With Skellam noise of variance v it is the l2 sensitivity times
+    2 Phi^-1((1 + p) / 2), where p = e^-v I_0(v) is the probability of 0. The factor is about
+    (1 + 1 / (6 v)) / sqrt(v). This mu holds for every integer vector of that Euclidean length, and
+    is the smallest for a vector with a single 1. Proof: docs/privacy-proofs/skellam.md.
 
-    For geometric noise a counter that moves by k has a privacy loss of at most k rates, and mu of a
-    loss of at most e is 2 Phi^-1(e^e / (1 + e^e)): about 1.25 e where it is small. No smaller mu
-    holds for a counter that moves by 1. Proof: docs/privacy-proofs/geometric.md.
+    With geometric noise, a counter that changes by k has a privacy loss of at most k times the rate
+    of the noise. A loss of at most l has the mu 2 Phi^-1(e^l / (1 + e^l)), about 1.25 l for small
+    l. It is the smallest mu for a counter that changes by 1. Proof:
+    docs/privacy-proofs/geometric.md.
 
     >>> event = Event("skellam", 5, "zero-out", variance=500.0, honest_survivors=90)
     >>> round(gaussian_bound(event) / (5 / 500) ** 0.5, 5)

@@ -18,7 +18,7 @@ from fedtally.privacy.laws.law import REACH, VANISHING, WIDE, Law, Total, exceed
 
 
 class DiscreteLaplace(Law):
-    """A counter that moves by k has a privacy loss of at most k rates, and of at least minus that.
+    """Geometric noise: a counter that changes by k has a privacy loss of -k r to k r, for rate r.
 
     >>> event = Event("geometric", 1, "replace-one", variance=8, encoding="histogram")
     >>> [(round(loss, 3), number) for loss, number in DiscreteLaplace().pure_losses(event)]
@@ -27,14 +27,14 @@ class DiscreteLaplace(Law):
 
     words = "geometric noise (discrete Laplace)"
     least_variance = 2.0**-20
-    normal_from = 1e6  # its tables, whose tails are long, would be too long
+    normal_from = 1e6  # above it tables would be too long, since their tails are long
 
     def at_once(self, variance: float) -> Geometric:
-        """Return the noise of that variance."""
+        """Return geometric noise of a variance."""
         return Geometric(variance)
 
     def draws(self, counters: int, clients: int) -> int:
-        """Return 0: no draw is from a table."""
+        """Return 0, since no draw is from a table."""
         return 0
 
     def half(self, variance: float) -> F64:
@@ -48,7 +48,7 @@ class DiscreteLaplace(Law):
         stddev = math.sqrt(number * variance)
         if stddev > WIDE:
             return Total(stddev, None)
-        # its tails are longer than those of a normal distribution: less than 2^-60 lies beyond this
+        # tails are longer than those of a normal distribution: a mass of at most 2^-60 is beyond
         reach = geometric.half(variance, 2.0**-60)
         beyond = geometric.exceeded(variance, np.arange(reach + 1.0))
         if number == 1:
@@ -58,11 +58,11 @@ class DiscreteLaplace(Law):
         return Total(stddev, exceeded(masses))
 
     def square(self, event: Event) -> float:
-        """Return mu^2 of the Gaussian that dominates the losses of all counters."""
+        """Return mu^2 of a Gaussian mechanism that dominates the noise in all counters together."""
         return sum(number * bound_of_pure(loss) ** 2 for loss, number in self.pure_losses(event))
 
     def pure_losses(self, event: Event) -> list[tuple[float, int]]:
-        """Return the largest loss of each counter that a client moves, with the number of these."""
+        """Return the largest privacy losses of the counters that a client changes: see `Law`."""
         rate = rate_of(event.noise_variance)
         # a float rounds to nearest: one step up is an upper bound
         return [
@@ -71,23 +71,23 @@ class DiscreteLaplace(Law):
         ]
 
     def rho(self, event: Event) -> float:
-        """Return epsilon^2 / 2 of each counter, or mu^2 / 2 where that is less."""
+        """Return the sum over counters of epsilon^2 / 2, or of mu^2 / 2 where that is less."""
         return sum(
             number * min(loss, bound_of_pure(loss)) ** 2 / 2
             for loss, number in self.pure_losses(event)
         )
 
     def bend(self, variance: float, k: int, shift: int) -> float:
-        """Return 0: probabilities fall by the same factor everywhere."""
+        """Return 0, since probabilities fall by the same factor everywhere."""
         return 0.0
 
     def atoms(self, variance: float, shift: int, loss: F64, mass: F64) -> tuple[F64, F64]:
-        """Return the losses rate (2 j - shift), j = 0 .. shift: many outcomes have the same."""
+        """Return the distinct losses, rate (2 j - shift) for j = 0 .. shift, and their masses."""
         rate = float(rate_of(variance))
         step = np.rint((loss / rate + shift) / 2).astype(np.int64)
         mass = np.bincount(step, mass, minlength=shift + 1).astype(np.float64)
         return rate * (2.0 * np.arange(len(mass), dtype=np.float64) - shift), mass
 
     def guess(self, event: Event, epsilon: float, delta: float) -> float:
-        """Return about the variance at which an event alone is private, without its delta."""
+        """Return a first guess of the variance at which an event is private at delta 0."""
         return variance_of(epsilon / sum(shift * k for shift, k in event.shifts.items()))

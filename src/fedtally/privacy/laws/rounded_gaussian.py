@@ -1,4 +1,4 @@
-"""Gaussian noise, rounded to integers: a function of a Gaussian, so the guarantee of that holds."""
+"""Gaussian noise rounded to integers: the guarantee of the Gaussian holds for it too."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from fedtally.privacy.laws.law import (
 )
 from fedtally.privacy.mechanism import MIN_GAUSSIAN_VARIANCE, Noise, rounded_gaussian
 
-# The probability that one of two servers draws noise beyond what a counter has room for, and stops:
-# its distribution then is not the ideal one (docs/privacy-proofs/two_servers.md).
+# The probability that one of two servers draws noise that does not fit a counter, and stops. The
+# distribution of the noise is then not the ideal one (docs/privacy-proofs/two_servers.md).
 _REFUSED = 2.0**-80
 
 
@@ -36,15 +36,15 @@ class RoundedGaussian(Law):
     method = Method.ANALYTIC_GAUSSIAN
 
     def at_once(self, variance: float) -> Noise:
-        """Return the noise of that variance."""
+        """Return rounded Gaussian noise of a variance."""
         return table(rounded_gaussian(variance))
 
     def draws(self, counters: int, clients: int) -> int:
-        """Return one draw for each counter."""
+        """Return the number of draws in a sum: one for each counter."""
         return counters
 
     def refused(self, trust: Trust) -> float:
-        """Return the probability that a server stops; an aggregator never does."""
+        """Return the probability that one of two servers stops; 0 for an aggregator."""
         return _REFUSED if trust is Trust.DISTRIBUTED else 0.0
 
     def half(self, variance: float) -> F64:
@@ -60,15 +60,15 @@ class RoundedGaussian(Law):
         if whole > WIDE:
             return Total(whole, None)
         edges = np.arange(math.ceil(REACH * stddev) + 2) + 0.5
-        # not of edges themselves: far tails would be lost in 1 - 1
+        # ndtr(-x) and not 1 - ndtr(x), which would lose far tails
         upper = library.special().ndtr(-edges / stddev)
         one = np.append(1.0 - 2.0 * upper[0], -np.diff(upper))
         return Total(whole, exceeded(summed(one, number, math.ceil(REACH * whole) + 2)))
 
     def square(self, event: Event) -> float:
-        """Return mu^2 of the Gaussian itself."""
+        """Return mu^2 of the Gaussian before it is rounded."""
         return (event.l2_sensitivity * (1 / math.sqrt(event.noise_variance))) ** 2
 
     def divergence(self, variance: float, shift: int, order: float) -> float:
-        """Return the Renyi divergence of the Gaussian itself."""
+        """Return the Renyi divergence of the Gaussian before it is rounded."""
         return order * shift**2 / (2 * variance)

@@ -15,7 +15,7 @@ from fedtally.privacy.mechanism import Noise, skellam
 
 
 class Skellam(Law):
-    """The difference of two Poisson variables, whose independent shares add up to it."""
+    """Skellam noise, the difference of two Poisson variables: independent shares add up to it."""
 
     words = "Skellam noise"
     least_variance = 2.0**-16
@@ -23,15 +23,15 @@ class Skellam(Law):
     sums_of_part = 1
 
     def at_once(self, variance: float) -> Noise:
-        """Refuse: clients add it."""
+        """Raise InvalidInputError: clients add Skellam noise, in shares."""
         raise InvalidInputError("this noise comes from the clients, in shares")
 
     def in_shares(self, variance: float) -> Noise:
-        """Return the noise of some shares, which add up to this variance."""
+        """Return the noise of one or more shares of clients, with their total variance."""
         return table(skellam(variance))
 
     def draws(self, counters: int, clients: int) -> int:
-        """Return one draw for each counter of each client."""
+        """Return the number of draws in a sum: one for each counter of each client."""
         return counters * clients
 
     def half(self, variance: float) -> F64:
@@ -44,13 +44,13 @@ class Skellam(Law):
         stddev = math.sqrt(variance)
         if stddev > WIDE:
             return Total(stddev, None)
-        # a small variance has longer tails than a normal distribution of it
+        # at a small variance the tails are longer than those of a normal distribution
         reach = math.ceil(REACH * max(stddev, 1.0)) + 20
         masses = np.asarray(library.special().ive(np.arange(reach + 1.0), variance), np.float64)
         return Total(stddev, exceeded(masses))
 
     def square(self, event: Event) -> float:
-        """Return mu^2 of the Gaussian that dominates it: docs/privacy-proofs/skellam.md."""
+        """Return mu^2 of the dominating Gaussian: docs/privacy-proofs/skellam.md."""
         # Phi^-1((1 + p) / 2) is sqrt(2) erfinv(p). The inverse error function keeps all digits of a
         # small p, while (1 + p) / 2 would round them away. Where p is close to 1, it is known to
         # 3e-9 of itself; the factor covers that.
@@ -59,7 +59,7 @@ class Skellam(Law):
         return (event.l2_sensitivity * unit) ** 2
 
     def bend(self, variance: float, k: int, shift: int) -> float:
-        """Return how much faster probabilities fall, at most, at an outcome `shift` further out."""
+        """Return a bound on how much faster probabilities fall `shift` further out: see `Law`."""
         # Amos (1974):
         # v / (k + 1 + hypot(v, k + 1)) <= I_(k+1)(v) / I_k(v) <= v / (k + hypot(v, k + 2))
         return math.asinh((k + shift + 1) / variance) - math.asinh(k / variance)
