@@ -82,8 +82,8 @@ class Result(Part, Answer):
             and the number of silos of each person is private, it is the number of contributions.
         num_contributions: the number of client sketches in the sums: a client of three rounds has
             three. Frequencies are shares of this number.
-        num_silos: the number of silos that took part, each counted once; 0 where clients are no
-            silos. Under a plan of silos the other numbers count people.
+        num_silos: the number of silos that took part, each counted once; 0 if clients are no silos.
+            If they are, the other numbers count people.
         command: the command that made the answer; "" if none did.
 
     Raises:
@@ -211,7 +211,7 @@ class Result(Part, Answer):
             assert self.span is not None
             return whole.decoded(**asked).window(self.span.asked, history)
         changed = {name: value for name, value in asked.items() if value is not None}
-        # the objective changes shrinkage, and so which of the smallest estimates are listed and named
+        # the objective changes shrinkage, and so which of the smallest estimates are listed
         names = self.known_names if objective in (None, self.objective) else None
         return Result(
             self.plan,
