@@ -193,7 +193,7 @@ class Design:
 
         A bound has no crowd if no crowd could show that it is missing.
         """
-        # If a client's rounds are drawn in secret, nobody knows in which direction it moves a release.
+        # If a client's rounds are drawn in secret, the direction of its contribution is unknown.
         if not self.are_rounds_known:
             return []
         event = self.terms.event
