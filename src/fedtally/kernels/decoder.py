@@ -200,7 +200,7 @@ class Decoder:
             need = (rows + 1) // 2
             codes: U8 = np.where(self._values > floor, -(-255 // need), 0).astype(np.uint8)
             return codes
-        # Values below `low` get its code. This and rounding up only make sums larger: no id is lost.
+        # Values below `low` get its code. Both this and rounding up make sums larger: none is lost.
         low = -3.0 * float(np.sqrt(np.mean(np.square(self._values, dtype=np.float64))))
         step = rows * (floor - low) / 255
         steps: F64 = np.ceil((self._values.astype(np.float64) - low) / step + _SPARE)
