@@ -1,1 +1,1 @@
-"""The answer of a campaign: estimates of landed sums, told on a screen, as JSON and as a page."""
+"""The answer of a campaign: estimates from the landed sums, for a terminal, JSON and HTML pages."""

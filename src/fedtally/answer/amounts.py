@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 
 _MOST_DECIMALS = 6  # of a percentage: smaller errors are rounding
-_UNITS = (  # up to how many seconds, the unit, and how many of it a second is
+_UNITS = (  # (the unit is used below this many seconds, its name, units per second)
     (1e-3, "µs", 1e6),
     (1.0, "ms", 1e3),
     (120.0, "s", 1.0),
@@ -42,9 +42,9 @@ def points(error: float, digits: int | None = None, signed: bool = False) -> str
     """Return the error of a frequency in percentage points.
 
     Args:
-        error: the difference of two shares.
+        error: the error: the difference of two shares.
         digits: the decimals to show; None: as many as `decimals` finds.
-        signed: write a plus, too.
+        signed: whether a positive error gets a plus sign.
 
     >>> points(0.05126), points(-0.0001, 2, signed=True)
     ('5.13 points', '-0.01 points')
@@ -54,7 +54,7 @@ def points(error: float, digits: int | None = None, signed: bool = False) -> str
 
 
 def decimals(shares: Iterable[float]) -> int:
-    """Return how many decimals of a percentage show two digits of the smallest share: 2 to 6.
+    """Return the decimals of a percentage that show two digits of the smallest share: 2 to 6.
 
     >>> decimals([0.25, 0.031]), decimals([0.25, 0.000031])
     (2, 4)

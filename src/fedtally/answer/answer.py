@@ -1,10 +1,13 @@
 """An answer: the estimates of one part or of several together.
 
-A campaign may look at its releases so far, and choose a better width for the rounds that follow.
-These rounds have a plan, hashes and clients of their own: they are another part. The estimate of
-all parts together is the sum of their estimates. With differential privacy only private results may
-choose the next plan (`fedtally plan --like` enforces it), and each plan is charged by itself. No
-client should be in two parts; `Answer.joint_guarantee` is the cost to a client that is in all.
+A part is what one plan counted: its sums and their decoder. A campaign may look at its first
+results and choose a better width for later rounds. The later rounds then have a plan, hashes and
+clients of their own: they are another part. The estimate of all parts together is the sum of the
+estimates of the parts.
+
+With differential privacy only private results may choose the next plan (`fedtally plan --like`
+enforces this), and each plan is charged by itself. No client should be in two parts;
+`Answer.joint_guarantee` is the cost to a client that is in all.
 """
 
 from __future__ import annotations
@@ -29,17 +32,17 @@ from fedtally.recovery.decoding import named_kind
 from fedtally.recovery.limits import Limits
 from fedtally.recovery.linear_system import F64, I64, U64
 
-_MOST_COMPARED = 1 << 18  # candidates among which a likely name is looked for: a second or two
+_MOST_COMPARED = 1 << 18  # candidates searched for a similar name in an error: a second or two
 
 
 class Answer(Tabular):
-    """The estimates of several results together, over the same candidates, of different clients.
+    """The estimates of several results together: one list of candidates, different clients.
 
-    A `Result` is an answer of one part: all that is said here holds for it, too.
+    A `Result` is an answer of one part, so this description holds for it, too.
 
-    Frequencies are shares of the contributions of all clients together. `PooledLimits` says how
-    limits are put together. Where the domain is open, the list holds the strings whose names at
-    least one part read.
+    Frequencies are shares of the contributions of all clients together. `PooledLimits` says how the
+    limits of parts are combined. In an open domain (nobody lists its strings), an answer of several
+    parts lists the strings whose names at least one part read.
 
     Args:
         parts: two results or more, of different plans, over one domain; with intervals of one kind
@@ -47,10 +50,11 @@ class Answer(Tabular):
 
     Attributes:
         domain: the candidates.
-        confidence: the confidence of the limits; 0: there are none.
-        interval_kind: the kind of the limits.
-        num_clients: the number of clients, which counts somebody in each part again.
-        num_contributions: the number of sketches in all sums.
+        confidence: the confidence level of the limits, 0 to 1; 0: there are no limits.
+        interval_kind: the kind of the limits, such as "simultaneous" (`make_intervals` lists the
+            kinds).
+        num_clients: the sum of the parts' numbers of clients. A client in two parts counts twice.
+        num_contributions: the number of client sketches in the sums of all parts.
 
     Raises:
         InvalidInputError: the results do not belong together.
@@ -77,67 +81,67 @@ class Answer(Tabular):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts, in the order given; the only part of a result is the result."""
+        """The parts, in the order given. A result has one part: itself."""
         return self._parts
 
     @property
     def unit(self) -> str:
-        """The noun for the things that are counted: that of all parts, or "contributions"."""
+        """The noun for what is counted; "contributions" if the parts have different nouns."""
         units = {part.unit for part in self.parts}
         return units.pop() if len(units) == 1 else "contributions"
 
     @property
     def is_exact(self) -> bool:
-        """Whether estimates are the counts themselves: those of histograms without noise."""
+        """Whether estimates are the counts themselves: all parts are noiseless histograms."""
         return all(part.is_exact for part in self.parts)
 
     @property
     def not_private(self) -> str:
-        """The mark of parts with `not_private`; "" where none has it."""
+        """The text that marks results as not private (`Part.not_private`); "": no part has it."""
         return next((part.not_private for part in self.parts if part.not_private), "")
 
     @property
     def alarms(self) -> tuple[str, ...]:
-        """Those of the `cautions` that say that clients may have lied (docs/threat-model.md)."""
+        """The `cautions` which say that clients may have lied (docs/threat-model.md)."""
         return tuple(dict.fromkeys(note for part in self.parts for note in notes.alarms(part)))
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Those of the `warnings` that say what the data and the privacy do to the numbers."""
+        """The `warnings` on what data and privacy do to the numbers; `alarms` come first."""
         own = notes.on_parts(self.parts, self.num_contributions)
         theirs = [note for part in self.parts for note in notes.cautions(part)]
         return tuple(dict.fromkeys([*self.alarms, *own, *theirs]))
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Notes that a reader of the numbers needs, on the data and on how they are decoded."""
+        """Notes for a reader of the numbers: on the data, and on how the sums are decoded."""
         theirs = [note for part in self.parts for note in notes.warnings(part)]
         return tuple(dict.fromkeys([*self.cautions, *theirs]))
 
     @property
     def joint_guarantee(self) -> JointGuarantee:
-        """The cost of the parts together to a client that is in all of them.
+        """The privacy cost of all parts together to a client that is in every part.
 
-        Only the releases of these parts count. A ledger knows the other charges of a population,
-        those of pilots included.
+        It counts the releases of these parts only. A population's other charges, pilots included,
+        are in its ledger.
         """
         return add_up_guarantees([part.plan.privacy for part in self.parts])
 
     @cached_property
     def _shares(self) -> F64:
-        """The share of each part in all contributions, float64 [parts]."""
+        """The contributions of each part, as a share of all contributions, float64 [parts]."""
         return np.array([part.num_contributions / self.num_contributions for part in self.parts])
 
     @cached_property
     def _pooled(self) -> dict[str, PooledLimits]:
-        """The limits that were asked for before, by their kind."""
+        """The limits that were computed before, by their kind."""
         return {}
 
     def pooled_limits(self, kind: str | None = None) -> PooledLimits | None:
-        """Return what gives items their limits; None where the confidence is 0.
+        """Return the object that computes the limits of items; None if the confidence is 0.
 
         Args:
-            kind: the kind, one of `make_intervals`'s; None: as asked for.
+            kind: the kind of the limits (see `make_intervals`); None: the kind of this answer.
         """
         if self.confidence == 0:
             return None
@@ -148,20 +152,20 @@ class Answer(Tabular):
 
     @property
     def about(self) -> str:
-        """How the limits were made, in words; "" without limits, or if estimates are the counts."""
+        """How the limits were made, in words; "": no limits, or estimates are the counts."""
         pooled = self.pooled_limits()
         return "" if pooled is None else pooled.about
 
     @property
     def rows(self) -> Rows:
-        """What a list or the table may hold: all candidates, or the strings of an open domain."""
+        """The rows that may be listed: all candidates, or the strings of an open domain."""
         return rows_of(self.parts)
 
     def estimates(self, items: Sequence[str | int] | str | int) -> list[Estimate]:
         """Return the estimates of named items, in the order given.
 
-        In a domain of strings an item need not be a candidate. In an open domain the estimate is
-        that of all strings of the same hash.
+        In a domain of strings an item need not be a candidate. In an open domain, strings of the
+        same hash share one estimate: that of all of them together.
 
         Raises:
             OutsideDomainError: an item is not in the domain.
@@ -177,7 +181,10 @@ class Answer(Tabular):
         return self._estimates(labels, counts, limits)
 
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
-        """Return whether each estimate of a list surely stands above noise, in all parts together.
+        """Return whether each estimate surely stands above noise; None if that is unknown.
+
+        An estimate does if its lower limit in all parts together exceeds 0, where limits hold for
+        all candidates at once. It is unknown without limits and in an open domain.
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
@@ -197,16 +204,15 @@ class Answer(Tabular):
     def top(
         self, k: int = 20, min_frequency: float | None = None, progress: Progress | None = None
     ) -> list[Estimate]:
-        """Return the k largest estimates, largest first, ties by position in the domain.
+        """Return the k largest estimates, largest first; equal ones by position in the domain.
 
-        Estimates below half a client are left out, so the list may have fewer than k. The limits
-        allow for the fact that the estimates chose the list, unless another kind of interval was
-        asked for.
+        Estimates below half a client are left out, so the list may be shorter than k. By default
+        the limits allow for selection: the items are on the list because their estimates are large.
 
         Args:
-            k: the length of the list, at least 0.
+            k: the most estimates to return, at least 0.
             min_frequency: the smallest frequency to list, from 0 to 1.
-            progress: called as (stage, candidates done, candidates).
+            progress: called as (stage, candidates done, all candidates).
 
         Raises:
             InvalidInputError: an argument is outside its bounds.
@@ -218,8 +224,8 @@ class Answer(Tabular):
         if min_frequency is not None:
             least = validate.share(min_frequency=min_frequency)
             floor = max(floor, least * self.num_contributions)
-        # One more than k: it is the estimate that the others had to exceed, on which the limits of
-        # a chosen list depend.
+        # Find k + 1 rows: the first k had to exceed the last one, and the limits of a chosen list
+        # depend on that threshold.
         rows = self.rows
         places, counts = _largest(rows.blocks(progress), k + 1, floor)
         reached = float(counts[:, k].sum()) if len(places) > k else floor
@@ -231,10 +237,10 @@ class Answer(Tabular):
         return self._estimates(rows.labels(places), list(counts), limits)
 
     def frequencies(self, memory: int | None = None) -> F64:
-        """Return the estimated frequency of every candidate, by position: float64 [domain.size].
+        """Return the estimated frequency of every candidate, by position, float64 [domain.size].
 
         Args:
-            memory: the bytes that the table may take; half of the machine's memory by default.
+            memory: the most bytes for the table; None: half of the machine's memory.
 
         Raises:
             InvalidInputError: the domain is open.
@@ -251,14 +257,15 @@ class Answer(Tabular):
         )
 
     def limits(self, memory: int | None = None, kind: str | None = None) -> Limits | None:
-        """Return the limits of every candidate's frequency, by position; None where there are none.
+        """Return the limits of every candidate's frequency; None where there are no limits.
 
-        Each of the two arrays is float64 [domain.size]. The limits are those of items that were
-        named before anybody saw an estimate.
+        The two arrays, low and high, are float64 [domain.size], by position. They hold for items
+        that somebody named before the estimates were known: they do not allow for selection.
 
         Args:
-            memory: the bytes that the table may take; half of the machine's memory by default.
-            kind: the kind of limits: "simultaneous" hold at once; None: as asked for.
+            memory: the most bytes for the table; None: half of the machine's memory.
+            kind: the kind of the limits; "simultaneous": all hold at once; None: the kind of this
+                answer.
 
         Raises:
             InvalidInputError: the domain is open.
@@ -273,17 +280,18 @@ class Answer(Tabular):
     def to_arrow(self, memory: int | None = None) -> Any:
         """Return a `pyarrow.Table` of every candidate, largest estimate first.
 
-        Its columns are the fields of `Estimate`. The limits are those of an item named beforehand,
-        not of a list, which the schema's metadata say in `intervals`. If the run is marked not
-        private, a further column `note` says so. Of a window of rounds a further column `window`
-        names it.
+        Its columns are the fields of `Estimate`. The limits hold for items named beforehand: they
+        do not allow for the choice of a list. The schema's metadata name their kind in `intervals`.
+        If the run is marked not private, a further column `note` says so. If the answer covers a
+        window of rounds, a further column `window` names the window.
 
-        Of an open domain the rows are the strings that stand out. For a result, a further column
-        `hash` has their hashes, in hexadecimal digits, and `item` is null where the name could not
-        be read. For several results, the rows are the strings that at least one of them read.
+        In an open domain, the rows are the strings that stand out from the noise. For one result, a
+        further column `hash` has their hashes in hexadecimal digits, and `item` is null where the
+        name could not be read. For several results, the rows are the strings whose names at least
+        one result read.
 
         Args:
-            memory: the bytes that the table may take; half of the machine's memory by default.
+            memory: the most bytes for the table; None: half of the machine's memory.
 
         Raises:
             MemoryLimitError: the table would not fit.
@@ -311,11 +319,11 @@ class Answer(Tabular):
         return pa.table(columns, metadata={} if kind is None else {"intervals": kind})
 
     def _numbers(self, counts: Sequence[F64], limits: Limits | None) -> dict[str, Any]:
-        """Return the numbers of estimates by the fields of `Estimate`; None where there are none.
+        """Return the columns of `Estimate` but `item`, float64 [n] each; None: no such numbers.
 
         Args:
             counts: the estimated counts in each part, float64 [n] each.
-            limits: the limits of the frequencies; None: there are none.
+            limits: the limits of the frequencies, float64 [n] each; None: there are none.
         """
         total = _total(counts)
         frequencies = total / self.num_contributions
@@ -353,10 +361,11 @@ class Answer(Tabular):
     def __len__(self) -> int:
         """Return the number of rows of `to_arrow`.
 
-        These are all candidates; of an open domain, the strings that have a place in a list.
+        Listed domain: the number of candidates. Open domain: the number of strings that may be
+        listed.
 
         Raises:
-            OverflowError: more than Python can count by `len`; `domain.size` says how many.
+            OverflowError: the number is too large for `len`; use `domain.size`.
         """
         return len(self.rows)
 
@@ -369,8 +378,9 @@ class Answer(Tabular):
     def _repr_html_(self) -> str:
         """Return the ten largest estimates as an HTML table, which notebooks show.
 
-        Control characters are escaped, and long items elided in the middle. A hash without a name
-        is shown by "#". A list of candidates too long to enumerate shows its sizes alone.
+        Control characters are escaped, and long items are shortened in the middle. A hash whose
+        name was not read begins with "#". If there are too many candidates to enumerate, only the
+        sizes are shown.
         """
         rows = self.rows
         where = f" in {len(self.parts)} results" if len(self.parts) > 1 else ""
@@ -388,7 +398,10 @@ class Answer(Tabular):
 
 
 def _ids(answer: Answer, items: Sequence[str | int]) -> list[U64]:
-    """Return the ids of items in each part; the hashes of strings have keys of their own."""
+    """Return the ids of the items in each part, uint64 [items] each.
+
+    The ids differ between parts of an open domain, where each part hashes strings with its own key.
+    """
     try:
         return [part.domain.encode(items) for part in answer.parts]
     except OutsideDomainError:
@@ -398,8 +411,9 @@ def _ids(answer: Answer, items: Sequence[str | int]) -> list[U64]:
 def _threshold(answer: Answer, reached: float) -> float | None:
     """Return the frequency that an estimate had to reach before shrinkage; None: unknown.
 
-    The limits belong to the estimate of a part before shrinkage. A list was chosen after it, and by
-    the sum of the parts.
+    The limits belong to the estimates of one part before shrinkage (pulling noisy estimates
+    together to lower their error). After shrinkage, or with several parts, other numbers chose the
+    list.
     """
     if len(answer.parts) > 1 or answer.parts[0].objective != "linf":
         return None
@@ -410,13 +424,14 @@ def _largest(blocks: Iterable[tuple[int, list[F64]]], k: int, floor: float) -> t
     """Return the places of the k largest rows, largest first, and their counts [parts, n].
 
     Args:
-        blocks: the place of the first row of each block, and its counts in each part.
-        k: the length of the list.
+        blocks: pairs of the place of a block's first row, and the block's counts in each part,
+            float64 [rows] each.
+        k: the most rows to return.
         floor: the smallest count to list.
     """
     places, counts, totals = np.empty(0, np.int64), np.empty((0, 0)), np.empty(0)
     for start, block in blocks:
-        # Only rows that could enter the list are sorted. Before k are known all could.
+        # Sort only rows that could enter the list. Until k rows are known, every row could.
         least = max(floor, totals.min() if len(totals) == k else -np.inf)
         hits = np.flatnonzero(_total(block) >= least)
         places = np.concatenate([places, start + hits])
@@ -428,13 +443,13 @@ def _largest(blocks: Iterable[tuple[int, list[F64]]], k: int, floor: float) -> t
 
 
 def _total(counts: Sequence[F64] | F64) -> F64:
-    """Return the sum of the counts in each part, float64 [n]."""
+    """Return the sum over the parts of each item's count, float64 [n]."""
     total: F64 = reduce(np.add, counts)
     return total
 
 
 def _check_parts(parts: Sequence[Part]) -> None:
-    """Refuse results that are not over the same candidates, or of one plan."""
+    """Raise an error unless the results share domain and kind of limits, and plans all differ."""
     if len(parts) < 2:
         raise InvalidInputError(f"merge takes two results or more, got {len(parts)}")
     first = parts[0]
@@ -464,7 +479,7 @@ def _check_parts(parts: Sequence[Part]) -> None:
 
 
 def _no_candidates(answer: Answer, named: Sequence[str | int]) -> OutsideDomainError:
-    """Return the error on items that an answer cannot have an estimate of."""
+    """Return the error for items that are not in the answer's domain."""
     domain = answer.domain
     lacking = [n for n, known in zip(named, domain.contains(named), strict=True) if not known]
     many = f" ({len(lacking):,} of {len(named):,} items)" if len(lacking) > 1 else ""

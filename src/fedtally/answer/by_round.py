@@ -1,4 +1,4 @@
-"""The landed sums of one plan by round: what decodes some of them, and windows for the present."""
+"""The landed sums of one plan by round: decoders of some rounds, and windows of recent rounds."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from fedtally.recovery.decoders.kind import CampaignDecoder, FittedDecoder
 from fedtally.recovery.windows import LONGEST, Decoded, decode, longest, shortest_enough
 from fedtally.sketch import CountSketch
 
-_MOST_FITS = 6  # that are kept: a window has up to five histories, and `auto` looks at one
+_MOST_FITS = 6  # fits in the cache: a window tries up to five histories, and `auto` one
 
 
 class ByRound:
-    """The sums of a part by round. The last few fits are kept.
+    """The sums of a part by round, and a cache of the last few fits.
 
     Args:
-        part: the part, of all rounds.
-        labels: the label of each round of the plan; None: rounds have numbers alone.
+        part: the part, with the sums of all rounds.
+        labels: the label of each round of the plan; None: rounds have only numbers.
 
     Attributes:
-        landed: the rounds that have sums.
+        landed: the rounds whose sums are there.
     """
 
     def __init__(self, part: Part, labels: Sequence[str] | None) -> None:
@@ -35,30 +35,31 @@ class ByRound:
         self._fits: dict[tuple[int, ...], CampaignDecoder] = {}
 
     def sums(self, rounds: Sequence[int]) -> list[CountSketch]:
-        """Return some of the sums, by their numbers."""
+        """Return the sums of the rounds with these numbers."""
         chosen = set(rounds)
         return [sketch for sketch in self.part.sketches if sketch.round in chosen]
 
     def alone(self, number: int) -> CampaignDecoder:
-        """Return the decoder of one of the sums, by the way in which all are decoded."""
+        """Return the decoder of one round's sum, of the kind that decodes all rounds."""
         return fit(self.part, self.sums([number]), self.part.decoding.recovery)
 
     def chosen(self, asked: str) -> list[int]:
-        """Return the sums of a window that is asked for, rising: any but "all".
+        """Return the numbers of the rounds of a window, ascending.
 
         Raises:
-            InvalidInputError: no such window; the message says why.
+            InvalidInputError: there is no such window; the message says why.
         """
         self.landed.check()
         return self._now() if asked == windows.AUTO else self.landed.chosen(asked)
 
     def decoded(self, rounds: Sequence[int], recovery: str, history: int) -> Decoded:
-        """Return what decodes a window.
+        """Return the decoder of a window of rounds, with the decoder of its limits.
 
         Args:
-            rounds: the numbers of its sums.
+            rounds: the numbers of the window's rounds.
             recovery: the name of the decoder.
-            history: the most landed rounds to rest on; 0: its own alone.
+            history: the most landed rounds, up to 64, from which values are estimated; 0: the
+                rounds of the window alone.
         """
         return decode(
             self.part.sketches,
@@ -70,10 +71,12 @@ class ByRound:
         )
 
     def history(self, most: int = LONGEST) -> FittedDecoder | None:
-        """Return a fit of the last landed rounds, of which windows are read; None: there is none.
+        """Return one fit of the last landed rounds; None if the decoder makes no fit.
+
+        Windows and trends read their values from this fit.
 
         Args:
-            most: the most rounds of it, up to 64.
+            most: the most rounds to fit, up to 64.
         """
         part, plan = self.part, self.part.plan
         if plan.is_open:
@@ -83,12 +86,15 @@ class ByRound:
         return decoder if isinstance(decoder, FittedDecoder) and decoder.has_fit else None
 
     def _recovery(self, batches: int) -> str:
-        """Return the name of the decoder of a number of batches, as it was asked for."""
+        """Return the decoder's name for a number of batches; "auto" is resolved."""
         part, plan = self.part, self.part.plan
         return str(decoder_of(plan, part.asked.recovery, batches))
 
     def _now(self) -> list[int]:
-        """Return as many of the last sums as tell most of the frequencies now."""
+        """Return the rounds of the window "auto": as many of the last rounds as needed.
+
+        These are the fewest that tell most of the current frequencies (`shortest_enough`).
+        """
         auto = opt.window("auto")
         self.part.plan.candidates.check_listed(f"{auto} looks", f"take {opt.window('last:7')}")
         decoder = self.history()
@@ -107,12 +113,12 @@ class ByRound:
         return sorted(one.round for one in self.part.sketches if self.batch(one.round) in last)
 
     def batch(self, number: int) -> int:
-        """Return the number of the batch of rounds, of one set of hashes, that has a round."""
+        """Return the number of a round's batch: the consecutive rounds with the same hashes."""
         spec = self.part.plan.spec
         return spec.schedule.batch_of(number, spec.num_rounds)
 
     def _fit_of(self, rounds: Sequence[int], recovery: str) -> CampaignDecoder:
-        """Return the decoder of some rounds, of which the last few are kept."""
+        """Return the decoder of some rounds, from the cache if it is there."""
         key = tuple(rounds)
         if len(key) == len(self.part.sketches) and recovery == self.part.decoding.recovery:
             return self.part.recovered

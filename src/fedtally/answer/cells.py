@@ -1,21 +1,21 @@
-"""Cells of a CSV file that a spreadsheet would run, or show otherwise than they are written.
+"""Cells of a CSV file that a spreadsheet would run as formulas, or show differently.
 
-Items are the words of strangers. A spreadsheet takes a cell that begins with "=" as a formula, also
-one with quotes around it, and a formula can send the other cells away. An apostrophe before it says
-that it is text (OWASP, "CSV Injection").
+Items may be written by strangers. A spreadsheet takes a cell that begins with "=" as a formula,
+even if quotes surround it, and a formula can send other cells to a stranger. An apostrophe at the
+start of a cell says that it is text (OWASP, "CSV Injection").
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# What begins a formula, also as a wide letter, after what may end another cell; and what a program
-# may drop before a formula.
+# _FORMULA: a sign that begins a formula, also in its full-width form, at the start of a cell or
+# after a sign that may end a cell. _DROPPED: signs that a program may drop before a formula.
 _FORMULA = r"(^|[;\t\r\n])([\"']*[=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])"
 _DROPPED = r"^()([\"']*[\t\r])"
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-_NUMBERS = rf"^{_NUMBER}(?:,{_NUMBER})*$"  # also the two of a place
-# Letters without a width that turn the order of those around them.
+_NUMBERS = rf"^{_NUMBER}(?:,{_NUMBER})*$"  # also the two numbers of a grid cell: latitude,longitude
+# Invisible characters that reverse the direction of the text around them.
 _TURNS = {
     chr(code): f"\\u{code:04x}"
     for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -23,10 +23,11 @@ _TURNS = {
 
 
 def as_text(table: Any) -> tuple[Any, int]:
-    r"""Return a table whose cells no spreadsheet runs, and how many were changed.
+    r"""Return a table whose cells no spreadsheet runs, and the number of changed cells.
 
-    A cell that begins as a formula gets an apostrophe before it, and letters that turn the order of
-    others are written out. Numbers stay as they are, those in text, too.
+    A cell that begins like a formula gets an apostrophe before it. Invisible characters that
+    reverse text are written as escapes such as \u202e. Numbers do not change, even in a column of
+    text.
 
     Args:
         table: a `pyarrow.Table`.

@@ -1,4 +1,4 @@
-"""Charts from plain tables: bars, curves and lines. `maps` draws cells of a grid."""
+"""Charts of plain data: bars, curves and lines. `maps` draws cells of a grid."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 _PALE = "#A9CBE3"
 _CYCLE = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vPX"
-# Columns of a terminal: a longer label would leave no room for its bar. The second is for phones.
+# The most characters of a label, so that its bar has room: on a screen, and on a phone.
 _LONGEST_LABEL, _LONGEST_IF_NARROW = 30, 16
-_ROUNDING = 1e-9  # of a share: a narrower interval has no width
+_ROUNDING = 1e-9  # a share: a narrower interval has no width but rounding
 _LACKS = f"{UNKNOWN}: not in the fonts; numbers are ranks"
-_TITLE_LINE = 76  # characters of a title that fit above a chart of seven inches
-_NARROW_TITLE_LINE = 24  # above a chart for a phone, beside whose bars labels stand
+_TITLE_LINE = 76  # characters of a title's line above a chart of seven inches
+_NARROW_TITLE_LINE = 24  # the same above a chart for a phone
 
 
 class Bar(Protocol):
     """A bar of `top_items`: an item, its frequency, and its limits, if there are any.
 
-    The limits are of the share among the clients, and then of that in a population of which they
-    are a sample.
+    `low` and `high` limit the share among the clients. `population_low` and `population_high` limit
+    the share in a population of which they are a sample.
     """
 
     @property
@@ -74,7 +74,7 @@ class RoundPoint(Protocol):
 
 
 class Point(NamedTuple):
-    """One point of a curve with a band: x, the median, and the ends of the band."""
+    """One point of a curve with a band: x, the median, and the band's lower and upper end."""
 
     x: float
     middle: float
@@ -96,25 +96,24 @@ def top_items(
 ) -> Figure:
     """Draw horizontal bars of estimated frequencies, the first on top, with their limits.
 
-    Dark lines are limits of the shares among these clients, and pale bars behind them are limits if
-    the clients stand for more people. An item that cannot be told from 0 has no bar, and a thin
-    line up to the most that it may be. Where true frequencies are known they are marked, and a
-    second panel shows how far each estimate is from its truth. Control characters are escaped.
-    Letters that the fonts of matplotlib's settings lack are drawn in another font of the machine
-    that has them. If none has, they are drawn as replacement characters, behind the item's rank,
-    and a line says so.
+    Dark lines are limits of the shares among these clients. Pale bars behind them are limits of the
+    shares in a population that the clients are a sample of. An item that cannot be told from 0 has
+    no bar, but a thin line up to its upper limit. Where true frequencies are known they are marked,
+    and a second panel shows estimate minus truth. Control characters are escaped. Letters that the
+    configured fonts lack are drawn in another font of this machine. If no font has them, the label
+    shows the item's rank and replacement characters, and a line below says so.
 
     Args:
         estimates: objects with an item, its frequency (share of clients, 0 to 1) and its limits or
             None, most frequent first.
         confidence: the confidence of the limits, for the legend.
-        num_clients: the clients of which the frequencies are shares.
-        truth: true shares of clients, one for each estimate.
+        num_clients: the number of clients that the frequencies are shares of.
+        truth: the true share of each item; None: unknown.
         doubtful: whether each item cannot be told from 0; None: each can.
         note: a text above the panels.
-        unit: the plural of the unit that is counted: clients, or their contributions.
-        narrow: for a phone, with short labels and without the second panel.
-        path: where to write the figure, too.
+        unit: the plural noun for what is counted: clients or contributions.
+        narrow: whether the figure is for a phone: short labels, no second panel.
+        path: the path of the image file; None: none is written.
 
     >>> class Drink(NamedTuple):
     ...     item: str
@@ -156,7 +155,7 @@ def top_items(
     axes.set_yticks(places, labels, fontfamily=families)
     # From large to small: the first item stands on top.
     axes.set_ylim(max(1, len(estimates)) - 0.4, -0.6)
-    # To the right: beside long labels the panel may be narrower than this text.
+    # Align to the right: beside long labels the panel may be narrower than this text.
     lacks = f"\n{_LACKS}" if any(UNKNOWN in label for label in labels) else ""
     axes.set_xlabel(f"share of {those}, in %{lacks}", loc="right")
     title = _leader(estimates, labels, narrow) or "Most frequent items"
@@ -172,7 +171,7 @@ def top_items(
 
 
 def _took_part(number: int, unit: str) -> tuple[str, str]:
-    """Return those that took part, as a legend and as an axis name them.
+    """Return the words for who took part: in the legend, and in the name of an axis.
 
     >>> _took_part(1000, "clients"), _took_part(1, "people")
     (('these clients', '1,000 clients'), ('this one person', '1 person'))
@@ -183,9 +182,9 @@ def _took_part(number: int, unit: str) -> tuple[str, str]:
 
 
 def _leader(estimates: Sequence[Bar], labels: Sequence[str], narrow: bool) -> str:
-    """Return which item is surely the most frequent of a list; "" where none is.
+    """Return a title with the item that is surely the most frequent; "" if none is.
 
-    It is where its limits are above those of all others.
+    An item surely is if its lower limit is above the upper limits of all others.
     """
     least = estimates[0].low if len(estimates) > 1 else None
     if least is None or not all(one.high is not None and least > one.high for one in estimates[1:]):
@@ -195,7 +194,7 @@ def _leader(estimates: Sequence[Bar], labels: Sequence[str], narrow: bool) -> st
 
 
 def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
-    """Name what is drawn, if there is more than bars: the bars first, then the narrower limits."""
+    """Draw the legend if there is more than bars: bars first, then the narrower limits."""
     named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     order = ("estimated", "among", "if they stand", "true")
     names = sorted(named, key=lambda name: [part in name for part in order].index(True))
@@ -216,7 +215,7 @@ def _draw_both_readings(
     confidence: float | None,
     those: str,
 ) -> None:
-    """Draw limits among the clients as dark lines, and of a population as pale bars behind them."""
+    """Draw both kinds of limits: dark lines for these clients, pale bars for a population."""
     level = "limits" if confidence is None else f"{100 * confidence:.12g} %"
     _draw_limits(axes, estimates, [0.0] * len(estimates), thin, f"{level}: among {those}")
     ends = [
@@ -238,9 +237,9 @@ def _draw_limits(
     thin: Sequence[bool],
     label: str = "",
 ) -> None:
-    """Draw the limits of each estimate as a line with ends, from its own origin (a share).
+    """Draw the limits of each estimate as a line with ends, less `origins` (shares).
 
-    What may be 0 has one end, and a thin line. Exact counts have no line.
+    An item that may be 0 has a thin line with an upper end only. Exact counts have no line.
     """
     limits = [
         (place, 100 * (e.low - origin), 100 * (e.high - origin), is_thin)
@@ -261,7 +260,7 @@ def _draw_limits(
 def _draw_errors(
     axes: Axes, estimates: Sequence[Bar], truth: Sequence[float], thin: Sequence[bool]
 ) -> None:
-    """Draw how far each estimate is from its truth, with its limits.
+    """Draw estimate minus truth of each item, with its limits.
 
     Beside a bar of tens of percent an error of a tenth of a point cannot be seen; here it can.
     """
@@ -293,14 +292,15 @@ def error_against_bytes(
     with a band.
 
     Args:
-        curves: points (bytes per client, error as a share of clients) of each method.
-        costs: bytes per client of methods without a curve, drawn as vertical lines.
-        marked: points that stand out, such as a plan. An error of 0 stands at the lower end, since
-            the axis has no 0.
-        predicted: curves (bytes per client, error) without points, which end where the error is 0.
+        curves: the points (bytes per client, error as a share of clients) of each method.
+        costs: the bytes per client of methods without a curve, drawn as vertical lines.
+        marked: single points, such as a plan. An error of 0 is drawn at the lower end, since the
+            axis has no 0.
+        predicted: curves (bytes per client, error) drawn without points, which end where the error
+            is 0.
         target: the error that is asked for, drawn as a horizontal line.
         title: the title of the figure.
-        path: where to write the figure, too.
+        path: the path of the image file; None: none is written.
 
     >>> figure = error_against_bytes({"hybrid": [Point(1e3, 0.01, 0.008, 0.012)]}, {"one-hot": 5e4})
     >>> figure.axes[0].get_xlabel()
@@ -308,7 +308,7 @@ def error_against_bytes(
     """
     figure, axes = new_figure(7.0, 4.6)
     for number, (method, points) in enumerate(curves.items()):
-        # Shifted by 1.5 % for each curve, so that points of equal bytes stand side by side.
+        # Shift each curve by 1.5 %, so that points with equal bytes stand side by side.
         _draw_curve(axes, method, points, number, 1.015 ** (number - (len(curves) - 1) / 2))
     for number, (method, cost) in enumerate(costs.items()):
         axes.axvline(
@@ -354,11 +354,11 @@ def tradeoff(
     """Draw curves of the largest error against bytes, on logarithmic axes, with a plan as a star.
 
     Args:
-        curves: points (bytes per client, error as a share) of each curve, by its name.
-        plan: the point of the plan.
+        curves: the points (bytes per client, error as a share) of each curve, by its name.
+        plan: the point (bytes per client, error as a share) of the plan.
         own: the name of the plan's curve, which is drawn thicker.
-        unit: what a client is called.
-        narrow: for a phone.
+        unit: the noun for who sends the bytes: client or silo.
+        narrow: whether the figure is for a phone.
 
     >>> figure = tradeoff({"epsilon 1": [(1e3, 0.02), (2e3, 0.01)]}, (1e3, 0.02), "epsilon 1")
     >>> figure.axes[0].get_xlabel()
@@ -404,11 +404,11 @@ def rank_frequency(
     """Draw all estimates against their rank, and the noise floor, on logarithmic axes.
 
     Args:
-        frequencies: shares, largest first; those that are not positive have no place.
-        number: how many of them stand above noise.
+        frequencies: the estimated shares, largest first; shares of 0 or less are not drawn.
+        number: the number of items above noise.
         floor: the share below which an estimate may be noise alone, above 0.
-        unit: the plural of the unit that is counted.
-        narrow: for a phone.
+        unit: the plural noun for what is counted.
+        narrow: whether the figure is for a phone.
 
     >>> rank_frequency([0.5, 0.25, 0.01], 2, 0.05).axes[0].get_xlabel()
     'rank: the most frequent item is 1'
@@ -455,19 +455,19 @@ def lines_by_round(
     note: str = "",
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
-    """Draw the shares of items by round, each a line with the band of its limits.
+    """Draw the shares of items by round, each item as a line with a band of limits.
 
-    Where rounds are missing a line is dotted. A mark shows where an item's level is likely new.
+    A line is dotted where rounds are missing. A mark shows the likely first round of a new level.
 
     Args:
         series: the points of each item, at most seven items.
-        labels: the labels of rounds; rounds without one have their number.
-        since: the rounds from which levels are new, of items that changed.
-        confidence: the confidence of the limits, a fraction, for the line below the title.
-        title: what the lines show.
-        narrow: for a phone.
+        labels: the labels of rounds by number; a round without a label shows its number.
+        since: for each item that changed, the number of the first round of its new level.
+        confidence: the confidence of the limits, 0 to 1, for the line below the title.
+        title: the title, which says what the lines show.
+        narrow: whether the figure is for a phone.
         note: a text above the lines.
-        path: where to write the figure, too.
+        path: the path of the image file; None: none is written.
 
     >>> class Share(NamedTuple):
     ...     round: int
@@ -505,7 +505,10 @@ def lines_by_round(
 def _draw_line(
     axes: Axes, place: int, points: Sequence[RoundPoint], label: str, since: int | None
 ) -> None:
-    """Draw a line with its band, its colour and marker by its place, and a circle at a round."""
+    """Draw the line of an item with its band, and a circle at the round `since`.
+
+    `place` is the number of the line, which gives colour and marker.
+    """
     color, marker = _CYCLE[place], _MARKERS[place]
     xs = [point.round for point in points]
     low, high = [100 * point.low for point in points], [100 * point.high for point in points]
@@ -514,7 +517,7 @@ def _draw_line(
     axes.plot(xs, shares, linestyle=(0, (1, 2)), linewidth=1.2, color=color, zorder=3)
     look: dict[str, Any] = {"color": color, "marker": marker, "zorder": 3}
     for run in _runs(xs):
-        # not clipped: a share of 0 lies on the axis
+        # clip_on=False: a share of 0 lies on the axis, and its marker must not be cut
         axes.plot(xs[run], shares[run], markersize=4, linewidth=1.8, clip_on=False, **look)
     axes.plot([], [], label=label, markersize=5, **look)
     if since is not None:
@@ -524,7 +527,7 @@ def _draw_line(
 
 
 def _runs(rounds: Sequence[int]) -> list[slice]:
-    """Return the stretches of rounds that follow each other.
+    """Return slices of consecutive rounds.
 
     >>> _runs([0, 1, 4, 5, 6, 9])
     [slice(0, 2, None), slice(2, 5, None), slice(5, 6, None)]
@@ -536,7 +539,7 @@ def _runs(rounds: Sequence[int]) -> list[slice]:
 def _label_rounds(
     axes: Axes, rounds: Sequence[int], labels: Mapping[int, str], drawn: Set[int]
 ) -> None:
-    """Label about six of the rounds, the last one among them."""
+    """Label about six of the rounds, including the last one."""
     step = max(1, -(-len(rounds) // 6))
     shown = list(rounds[::-1][::step])[::-1]
     texts = [shortened(drawable(labels.get(number, number), drawn), 12) for number in shown]
@@ -549,7 +552,7 @@ def _label_rounds(
 
 
 def _spread_ranks(number: int) -> list[int]:
-    """Return ranks from 1 to a number, all at first, then ever fewer: a curve needs no more.
+    """Return ranks from 1 to `number`: all at first, then fewer and fewer, enough for a curve.
 
     >>> _spread_ranks(5), len(_spread_ranks(30_000)) < 400
     ([1, 2, 3, 4, 5], True)
@@ -564,14 +567,14 @@ def _spread_ranks(number: int) -> list[int]:
 def _draw_curve(
     axes: Axes, method: str, points: Sequence[Point], number: int, shift: float
 ) -> None:
-    """Draw a method's errors with their bands, at its bytes times `shift`."""
+    """Draw a method's errors with their bands, at x = bytes times `shift`."""
     points = sorted(points)
     look = {
         "color": _CYCLE[number % len(_CYCLE)],
         "marker": _MARKERS[number % len(_MARKERS)],
         "markersize": 5,
     }
-    # A logarithmic axis has no 0: the label says where the curve goes.
+    # A logarithmic axis has no 0: the label says from how many bytes on the error is 0.
     exact = [point.x for point in points if point.middle <= 0]
     label = f"{method}: 0 from {_bytes_label(min(exact), None)}" if exact else method
     xs = [point.x * shift for point in points]
@@ -583,14 +586,14 @@ def _largest(
     predicted: Mapping[str, Sequence[tuple[float, float]]],
     target: float | None,
 ) -> float:
-    """Return the largest error that is drawn, in shares of clients."""
+    """Return the largest error to draw, as a share of clients."""
     measured = [point.high for points in curves.values() for point in points]
     foreseen = [error for curve in predicted.values() for _, error in curve]
     return max([*measured, *foreseen, 0.0 if target is None else target])
 
 
 def _draw_bands(axes: Axes, xs: Sequence[float], points: Sequence[Point], **look: Any) -> None:
-    """Draw points, and their bands, in percentage points."""
+    """Draw points and their bands, in percentage points."""
     spread = [
         [100 * (p.middle - p.low) for p in points],
         [100 * (p.high - p.middle) for p in points],
@@ -631,10 +634,10 @@ def _bytes_label(value: float, _: object) -> str:
 
 
 def _label(rank: int, item: str | int, drawn: Set[int], narrow: bool = False) -> str:
-    """Return the label of an item that matplotlib can draw, elided in the middle if it is long.
+    """Return an item's label that matplotlib can draw, shortened in the middle if it is long.
 
-    What is not in `drawn`, the code points that the fonts can show, becomes the replacement
-    character. Items that differ in such letters alone are told apart by their ranks.
+    Letters outside `drawn` (the code points that the fonts can show) become the replacement
+    character. Such a label begins with the item's rank, since two labels may look the same.
     """
     text = drawable(item, drawn)
     longest = _LONGEST_IF_NARROW if narrow else _LONGEST_LABEL

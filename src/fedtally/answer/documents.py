@@ -26,9 +26,9 @@ def of_result(
     """Return the JSON document of a result.
 
     Args:
-        result: the whole answer.
-        estimates: the top items.
-        queried: estimates of items that were asked for by name; without any, the document has no
+        result: the result to describe.
+        estimates: the estimates of the top items.
+        queried: the estimates of items asked for by name; if empty, the document has no
             ``queries``.
 
     >>> import fedtally
@@ -63,7 +63,7 @@ def of_result(
 
 
 def of_trends(result: Result, trends: Trends) -> dict[str, Any]:
-    """Return the JSON document of what changed over the rounds of a result.
+    """Return the JSON document of the items whose shares changed over a result's rounds.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 80, rounds=[1, 2] * 40, seed=1)
@@ -74,7 +74,7 @@ def of_trends(result: Result, trends: Trends) -> dict[str, Any]:
 
 
 def of_series(result: Result, series: Series) -> dict[str, Any]:
-    """Return the JSON document of the shares of items over the rounds of a result.
+    """Return the JSON document of the shares of items in each round of a result.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 80, rounds=[1, 2] * 40, seed=1)
@@ -89,7 +89,7 @@ def of_series(result: Result, series: Series) -> dict[str, Any]:
 
 
 def _of_rounds(result: Result) -> dict[str, Any]:
-    """Return what documents on several rounds say of their result."""
+    """Return the fields of a result that documents on several rounds have in common."""
     return {
         "fingerprint": result.plan.fingerprint,
         "recovery": result.recovery,
@@ -104,13 +104,13 @@ def of_merged(
     estimates: Sequence[Estimate],
     queried: Sequence[Estimate],
 ) -> dict[str, Any]:
-    """Return the JSON document of results together.
+    """Return the JSON document of several results merged into one answer.
 
     Args:
-        merged: the results together.
-        paths: the file of each result.
-        estimates: the top items.
-        queried: estimates of items that were asked for by name.
+        merged: the merged answer.
+        paths: the path of each result's file.
+        estimates: the estimates of the top items.
+        queried: the estimates of items that were asked for by name.
     """
     parts = [
         {

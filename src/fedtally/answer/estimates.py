@@ -1,4 +1,4 @@
-"""The estimate of one item, its limits, and how far off it may be for a wider population."""
+"""The estimate of one item, its limits, and its possible error for a wider population."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ class Estimate:
 
     Attributes:
         item: the label of the item.
-        frequency: the estimated share of the clients that took part, each counted in every round
-            that it is in. It may be below 0.
-        low: the lower limit of that share, 0 to 1; None where no interval was asked for.
-        high: the upper limit, 0 to 1; None as for `low`.
-        count: the estimated number of clients; of contributions, where a client may be in several
-            rounds.
-        sampling_error: the half-width that `low` and `high` leave out. At the same confidence, the
-            share in a wider population differs by at most `sampling_error` from the share among
-            these clients, if the clients are a uniform sample of it.
-        population_low: the lower limit of the share in that population, 0 to 1: what `low` and
-            `sampling_error` say together (`uncertainty`); None where no interval was asked for.
-        population_high: the upper limit, 0 to 1; None as for `population_low`.
+        frequency: the estimated share of the clients that took part, each counted once for every
+            round that it took part in. It may be below 0.
+        low: the lower limit of this share, 0 to 1; None where no interval was asked for.
+        high: the upper limit of this share, 0 to 1; None as for `low`.
+        count: the estimated number of clients. A client of several rounds counts once in each.
+        sampling_error: the half-width of the sampling error, a share, which `low` and `high` leave
+            out. At the same confidence, the share in a wider population differs by at most
+            `sampling_error` from the share among these clients, if the clients are a uniform sample
+            of it.
+        population_low: the lower limit of the share in the wider population, 0 to 1: it combines
+            `low` and `sampling_error` (see `uncertainty`); None where no interval was asked for.
+        population_high: the upper limit of the share in the wider population; None as for
+            `population_low`.
     """
 
     item: str | int
@@ -43,15 +44,16 @@ class Estimate:
 
 
 class Uncertainty(NamedTuple):
-    """How far off estimates may be, at the confidence of their limits: float64 [n] each.
+    """How far estimates may be from the truth, at the limits' confidence: float64 [n] each.
 
     Attributes:
-        clients: the share among the clients that took part is no further away than this: the
-            distance to the further limit.
-        sampling: how far the share in a wider population may be from that among the clients.
-        population: both together, the distance to the share in the population. The two are
-            independent, so their variances add: the root of the sum of the squares, where an
-            estimate lies within its limits. It is never less than `clients`.
+        clients: the largest distance from the estimate to the share among the clients that took
+            part: the distance to the further limit.
+        sampling: the largest distance from the share among these clients to the share in a wider
+            population.
+        population: the largest distance from the estimate to the share in the population. The two
+            errors are independent, so their variances add: it is the root of the sum of their
+            squares if the estimate lies within its limits. It is never less than `clients`.
         limits: the limits of the share in the population, within 0 and 1.
     """
 
@@ -62,28 +64,29 @@ class Uncertainty(NamedTuple):
 
 
 def uncertainty(frequencies: F64, limits: Limits, sampling: F64) -> Uncertainty:
-    """Return how far off estimates are, among the clients, by sampling, and by both.
+    """Return how far estimates may be off: among the clients, by sampling, and by both.
 
-    It assumes that the clients are a simple random sample of a population that is much larger.
-    Then an item's share among n of them has the variance f (1 - f) / n, however many items each
-    holds. Where a client's items are drawn, the share is of clients for whom the item was drawn,
-    here and there. People of one silo are often alike: then the sampling error is larger than this.
-    The errors that `limits` bound, of hashes and of noise, do not depend on who was sampled.
+    It assumes that the clients are a simple random sample of a population that is much larger. Then
+    an item of frequency f in the population has among n clients a share of variance f (1 - f) / n,
+    however many items each client holds. If a client's items are drawn at random, both shares count
+    clients whose drawn items include it. People of one silo are often alike: then the sampling
+    error is larger than this. The errors that `limits` bound, of hashes and of noise, do not depend
+    on who was sampled.
 
-    Both parts are of the confidence of `limits`. The sampling error is that of an item that was
-    named beforehand, also where limits allow for the choice of a list, or hold for all at once.
+    Both errors have the confidence of `limits`. The sampling error always holds for one item named
+    beforehand, even if `limits` allow for the choice of a list, or hold for all items at once.
 
     Args:
-        frequencies: float64 [n].
-        limits: the limits of the share among the clients.
-        sampling: float64 [n], half-widths, of `sampling_error`.
+        frequencies: the estimated frequencies, float64 [n].
+        limits: the limits of the share among the clients, float64 [n] each.
+        sampling: the half-widths of the sampling error (`sampling_error`), float64 [n].
 
     >>> found = uncertainty(np.array([0.5]), Limits(np.array([0.47]), np.array([0.52])),
     ...                     np.array([0.04]))
     >>> [round(float(part[0]), 3) for part in (*found[:3], *found.limits)]
     [0.03, 0.04, 0.05, 0.45, 0.545]
     """
-    # An estimate may lie outside limits that allow for its choice, or for its shrinkage.
+    # An estimate may lie outside its limits if they allow for selection or for shrinkage.
     centre = np.clip(frequencies, *limits)
     below, above = centre - limits.low, limits.high - centre
     reached = Limits(centre - np.hypot(below, sampling), centre + np.hypot(above, sampling))
@@ -94,7 +97,9 @@ def uncertainty(frequencies: F64, limits: Limits, sampling: F64) -> Uncertainty:
 
 
 def is_told_from_zero(estimate: Estimate) -> bool:
-    """Return whether an estimate's interval, if it has one, excludes 0.
+    """Return whether an estimate can be told from 0: its interval excludes 0.
+
+    An estimate without an interval can, and so can an exact count, even a count of 0.
 
     >>> [is_told_from_zero(Estimate("tea", 0.1, low, 0.2, 10.0)) for low in (0.0, 0.01, None)]
     [False, True, True]
@@ -104,14 +109,15 @@ def is_told_from_zero(estimate: Estimate) -> bool:
 
 
 def with_doubts(estimates: Sequence[Estimate], above: Sequence[bool] | None) -> list[Estimate]:
-    """Return the estimates of a list, with the lower limit 0 where an item may be nobody's.
+    """Return the estimates, with the lower limit 0 for each item that perhaps nobody holds.
 
-    The limits of a list hold on average over its items, so that an item of a long list may be noise
-    although its own limits exclude 0. What a reader takes for sure holds for all items at once.
+    The limits of a list hold on average over its items. So an item of a long list may be noise
+    although its own limits exclude 0. `above` uses limits that hold for all items at once.
 
     Args:
-        estimates: the list.
-        above: whether each of them stands above noise (`Tabular.above_noise`); None: unknown.
+        estimates: the listed estimates.
+        above: whether each estimate stands above noise (`Tabular.above_noise`); None: unknown, all
+            do.
 
     >>> [one.low for one in with_doubts([Estimate("tea", 0.1, 0.01, 0.2, 9.0)], [False])]
     [0.0]
@@ -123,11 +129,12 @@ def with_doubts(estimates: Sequence[Estimate], above: Sequence[bool] | None) -> 
 
 
 def largest_uncertainty(estimates: Sequence[Estimate]) -> tuple[float, float] | None:
-    """Return how far off estimates that can be told from 0 may be at most, for two readings.
+    """Return the largest error of estimates that can be told from 0, for two readings.
 
     Returns:
-        the largest distance from the share among the clients, and from the share in a population
-        that they stand for. None where no interval was asked for, or none can be told from 0.
+        the largest distance from the share among the clients, and from the share in the population
+        that they are a sample of. None if there are no intervals, or no estimate can be told from
+        0.
 
     >>> largest_uncertainty([Estimate("tea", 0.5, 0.25, 0.75, 500.0, 0.0)])
     (0.25, 0.25)
@@ -137,7 +144,7 @@ def largest_uncertainty(estimates: Sequence[Estimate]) -> tuple[float, float] | 
 
 
 def uncertainty_of(estimates: Sequence[Estimate]) -> Uncertainty | None:
-    """Return how far off each of these estimates may be; None where no interval was asked for.
+    """Return how far each of these estimates may be off; None where they have no intervals.
 
     >>> tea = Estimate("tea", 0.5, 0.47, 0.52, 500.0, 0.04)
     >>> [round(float(part.max()), 3) for part in uncertainty_of([tea])[:3]]

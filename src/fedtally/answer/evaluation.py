@@ -1,4 +1,4 @@
-"""The truth that a simulation knows, and the errors of an answer against it."""
+"""The true counts that a simulation knows, and the errors of an answer against them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from fedtally.recovery.linear_system import Decoder, Ids
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-_SHOWN, _HELD = 0.75, 0.5  # of the threshold: estimates that count, and shares that make them right
+# Both times the threshold: names with this estimate are judged; a true share this large is right.
+_SHOWN, _HELD = 0.75, 0.5
 
 
 class Evaluation(NamedTuple):
-    """Errors of all candidates' frequencies against the true ones of the clients that took part.
+    """Errors of the frequencies of all candidates, against the clients that took part.
 
     Attributes:
         linf: the largest absolute error.
         l2: the root of the sum of squared errors.
-        coverage: the share of all candidates whose interval holds the truth, each interval as of an
-            item named beforehand; None where there are no intervals.
-        k: the length of the two lists that are compared.
+        coverage: the share of all candidates whose interval holds the truth, where each interval is
+            that of one item named beforehand; None where there are no intervals.
+        k: the length of the two lists: the k largest estimates and the k largest true counts.
         precision_at_k: the share of the k largest estimates whose true count is at least the k-th
             largest true count, and at least 1. Ties at the k-th place thus count as found.
         recall_at_k: the share of the k largest true counts (ties by position) that are among the k
@@ -43,23 +44,24 @@ class Evaluation(NamedTuple):
 
 
 class NameEvaluation(NamedTuple):
-    """Names and frequencies of an open domain, against the strings of the clients that took part.
+    """Errors of the names and frequencies of an open domain, against the clients' strings.
 
     Attributes:
-        threshold: the frequency from which names are looked for: twice the error that the plan is
-            for, or without a target the smallest frequency of the list.
-        strings: how many strings more clients hold than that.
-        recall: the share of them that are named; None where there are none.
-        precision: the share of right names among those with an estimate of at least three quarters
-            of the threshold: at least half of the threshold hold the string. None without names.
-        named: how many names were given.
-        wrong: how many of them are of strings that fewer than half of the clients with that hash
-            hold. Then most of what the hash counts is of another string.
+        threshold: the frequency above which names are looked for: twice the error that the plan is
+            for; without a target, the smallest frequency of the list.
+        strings: the number of strings whose true frequency is above the threshold.
+        recall: the share of these strings that are named; None where there are none.
+        precision: the share of right names among names whose estimate is at least three quarters of
+            the threshold. A name is right if at least half of the threshold hold the string. None
+            if there are no such names.
+        named: the number of names that were read.
+        wrong: the number of wrong names: nobody holds the string, or fewer than half of the clients
+            with its hash do. Then most of what the hash counts is of another string.
         linf: the largest absolute error of a frequency, over all strings that somebody holds or
-            that stand out. Strings of one hash count together, here and below.
-        l2: the root of the sum of the squared errors of these.
-        coverage: the share of the named strings whose interval holds the truth, each interval as of
-            an item named beforehand; None without intervals or names.
+            that stand out. Strings with the same hash count together, here and below.
+        l2: the root of the sum of the squared errors of the same frequencies.
+        coverage: the share of the named strings whose interval holds the truth, where each interval
+            is that of one item named beforehand; None without intervals or names.
     """
 
     threshold: float
@@ -77,11 +79,12 @@ class Truth(NamedTuple):
     """The true counts, which only a simulation knows.
 
     Attributes:
-        positions: the places of the items in the domain, sorted, int64 [n]. Other items are 0.
-        counts: the number of contributions of each, int64 [n].
-        fingerprints: where the domain is open, those of the strings, sorted, uint64 [m]; their
-            hashes are the positions.
-        held: the number of contributions of each of these strings, int64 [m].
+        positions: the positions in the domain of the items that somebody holds, sorted, int64 [n];
+            the counts of all other items are 0.
+        counts: the number of contributions that hold each of these items, int64 [n].
+        fingerprints: only in an open domain: fingerprints of the strings, sorted, uint64 [m];
+            `positions` then holds their hashes.
+        held: the number of contributions that hold each of the m strings, int64 [m].
     """
 
     positions: I64
@@ -94,7 +97,7 @@ class Truth(NamedTuple):
         return _looked_up(self.positions, self.counts, positions)
 
     def of_strings(self, fingerprints: U64) -> I64:
-        """Return the true counts of strings of an open domain, int64."""
+        """Return the true counts of the strings with these fingerprints, int64."""
         assert self.fingerprints is not None
         assert self.held is not None
         return _looked_up(self.fingerprints, self.held, fingerprints)
@@ -108,7 +111,7 @@ class Truth(NamedTuple):
 
 
 def _looked_up(keys: npt.NDArray[Any], values: I64, wanted: npt.NDArray[Any]) -> I64:
-    """Return the values of some of the sorted keys, 0 for those that are not there."""
+    """Return the values of the wanted keys, 0 for keys that are missing; `keys` is sorted."""
     if not len(keys):
         return np.zeros(len(wanted), np.int64)
     found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
@@ -124,14 +127,14 @@ def evaluate(
     num_contributions: int,
     k: int,
 ) -> Evaluation:
-    """Return the errors of the estimates of all candidates, and how the top overlaps the true top.
+    """Return the errors of all candidates' estimates, and the overlap of top k and true top k.
 
     Args:
         truth: the true counts.
         domain: the candidates.
-        blocks: the first position, the ids and the estimated counts of consecutive candidates.
-            The frequencies of all candidates at once may not fit in memory.
-        intervals: the intervals that give items their limits; None: there are none.
+        blocks: triples of a block's first position, its ids and its estimated counts, for
+            consecutive candidates. The frequencies of all candidates at once may not fit in memory.
+        intervals: the intervals that give items their limits; None: no coverage is computed.
         listed: the k largest estimates.
         num_contributions: the number of contributions, of which frequencies are shares.
         k: the length of the two lists that are compared.
@@ -161,17 +164,17 @@ def evaluate_names(
     num_contributions: int,
     threshold: float,
 ) -> NameEvaluation:
-    """Return how the names of an open domain overlap the frequent strings, and their errors.
+    """Return how the read names match the frequent strings, and the frequencies' errors.
 
     Args:
         truth: the true counts.
         domain: the open domain.
         decoder: the decoder of the sums.
         intervals: the intervals that give items their limits; None: there are none.
-        names: the names that were read, by their hashes.
-        found: the hashes that stand out.
+        names: the names that were read, by hash.
+        found: the hashes that stand out from the noise.
         num_contributions: the number of contributions, of which frequencies are shares.
-        threshold: the frequency from which names are looked for.
+        threshold: the frequency above which names are looked for.
     """
     hashes = np.array(sorted(names), np.uint64)
     fingerprints = domain.fingerprints([names[hash] for hash in hashes.tolist()])
@@ -215,7 +218,7 @@ def _overlap(
     best = np.lexsort((truth.positions, -truth.counts))[:k]
     if not len(best):
         return 0.0, 0.0
-    # Fewer than k items are true at all: then any of them is a right answer.
+    # If fewer than k items have a true count, each of them is a right answer.
     floor = truth.counts[best].min() if len(best) == k else 1
     good = truth.positions[truth.counts >= floor]
     return float(np.isin(estimated, good).sum() / max(1, len(estimated))), float(

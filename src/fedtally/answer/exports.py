@@ -1,4 +1,4 @@
-"""The one writer of tables, and the memory that a table of all candidates takes."""
+"""Writing of tables to files, and the memory that a table of all candidates takes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fedtally.base import archive
 from fedtally.errors import InvalidInputError, MemoryLimitError, opt
 from fedtally.options import AS_TABLE, TABLES
 
-# Of a table of all candidates: estimate, order, label and the row that is being written.
+# For each row of a table of all candidates: estimate, order, label and the row being written.
 _BYTES_PER_ROW = 112
 
 
 def check_export_path(path: str | os.PathLike[str]) -> None:
-    """Raise InvalidInputError unless `path` ends like a table that `Result.export` can write.
+    """Raise InvalidInputError unless the name of `path` ends like a table's: see `TABLES`.
 
-    Commands call it before the work, and not when the answer is there.
+    Commands call it before the work, so that the error does not come after hours.
 
     >>> check_export_path("estimates.csv")
     """
@@ -27,13 +27,14 @@ def check_export_path(path: str | os.PathLike[str]) -> None:
 
 
 def write_table(table: Any, path: str | os.PathLike[str]) -> int:
-    """Write a `pyarrow.Table` to a file whose name ends as one of `TABLES`, whole or not at all.
+    """Write a `pyarrow.Table` to a file, whole or not at all; its suffix gives the format.
 
     Returns:
-        How many cells of a .csv file are written so that no spreadsheet runs them (`as_text`).
+        the number of cells that were changed so that no spreadsheet runs them (`as_text`); 0 for
+        other formats.
 
     Raises:
-        InvalidInputError: the name ends in another way.
+        InvalidInputError: the name ends in none of `TABLES`.
     """
     check_export_path(path)
     write = next(write for end, write in _WRITERS.items() if os.fspath(path).endswith(end))
@@ -65,9 +66,9 @@ def check_table_fits(size: int, memory: int | None, held: int = 0, lighter: str 
 
     Args:
         size: the number of candidates.
-        memory: the bytes that it may take; None: half of the machine's memory.
-        held: the bytes of the messages that decode it, which count, too.
-        lighter: the name of a decoder that sends none.
+        memory: the most bytes for the table; None: half of the machine's memory.
+        held: the bytes of the decoder's messages (belief propagation), which count, too.
+        lighter: the name of a decoder without messages, for the error's advice.
 
     >>> check_table_fits(1000, memory=2**20)
     """
@@ -88,8 +89,8 @@ def _shown(size: int) -> str:
 
 
 def physical_memory() -> int:
-    """Return the bytes of memory of this machine; 4 GiB where it does not say."""
+    """Return the bytes of this machine's memory; 4 GiB if the system does not say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # no sysconf, or not these names of it
+    except (AttributeError, OSError, ValueError):  # no sysconf, or it does not know these names
         return 4 << 30

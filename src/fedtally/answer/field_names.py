@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_NAMES = {  # of fields, in words
+_NAMES = {  # field of a JSON document -> its name in words
     "num_rounds": "rounds",
     "num_clients": "clients",
     "num_clients_landed": "clients in the sums",
@@ -47,7 +47,7 @@ _NAMES = {  # of fields, in words
 }
 
 
-_NAMES_OF_SILOS = {  # where clients are silos, and frequencies are shares of their people
+_NAMES_OF_SILOS = {  # instead of `_NAMES` where clients are silos: frequencies are shares of people
     "num_clients": "people in the sums",
     "people": "most people of a silo",
     "max_items": "most items of a person",
@@ -62,7 +62,7 @@ _NAMES_OF_SILOS = {  # where clients are silos, and frequencies are shares of th
 
 
 def told(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that tell a person something: not None, nor that a client is one person.
+    """Return the fields that inform a reader: no None, and no people=1 (a client is one person).
 
     >>> told({"rows": 7, "people": 1, "spelling": None})
     {'rows': 7}
@@ -75,7 +75,7 @@ def told(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def field_name(name: str, of_silos: bool = False) -> str:
-    """Return the name of a field of JSON documents in plain words, also where clients are silos.
+    """Return the plain name of a field of JSON documents; it may differ where clients are silos.
 
     >>> field_name("one_hot_bytes_per_client"), field_name("max_items")
     ('one-hot vector, bytes per client', 'most items of a client')

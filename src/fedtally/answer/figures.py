@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 BLUE, ORANGE, GREY, DARK = "#0072B2", "#D55E00", "#5F5F5F", "#1A1A1A"
-NARROW = 4.0  # inches of a figure for a phone: its text is as large as the page's
-_NO_LETTERS = re.compile("last ?resort|color", re.IGNORECASE)  # fonts of boxes, and of pictures
+NARROW = 4.0  # inches, the width of a figure for a phone: text is as large as on the page
+_NO_LETTERS = re.compile("last ?resort|color", re.IGNORECASE)  # fonts that draw boxes, or emoji
 
 
 def check(path: str | os.PathLike[str]) -> None:
@@ -50,7 +50,7 @@ def check(path: str | os.PathLike[str]) -> None:
 
 
 def inches_across(narrow: bool) -> float:
-    """Return the inches of a whole figure."""
+    """Return the width of a whole figure in inches."""
     return NARROW if narrow else 7.0
 
 
@@ -63,9 +63,9 @@ def label_ticks(axis: Axis, label: Callable[[float, object], str]) -> None:
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """Return at least four round numbers between two positive ones.
+    """Return at least four round numbers between two positive numbers.
 
-    They differ by factors, or by equal steps where the two are close.
+    They grow by factors; if `low` and `high` are close, by equal steps.
 
     >>> _round_numbers(0.9, 2000), _round_numbers(90, 700)
     ([1.0, 10.0, 100.0, 1000.0], [100.0, 150.0, 200.0, 300.0, 500.0, 700.0])
@@ -84,7 +84,7 @@ def _round_numbers(low: float, high: float) -> list[float]:
 
 
 def written(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
-    """Write the figure, whole or not at all, if there is a path; its suffix gives the format."""
+    """Return the figure, after writing it to `path` whole or not at all; None: not written."""
     if path is not None:
         check(path)
         with replacing(path) as temporary:
@@ -93,7 +93,7 @@ def written(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
 
 
 def note_above(figure: Figure, note: str) -> None:
-    """Write a note above a figure, which may hold the labels of rounds."""
+    """Write a note above a figure. The note may hold labels of rounds."""
     if note:
         families, drawn = fonts_for(note)
         text = drawable(note, drawn).replace("$", r"\$")
@@ -102,10 +102,10 @@ def note_above(figure: Figure, note: str) -> None:
 
 
 def drawable(label: str | int, drawn: Set[int]) -> str:
-    """Return a label in letters that can be drawn.
+    """Return a label in which signs that no font can show are replaced.
 
     Args:
-        label: the text, or a number.
+        label: the label: a text or a number.
         drawn: the code points that the fonts can show.
     """
     letters = escaped(str(label))
@@ -115,8 +115,8 @@ def drawable(label: str | int, drawn: Set[int]) -> str:
 def fonts_for(text: str) -> tuple[list[str], set[int]]:
     """Return the names of fonts for the letters of a text, and the code points that they can show.
 
-    The fonts of matplotlib's settings (`font.family`) come first, and then others of the machine
-    that have letters which these lack.
+    The fonts of matplotlib's settings (`font.family`) come first, then other fonts of this machine
+    that have letters which the first ones lack.
     """
     import matplotlib as mpl
     from matplotlib import font_manager
@@ -129,8 +129,8 @@ def fonts_for(text: str) -> tuple[list[str], set[int]]:
     families = list(font_manager.FontProperties().get_family())
     drawn = set().union(*map(shown, families))
     lacking = set(map(ord, text)) - drawn
-    own = mpl.get_data_path()  # its other fonts are for formulas
-    others = {  # upright and of usual weight: of other families matplotlib warns
+    own = mpl.get_data_path()  # fonts in matplotlib's own folder are for formulas
+    others = {  # upright fonts of usual weight: matplotlib warns if a family has none
         font.name
         for font in font_manager.fontManager.ttflist
         if font.weight in (400, "normal")
@@ -159,9 +159,9 @@ def as_svg(figure: Figure) -> bytes:
 
 
 def new_figure(width: float, height: float, ratios: Sequence[int] = (1,)) -> list[Any]:
-    """Return an empty figure of that many inches, and its panels from left to right.
+    """Return an empty figure, width x height in inches, and its panels from left to right.
 
-    The panels have one axis of places, and widths in these ratios.
+    The panels share the vertical axis, and `ratios` gives their relative widths.
     """
     figure = empty_figure(width, height)
     panels = figure.subplots(1, len(ratios), sharey=True, squeeze=False, width_ratios=ratios)
@@ -172,7 +172,7 @@ def new_figure(width: float, height: float, ratios: Sequence[int] = (1,)) -> lis
 
 
 def empty_figure(width: float, height: float) -> Figure:
-    """Return a figure of that many inches without panels."""
+    """Return a figure without panels, width x height in inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -181,7 +181,7 @@ def empty_figure(width: float, height: float) -> Figure:
         ) from error
 
     class Shown(Figure):
-        """A figure that a notebook shows also where nothing has imported pyplot."""
+        """A figure that a notebook shows even if nothing has imported pyplot."""
 
         def _repr_png_(self) -> bytes:
             written = io.BytesIO()

@@ -1,4 +1,4 @@
-"""The forms of an answer's table: data frames, files, and what a notebook shows."""
+"""Forms of an answer's table: data frames, files, and the HTML that a notebook shows."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from fedtally.answer.exports import check_export_path, write_table
 from fedtally.base.text import escaped, shortened
 from fedtally.errors import MissingExtraError, Note, render
 
-NOTEBOOK_ROWS = 10  # of a notebook's table
-_ROWS = 1 << 12  # rows that become Python objects at once
-_LONGEST_SHOWN = 60  # columns of an item in a notebook's table
+NOTEBOOK_ROWS = 10  # the most rows of the table that a notebook shows
+_ROWS = 1 << 12  # rows that are made Python objects at a time
+_LONGEST_SHOWN = 60  # characters of an item in a notebook's table
 
 
 class Table(ABC):
-    """What is a table, in every form that a program takes."""
+    """Base class of tables: subclasses make an Arrow table, this class the other forms."""
 
     @abstractmethod
     def to_arrow(self, memory: int | None = None) -> Any:
         """Return a `pyarrow.Table` of all rows.
 
         Args:
-            memory: the bytes that it may take; None: half of the machine's memory.
+            memory: the most bytes for the table; None: half of the machine's memory.
         """
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export the table of `to_arrow` as an Arrow C stream, which Polars and others read.
 
         Args:
-            requested_schema: a capsule of the schema that the reader wants, or None.
+            requested_schema: a PyCapsule of the Arrow schema that the reader wants, or None.
         """
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
@@ -53,7 +53,7 @@ class Table(ABC):
         return self.to_arrow(memory).to_pandas()
 
     def to_pandas(self, memory: int | None = None) -> Any:
-        """Return the data frame of `to_frame`, by the name that other libraries use."""
+        """Return the data frame of `to_frame`, under the name that other libraries use."""
         return self.to_frame(memory)
 
     def to_polars(self, memory: int | None = None) -> Any:
@@ -71,30 +71,30 @@ class Table(ABC):
     def export(self, path: str | os.PathLike[str], memory: int | None = None) -> int:
         """Write the rows of `to_arrow` to a .csv or .parquet file.
 
-        The file is written whole or not at all. In a .csv file an item that a spreadsheet would run
-        begins with an apostrophe; a .parquet file has all items as they are.
+        The file is written whole or not at all. In a .csv file, an item that a spreadsheet would
+        run as a formula gets an apostrophe before it. A .parquet file keeps all items unchanged.
 
         Returns:
-            How many cells of a .csv file are written otherwise for that reason.
+            the number of cells that were changed for this reason; 0 in a .parquet file.
 
         Raises:
-            InvalidInputError: another suffix, or a folder that cannot be written.
+            InvalidInputError: the suffix is another one, or the folder cannot be written.
             MemoryLimitError: the table would not fit.
         """
         check_export_path(path)
         return write_table(self.to_arrow(memory), path)
 
     def __bool__(self) -> bool:
-        """Return that there is an answer; without this, Python would ask for the length."""
+        """Return True: Python would otherwise call `len`, and decode."""
         return True
 
 
 class Tabular(Table):
-    """An answer that is a table: its rows are estimates, largest first."""
+    """An answer as a table: its rows are estimates, largest first."""
 
     @abstractmethod
     def to_arrow(self, memory: int | None = None) -> Any:
-        """Return a `pyarrow.Table` of every candidate, largest estimate first."""
+        """Return a `pyarrow.Table` of every row, largest estimate first."""
 
     @abstractmethod
     def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
@@ -102,18 +102,18 @@ class Tabular(Table):
 
     @abstractmethod
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
-        """Return whether each estimate of a list surely stands above noise.
+        """Return whether each estimate surely stands above noise; None: that is unknown.
 
-        It does if its limits exclude 0, where the limits of all candidates hold at once. So with
-        the confidence of the limits, somebody holds each item that does. The answer is None where
-        there are no limits, or where the domain is open, so that nobody has the candidates.
+        An estimate does if its limits exclude 0, where the limits of all candidates hold at once.
+        So, with the confidence of the limits, somebody holds every item above noise. It is unknown
+        without limits, and in an open domain, which has no list of candidates.
         """
 
     def uncertainty(self, items: Sequence[str | int]) -> Uncertainty | None:
-        """Return how far the estimates of named items may be off; None without a confidence.
+        """Return how far estimates of named items may be off; None if the confidence is 0.
 
-        Among the clients that took part, for a wider population of which they are a sample, and
-        for both together.
+        There are three distances: among the clients that took part, for a wider population of which
+        they are a sample, and for both together.
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 600 + ["milk"] * 400, width=64, seed=1)
@@ -131,7 +131,7 @@ class Tabular(Table):
     def __iter__(self) -> Iterator[Estimate]:
         """Yield the estimate of every row of `to_arrow`, largest first.
 
-        The limits are those of an item named beforehand, not of a list.
+        The limits hold for items named beforehand: they do not allow for the choice of a list.
         """
         names = [field.name for field in fields(Estimate)]
         for batch in self.to_arrow().select(names).to_batches(max_chunksize=_ROWS):
@@ -144,18 +144,18 @@ def notebook_table(
 ) -> str:
     """Return estimates as an HTML table, which notebooks show.
 
-    Control characters are escaped, and long items elided in the middle.
+    Control characters are escaped, and long items are shortened in the middle.
 
     Args:
-        head: what stands above, in HTML.
+        head: the HTML of the caption above the table.
         unit: the noun for the things that are counted.
         confidence: the confidence of the limits; 0: there are none.
-        estimates: the rows.
-        notes: what stands below.
+        estimates: the estimates, one a row.
+        notes: the notes to list below the table.
     """
     limits = f"<th scope='col'>{100 * confidence:.12g} % interval</th>" if confidence > 0 else ""
     rows = "".join(
-        # isolated: letters written from the right must not move the numbers
+        # <bdi> isolates the item: right-to-left letters must not move the numbers
         f"<tr><th scope='row' style='text-align:left'>"
         f"<bdi>{html.escape(_shown(each.item))}</bdi></th>"
         f"<td style='text-align:right'>{100 * each.frequency:.3f} %</td>"
@@ -177,7 +177,7 @@ def notebook_table(
 
 
 def _in_python(note: str) -> str:
-    """Return a note as a notebook shows it."""
+    """Return a note with the options' Python names."""
     return render(note.marked, for_="python") if isinstance(note, Note) else note
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CELLS_SEEN = 60  # cells from end to end of a map on which each can be seen
-_CROWD = 4  # cells that deserve a closer view
+_CROWD = 4  # at least this many cells close together get a closer view
 _CENTRES = 200  # the most frequent cells, around which others may crowd
 _LETTER: dict[str, Any] = {
     "textcoords": "offset points",
@@ -33,14 +33,14 @@ def cell_map(
 ) -> Figure:
     """Draw a map of cells, darker where more frequent, and a closer view where they crowd.
 
-    A degree of longitude is drawn as long as it is there, beside one of latitude.
+    Degrees of longitude are drawn shorter than degrees of latitude, as they are on the ground.
 
     Args:
         centres: latitude and longitude of at least one cell, in degrees.
-        frequencies: their shares, all above 0.
+        frequencies: the share of each cell, all above 0.
         step: the width of a cell in degrees.
-        unit: the plural of the unit that is counted.
-        narrow: for a phone, with fewer closer views.
+        unit: the plural noun for what is counted.
+        narrow: whether the figure is for a phone, with fewer closer views.
 
     >>> len(cell_map([(40.0, -74.0), (40.1, -74.0)], [0.5, 0.25], 0.1).axes)  # and a colour bar
     2
@@ -57,7 +57,7 @@ def cell_map(
     whole = figure.add_subplot(grid[0, :])
     _draw_cells(whole, places, shares, step, colours, least=4.0)
     whole.locator_params(axis="x", nbins=4 if narrow else 7)
-    # on a flat map few lines of text fit above each other
+    # if the map is not high, few labels fit on its vertical axis
     lines = int(_drawn_height(places, step, narrow) / 0.3)
     whole.locator_params(axis="y", nbins=min(6, max(1, lines)))
     for number, (south, north, west, east) in enumerate(crowds):
@@ -80,13 +80,13 @@ def cell_map(
     bar = figure.colorbar(colours, ax=whole, shrink=0.9, pad=0.02)
     bar.set_label(f"% of {unit}")
     bar.ax.tick_params(labelsize="small")
-    if colours.norm.vmin:  # by factors
+    if colours.norm.vmin:  # the scale is logarithmic
         label_ticks(bar.ax.yaxis, lambda value, _: f"{value:.3g}")
     return figure
 
 
 def _colours(shares: Any) -> Any:
-    """Return how shares in percent become colours: by factors where they differ much."""
+    """Return a colour scale for shares in percent: logarithmic if they differ much."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 
@@ -109,10 +109,11 @@ def has_closer_views(
 
 
 def _side_by_side(centres: Sequence[Sequence[float]]) -> Any:
-    """Return centres of cells with cells on either side of the date line beside each other.
+    """Return the centres, with cells on both sides of the date line next to each other.
 
-    Where all lie within half of the globe, longitudes run through 180 degrees, so that they span
-    the smallest arc that holds all cells. Else they stay: a map of the world begins in the west.
+    If all cells lie within half of the globe, longitudes run on beyond 180 degrees, so that they
+    span the smallest arc that holds all cells. Otherwise they do not change: a map of the world
+    begins in the west.
 
     >>> _side_by_side([(-17.0, 179.0), (-17.0, -179.0)]).tolist()
     [[-17.0, 179.0], [-17.0, 181.0]]
@@ -131,38 +132,42 @@ def _side_by_side(centres: Sequence[Sequence[float]]) -> Any:
 
 
 def _stretch(latitudes: Sequence[float]) -> float:
-    """Return how much longer a degree of latitude is there than one of longitude."""
+    """Return the length of a degree of latitude divided by that of a degree of longitude.
+
+    The ratio holds in the middle of the latitudes; it is at most 10.
+    """
     middle = (min(latitudes) + max(latitudes)) / 2
     return 1.0 / max(0.1, math.cos(math.radians(middle)))
 
 
 def _extent(places: Any, step: float) -> tuple[float, float]:
-    """Return the height and the width of the map of some cells, in degrees of latitude."""
+    """Return the height and the width of a map that shows these cells, in degrees of latitude."""
     height, width = (float(ends) + step for ends in places.max(axis=0) - places.min(axis=0))
     return height, width / _stretch(places[:, 0])
 
 
 def _map_height(places: Any, step: float, crowds: Sequence[Any], narrow: bool) -> float:
-    """Return the inches that a map needs, so that it leaves little of its figure empty."""
+    """Return the height of the figure in inches that leaves little of it empty."""
     whole, across = max(_drawn_height(places, step, narrow), 1.8), _across(narrow)
     return whole + 0.7 + (across / len(crowds) * 0.9 + 0.5 if crowds else 0.0)
 
 
 def _across(narrow: bool) -> float:
-    """Return the inches from the left to the right of a map."""
+    """Return the width of the map alone, in inches."""
     return inches_across(narrow) - 1.5
 
 
 def _drawn_height(places: Any, step: float, narrow: bool) -> float:
-    """Return the inches from the bottom to the top of a map."""
+    """Return the height of the map alone, in inches."""
     height, width = _extent(places, step)
     return min(_across(narrow) * height / width, 4.5)
 
 
 def _crowds(places: Any, shares: Any, step: float) -> list[tuple[float, float, float, float]]:
-    """Return where cells crowd, the largest share first: south, north, west and east of each.
+    """Return the areas where cells crowd, as (south, north, west, east) in degrees.
 
-    There is none where each cell is large enough to see on the whole map.
+    The area around the most frequent cell comes first. There are no areas if each cell is large
+    enough to see on the whole map.
     """
     import numpy as np
 
@@ -188,7 +193,7 @@ def _crowds(places: Any, shares: Any, step: float) -> list[tuple[float, float, f
 def _draw_cells(
     axes: Axes, places: Any, shares: Any, step: float, colours: Any, least: float = 0.0
 ) -> None:
-    """Draw cells, the most frequent on top, each at least as many points wide and high."""
+    """Draw cells, the most frequent on top, each at least `least` points wide and high."""
     from matplotlib.collections import PolyCollection
 
     order = shares.argsort()
@@ -220,7 +225,7 @@ def _draw_cells(
 
 
 def _degrees(value: float, sides: str) -> str:
-    """Return a latitude or a longitude as maps write it.
+    """Return a latitude or a longitude as maps write it, such as 73.5° W.
 
     >>> [_degrees(value, "EW") for value in (-73.5, 0.0, 180.0, 200.0)], _degrees(40.0, "NS")
     (['73.5° W', '0°', '180°', '160° W'], '40° N')

@@ -1,4 +1,4 @@
-"""An answer of several results together: in a terminal and as a page."""
+"""The answer of several merged results: in a terminal and as a page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedtally.answer.part import Part
 
 T = TypeVar("T")
-_NAMED = 3  # results that one screen names, each by itself
+_NAMED = 3  # the first screen names each result if there are at most this many
 
 
 def merged_answer(
@@ -37,11 +37,11 @@ def merged_answer(
     """Return the answer as a terminal shows it: on one screen, or with all details.
 
     Args:
-        merged: the results together.
-        paths: the file of each result.
-        estimates: the top items.
-        queried: estimates of items that were asked for by name.
-        details: also say how the estimates were made, and what each result is.
+        merged: the merged answer.
+        paths: the path of each result's file.
+        estimates: the estimates of the top items.
+        queried: the estimates of items that were asked for by name.
+        details: whether to add how the estimates were made, and what each result is.
     """
     from rich.console import Group
     from rich.text import Text
@@ -84,16 +84,16 @@ def write_merged_page(
     title: str = "",
     day: date | None = None,
 ) -> None:
-    """Write the report of results together to a file, whole or not at all.
+    """Write the HTML report of merged results to a file, whole or not at all.
 
     Args:
-        merged: the results together.
-        paths: the file of each result.
-        estimates: the top items.
-        queried: estimates of items that were asked for by name.
-        command: the command that made it, without secrets.
-        path: the file, which ends in .html.
-        title: the title; "": one of the names of the results.
+        merged: the merged answer.
+        paths: the path of each result's file.
+        estimates: the estimates of the top items.
+        queried: the estimates of items that were asked for by name.
+        command: the command that made the report, without secrets.
+        path: the path of the HTML file, which ends in .html.
+        title: the title; "": a title that is made of the names of the results.
         day: the day of the report; None: it names none.
 
     Raises:
@@ -163,7 +163,7 @@ def _sections(
 
 
 def _listed(merged: Answer, estimates: Sequence[Estimate]) -> page.Listed:
-    """Return what the lists of a page have in common."""
+    """Return the settings that all lists of estimates on the page share."""
     from fedtally.answer import charts
 
     return page.Listed(
@@ -185,12 +185,12 @@ def _listed(merged: Answer, estimates: Sequence[Estimate]) -> page.Listed:
 
 
 def _parts(merged: Answer, names: Sequence[str]) -> Iterable[tuple[str, Part]]:
-    """Return each result with its name."""
+    """Return pairs of a result's name and the result."""
     return zip(names, merged.parts, strict=True)
 
 
 def _banner(merged: Answer, names: Sequence[str]) -> str:
-    """Return what stands first where some result has no privacy, or is marked so; else ""."""
+    """Return the line at the top of a page if a result is not private; "" if all are."""
     banners = [sections.privacy.banner(part.plan) for part in merged.parts]
     return "; ".join(
         f"{banner} ({', '.join(those)})" if len(those) < len(names) else banner
@@ -200,7 +200,7 @@ def _banner(merged: Answer, names: Sequence[str]) -> str:
 
 
 def _privacy(merged: Answer, names: Sequence[str]) -> str:
-    """Return what protects in each result, and in all of them; "" if they differ."""
+    """Return what protects clients in each result and in all together; "" if results differ."""
     private = {
         sections.privacy.line(part.plan, part.secure_sum)
         for part in merged.parts
@@ -213,7 +213,7 @@ def _privacy(merged: Answer, names: Sequence[str]) -> str:
 
 
 def _protected(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the rows on what each result protects, and on their cost together."""
+    """Return the rows on what each result protects, and on the privacy cost of all together."""
     protected = [
         tuple(sections.privacy.protects(part.plan, part.secure_sum)) for part in merged.parts
     ]
@@ -226,7 +226,7 @@ def _protected(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _learned(merged: Answer, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the sections on who could learn what, one for all results that say the same."""
+    """Return the sections on who could learn what; results with equal texts share a section."""
     learned = [tuple(sections.trust.learned(p.plan, p.secure_sum)) for p in merged.parts]
     return [
         page.section(f"Who could learn what{_of(those, names)}", rows)
@@ -243,7 +243,10 @@ def _question(merged: Answer) -> str:
 
 
 def _holding(merged: Answer) -> str:
-    """Return the verb that joins an item and the share that has it: some results may be drawn."""
+    """Return the verb between an item and the share of clients that have it.
+
+    Items may be drawn at random from those of a client in some results, which the verb then says.
+    """
     found = {summary.holding(part) for part in merged.parts}
     if len(found) == 1 and merged.unit != "contributions":
         return found.pop()
@@ -252,7 +255,9 @@ def _holding(merged: Answer) -> str:
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """Return the base name of each file, since a folder may name a person; equal ones numbered.
+    """Return the base name of each file; equal names get numbers.
+
+    A folder's name is left out, since it may be a person's.
 
     >>> _names(["jan/r.fed", "feb/r.fed", "all.fed"])
     ['r.fed #1', 'r.fed #2', 'all.fed']
@@ -314,7 +319,7 @@ def _certainty(
 
 
 def _each(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return what is said of each result, by its name."""
+    """Return a row for each result: its name, its size and its privacy guarantee."""
     said = []
     for name, part in _parts(merged, names):
         private = sections.privacy.fields(part.plan, part.secure_sum)
@@ -332,7 +337,7 @@ def _each(merged: Answer, names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _by_result(names: Sequence[str], said: Sequence[T]) -> list[tuple[T, list[str]]]:
-    """Return what is said of results, each once, with the names of its results.
+    """Return each different text once, with the names of the results that have it.
 
     >>> _by_result(["a", "b", "c"], ["exact", "noised", "exact"])
     [('exact', ['a', 'c']), ('noised', ['b'])]
@@ -348,7 +353,7 @@ def _of(those: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _together(merged: Answer, names: Sequence[str]) -> str:
-    """Return what the results cost somebody who is in all of them."""
+    """Return the joint privacy cost to a client or person that is in all of the results."""
     exact = [name for name, part in _parts(merged, names) if part.plan.privacy is None]
     if exact:
         have = in_number(len(exact), "has", "have")

@@ -1,4 +1,4 @@
-"""The candidates that surely stand above noise, and the line below which nobody can tell."""
+"""The candidates that surely stand above noise, and the share below which nobody can tell."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ if TYPE_CHECKING:  # who shows a plan needs no decoder
     from fedtally.answer.answer import Answer
     from fedtally.recovery.linear_system import F64
 
-MOST = 1 << 20  # candidates that are looked at once more: seconds
+MOST = 1 << 20  # the most candidates to decode once more, which takes seconds
 
 
 @dataclass(frozen=True)
 class Standing:
-    """All estimates of a result, and the ones that stand above noise.
+    """All estimates of a result, and the candidates that surely stand above noise.
 
     An estimate stands above noise if its limits exclude 0, where the limits of all candidates hold
-    at once. So no candidate that nobody holds is among them, with the confidence of the limits.
+    at once. So, with the confidence of the limits, somebody holds each of these candidates.
 
     Attributes:
-        frequencies: float64 [candidates], largest first.
-        above: int64 [n], positions of the candidates above noise, largest estimate first.
-        shares: float64 [n], their estimates.
-        confidence: the probability, 0 to 1, that somebody holds each of them.
+        frequencies: the estimates of all candidates, float64 [candidates], largest first.
+        above: the positions in the domain of the candidates above noise, int64 [n], largest
+            estimate first.
+        shares: the estimates of the n candidates above noise, float64 [n].
+        confidence: the probability, 0 to 1, that somebody holds every candidate in `above`.
         is_exact: whether the estimates are the counts themselves, without noise.
     """
 
@@ -40,9 +41,11 @@ class Standing:
 
     @property
     def floor(self) -> float:
-        """The share that as many estimates exceed as stand above noise; 0 where there is none.
+        """A share that exactly n estimates exceed, where n candidates stand above noise; else 0.
 
-        It lies between two estimates, since limits differ a little from item to item.
+        It lies between the n-th and the next estimate. It is an approximation, since limits differ
+        a little from item to item. It is 0 if all or no candidates stand above noise, or estimates
+        are exact.
         """
         number = len(self.above)
         if self.is_exact or not 0 < number < len(self.frequencies):
@@ -54,8 +57,8 @@ class Standing:
 def standing(result: Answer) -> Standing | None:
     """Return which candidates stand above noise; None where nobody can say so.
 
-    Nobody can where there are no intervals, where too many candidates would have to be decoded
-    again, or where an open domain has no list of candidates.
+    It is None without intervals, in an open domain (which has no list of candidates), and if there
+    are more than `MOST` candidates to decode again.
 
     >>> import fedtally
     >>> found = standing(fedtally.estimate(["tea"] * 9, domain=["tea", "milk"], seed=1))
@@ -75,9 +78,10 @@ def standing(result: Answer) -> Standing | None:
 
 
 def doubted(result: Answer, listed: Sequence[Estimate]) -> list[Estimate]:
-    """Return the estimates of a list, with the lower limit 0 where an item may be nobody's.
+    """Return the estimates, with the lower limit 0 for each item that perhaps nobody holds.
 
-    All that terminals and pages say of an item that cannot be told from 0 they say of these.
+    Terminals and pages show these estimates. A lower limit of 0 marks an item that cannot be told
+    from 0.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)

@@ -25,22 +25,22 @@ RARE_ITEMS = (
 
 
 def alarms(part: Part) -> Iterator[str]:
-    """Yield the `cautions` that say that clients may have lied (docs/threat-model.md)."""
+    """Yield the `cautions` which say that clients may have lied (docs/threat-model.md)."""
     return on_screening(part.plan, part.secure_sum)
 
 
 def cautions(part: Part) -> Iterator[str]:
-    """Yield the `warnings` that say what these data and this privacy do to the numbers."""
+    """Yield the `warnings` on what the data and the privacy do to the numbers."""
     yield from alarms(part)
     yield from on_spaces(part.domain)
     yield from on_oddities(part.domain)
     yield from part.notes
-    # whoever asks for notes must not start a fit
+    # use intervals only if they are there already: to ask for notes must not start a fit
     yield from on_target(part.plan, part.ready("intervals"))
 
 
 def warnings(part: Part) -> Iterator[str]:
-    """Yield the notes that a reader of the numbers needs, on the data and how they are decoded."""
+    """Yield the notes for a reader of the numbers: on the data, and on how sums are decoded."""
     plan, domain = part.plan, part.domain
     yield from cautions(part)
     yield from on_reports(plan, part.secure_sum)
@@ -57,11 +57,11 @@ def warnings(part: Part) -> Iterator[str]:
 
 
 def on_parts(parts: Sequence[Part], num_contributions: int) -> Iterator[str]:
-    """Yield the notes on all parts together: how they ended, and who is in several of them.
+    """Yield the notes on all parts together: early ends, and clients in several parts.
 
     Args:
         parts: the parts of an answer.
-        num_contributions: the number of sketches in all their sums.
+        num_contributions: the number of client sketches in the sums of all parts.
     """
     yield from on_ends(parts)
     if len(parts) == 1:
@@ -76,11 +76,11 @@ def on_parts(parts: Sequence[Part], num_contributions: int) -> Iterator[str]:
 
 
 def on_reports(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the notes on reports to two servers: how many lied, or that nobody would find out.
+    """Yield notes on reports to two servers: how many were refused, or that none is checked.
 
     Args:
         plan: the plan of the campaign.
-        traffic: the field `secure_sum` of a result, here and below.
+        traffic: the field `secure_sum` of a result: its method and its counts.
     """
     if refused := traffic.get("refused", 0):
         yield (
@@ -99,7 +99,7 @@ def on_ends(parts: Sequence[Part]) -> Iterator[str]:
     """Yield a note for each way in which campaigns ended early.
 
     Args:
-        parts: the parts of an answer, each with its field `ended` of a result.
+        parts: the parts of an answer; their field `ended` says how a campaign ended early.
     """
     ends: dict[tuple[str, str], list[str]] = {}
     for part in parts:
@@ -132,7 +132,11 @@ def on_names(part: Part) -> Iterator[str]:
 
 
 def on_screening(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the notes on cohorts whose sums honest clients cannot have, or were not looked at."""
+    """Yield the alarms of screening: cohorts with unlikely sums, or sums that were not checked.
+
+    Screening compares the sums of a round's cohorts: honest clients, dealt to cohorts at random,
+    have similar ones.
+    """
     screening = traffic.get("screening")
     if screening is None or screening["screen"] == "off":
         return
@@ -171,13 +175,13 @@ def on_screening(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
 
 
 def on_target(plan: Plan, intervals: Intervals | None) -> Iterator[str]:
-    """Yield a note where the errors of an open domain are larger than the plan was made for.
+    """Yield a note if the errors of an open domain are larger than its plan promised.
 
-    It has no pilot that would look at the frequencies beforehand.
+    An open domain has no pilot run that measures the frequencies beforehand.
 
     Args:
         plan: the plan of the campaign.
-        intervals: the intervals of its answer; None: none were made yet.
+        intervals: the intervals of the answer; None: none were made yet.
     """
     if plan.target is None or intervals is None or not plan.is_open:
         return
@@ -191,13 +195,13 @@ def on_target(plan: Plan, intervals: Intervals | None) -> Iterator[str]:
 
 
 def on_draw(plan: Plan, draw: Mapping[str, Any] | None, has_rounds: bool) -> Iterator[str]:
-    """Yield the note on the items that the bound on a client's items left out, if it left out any.
+    """Yield the note on items that the bound on a client's items left out; nothing if none.
 
-    Of silos, the bound is on the items of each of their people.
+    If clients are silos, the bound applies to the items of each person.
 
     Args:
         plan: the plan of the campaign.
-        draw: the field `draw` of a result.
+        draw: the field `draw` of a result: the counts of dropped items.
         has_rounds: whether the table has a column of rounds.
     """
     if draw is None or not draw["drawn_away"]:
@@ -218,14 +222,15 @@ def on_draw(plan: Plan, draw: Mapping[str, Any] | None, has_rounds: bool) -> Ite
 def on_repeats(
     plan: Plan, num_contributions: int, num_clients: int | None, *, is_private: bool = True
 ) -> str:
-    """Return the note on those who count several times.
+    """Return the note that a client of several rounds counts in each of them.
 
     Args:
         plan: the plan of the campaign.
-        num_contributions: the number of sketches in the sums.
-        num_clients: the number of those who made them; None: nobody can say it.
-        is_private: whether nobody may say it. Then the noised number is not said either: no note
-            depends on the data.
+        num_contributions: the number of client sketches in the sums.
+        num_clients: the number of different clients that made these sketches; None: unknown or
+            private.
+        is_private: whether privacy hides the number of clients. Then the note leaves out the noised
+            number of contributions, too: no note depends on private data.
     """
     one, many = plan.nouns
     who = f"{one} of several rounds{' or silos' * plan.is_of_silos}"
@@ -238,10 +243,10 @@ def on_repeats(
 
 
 def on_window(window: Window | None, has_left_out: bool) -> Iterator[str]:
-    """Yield the notes on the rounds that an answer is about.
+    """Yield the notes on a window: missing rounds, and other rounds that estimates rest on.
 
     Args:
-        window: the window; None: all that landed.
+        window: the window; None: the answer is about all rounds that landed.
         has_left_out: whether the answer says how many rows or items were left out.
     """
     if window is None:
@@ -261,14 +266,14 @@ def on_window(window: Window | None, has_left_out: bool) -> Iterator[str]:
 
 
 def on_spaces(domain: Domain) -> Iterator[str]:
-    """Yield the note on candidates that look like others, and differ from them in white space."""
+    """Yield the note on candidates that begin or end with white space."""
     if number := domain.num_spaced:
         begin = in_number(number, "1 candidate begins or ends", "{} candidates begin or end")
         yield f"{begin} with white space, which counts: 'tea ' is another item than 'tea'"
 
 
 def on_oddities(domain: Domain) -> Iterator[str]:
-    """Yield notes on candidates that hold what nobody sees, or look like lines of a table."""
+    """Yield notes on candidates with invisible signs, or lists that look like table rows."""
     odd = domain.oddities
 
     def shown(text: str) -> str:
@@ -300,7 +305,7 @@ def on_oddities(domain: Domain) -> Iterator[str]:
 
 
 def on_candidates(domain: Domain) -> Iterator[str]:
-    """Yield the notes on candidates that are not public, and on ids that two of them share."""
+    """Yield the notes on candidates that are not public, and on ids shared by chance."""
     if not domain.public:
         yield (
             "the candidate items are the distinct items of the input itself: in a real campaign"
@@ -314,7 +319,7 @@ def on_candidates(domain: Domain) -> Iterator[str]:
 
 
 def on_sketch(plan: Plan) -> Iterator[str]:
-    """Yield a note where a histogram would be no larger than the sketch."""
+    """Yield a note if a histogram would be no larger than the sketch."""
     if plan.is_histogram:
         return
     if plan.domain_size <= plan.rows * plan.width:
@@ -325,7 +330,7 @@ def on_sketch(plan: Plan) -> Iterator[str]:
 def on_decoder(
     plan: Plan, num_candidates: int, recovery: str, decoder: CampaignDecoder | None
 ) -> Iterator[str]:
-    """Yield the notes on how sums are decoded.
+    """Yield the notes on how the sums are decoded.
 
     Args:
         plan: the plan of the campaign.

@@ -1,7 +1,8 @@
-"""The report to share: one HTML file that loads nothing, and is whole without JavaScript.
+"""The report to share: one HTML file that loads nothing, and is complete without JavaScript.
 
-Items are data of strangers: the template escapes each text, and the page's policy lets a browser
-run only the one script and style whose hashes it names. Jinja2 is imported inside functions.
+Items may be written by strangers, so the template escapes each text. The page's content security
+policy lets a browser use only the page's own script and style, by their hashes. Jinja2 is imported
+inside functions.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
 
 LIST, ASKED, CHANGED = "Most frequent items", "Items asked for", "Items that changed"
-_MOST_CHANGES = 20  # that a page lists
-_FEWEST_OF_CURVE = 10  # items above noise that a curve has more to say of than a list
-_BOUNDS = ("epsilon", "delta", "rho")  # how the names of upper bounds begin
+_MOST_CHANGES = 20  # the most changed items that a page lists
+_FEWEST_OF_CURVE = 10  # items above noise; with fewer, the list says as much as a curve
+_BOUNDS = ("epsilon", "delta", "rho")  # the names of fields that are upper bounds begin so
 
 
 def check_report_path(path: str | os.PathLike[str]) -> None:
@@ -64,12 +65,13 @@ def check_report_path(path: str | os.PathLike[str]) -> None:
 
 @dataclass(frozen=True)
 class Head:
-    """What a page says of itself.
+    """The title of a page, what was read, and the day.
 
     Attributes:
-        title: the title; "": one of the names of the sources and of what is counted.
-        sources: the files or populations that were read; a reader sees their base names alone.
-        day: the day of the report; None: it names none.
+        title: the title; "": a title that is made of the names of the items and sources.
+        sources: the names of the files or populations that were read; the page shows base names
+            only.
+        day: the day of the report; None: the page shows no day.
     """
 
     title: str = ""
@@ -93,17 +95,17 @@ def write_page(
     """Write the report of a result to a file, whole or not at all.
 
     Args:
-        result: the whole answer.
-        estimates: the top items.
-        queried: estimates of items that were asked for by name.
-        command: the command that made it, without secrets.
-        path: the file, which ends in .html.
-        charged: what a ledger says after the campaign was charged; "": it was not.
+        result: the result to report.
+        estimates: the estimates of the top items.
+        queried: the estimates of items that were asked for by name.
+        command: the command that made the result, without secrets.
+        path: the path of the HTML file, which ends in .html.
+        charged: the ledger's sentence after the campaign was charged; "": it was not charged.
         head: the title, what was read, and the day.
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
-        InvalidInputError: the name does not end in .html, or this is no one result.
+        InvalidInputError: the name does not end in .html, or `result` is not a single `Result`.
     """
     if not isinstance(result, Result):
         raise InvalidInputError(
@@ -129,17 +131,17 @@ def page(
 
 @dataclass(frozen=True)
 class Listed:
-    """What lists of estimates have in common.
+    """The settings that all lists of estimates on a page share.
 
     Attributes:
-        unit: the noun for the things that are counted.
-        confidence: the confidence of the limits.
+        unit: the plural noun for what is counted.
+        confidence: the confidence level of the limits, 0 to 1.
         shares_counters: whether items share counters; in a histogram none does.
         domain: the candidates.
-        draw: draws the list as bars, for a phone if it is called with True.
-        truth: returns the true frequencies of items, or None where they are not known.
-        left_out: what the list leaves out, in words.
-        standing: all estimates, and which stand above noise; None: nobody can say so.
+        draw: a function that draws the list as bars; its argument is True for a phone.
+        truth: a function that returns the true frequencies of items, or None if they are unknown.
+        left_out: the number of candidates that the list leaves out, in words.
+        standing: all estimates, and the candidates above noise; None: that is unknown.
     """
 
     unit: str
@@ -154,21 +156,21 @@ class Listed:
 
 @dataclass(frozen=True)
 class Content:
-    """What a page shows.
+    """The content of a page: texts, tables and figures for the template.
 
     Attributes:
         title: the title.
-        origin: what was read, and when.
-        question: what is counted.
-        banner: what stands above it all; "": nothing.
-        verdict: what was found, and how sure it is, a sentence each.
-        privacy: what protects it, in one sentence; "": the banner says so.
-        tables: the lists, each of `table`.
-        figures: the charts, each of `figures`.
-        sections: each of `section`.
-        experts: the sections that are folded, each of `section`.
-        drawn: what the bound on a client's items left out; "": nothing.
-        changes: what changed over the rounds, as `changed` has it; None: nobody can say so.
+        origin: the names of what was read, and the day.
+        question: a sentence on what is counted.
+        banner: the warning above everything, on missing privacy; "": none.
+        verdict: sentences on what was found, and how sure it is.
+        privacy: one sentence on what protects clients; "": the banner says so.
+        tables: the lists of estimates, as `table` returns each.
+        figures: the charts, as the function `figures` returns them.
+        sections: the sections, as `section` returns each.
+        experts: the sections that are folded at first, as `section` returns each.
+        drawn: a sentence on the items that the bound on a client's items left out; "": none.
+        changes: the changes over the rounds, as `changed` returns them; None: they are unknown.
     """
 
     title: str
@@ -213,7 +215,7 @@ def _rendered(content: Content) -> str:
 
 
 def policy(style: str, script: str) -> str:
-    """Return what a browser may load and run on a page: its one style and its one script."""
+    """Return the content security policy of a page: only its own style and script."""
     return (
         f"default-src 'none'; style-src '{content_hash(style)}';"
         f" script-src '{content_hash(script)}'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -221,7 +223,7 @@ def policy(style: str, script: str) -> str:
 
 
 def content_hash(text: str) -> str:
-    """Return the hash of a style or a script, as a policy names it.
+    """Return the hash of a style or a script in the form that a policy takes.
 
     >>> content_hash("")
     'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='
@@ -238,11 +240,11 @@ def _content(
     head: Head,
 ) -> Content:
     estimates = doubted(result, estimates)
-    # a hash that nobody could read, and that may be noise, tells a reader nothing
+    # a hash without a name that may be noise is of no use to a reader
     shown = [e for e in estimates if is_told_from_zero(e) or not isinstance(e.item, Unread)]
     of, plan = _listed(result, shown, len(estimates) - len(shown)), result.plan
     named = [escaped(name) for name in result.columns.get("item", [])]
-    # the lines of a text have no name of their own
+    # a text file has no column name
     items = named[0] if len(named) == 1 and named != ["item"] else "items"
     return Content(
         **titled(head, "places" if isinstance(result.domain, Grid) else items),
@@ -267,15 +269,15 @@ def _content(
 
 
 def changed(result: Result) -> dict[str, Any] | None:
-    """Return what changed over the rounds of a result: sentences, a list and its lines.
+    """Return the changes over a result's rounds: sentences, table and chart; None: unknown.
 
-    Rounds that rows do not name are drawn at random, so that nothing changes over them.
+    It is None, too, if the table has no column of rounds: rounds are then drawn at random.
     """
     if result.columns and "round" not in result.columns:
         return None
     try:
         found = result.whole.trends()
-    except InvalidInputError:  # one round, no fit, an open domain: nobody asked for it by name
+    except InvalidInputError:  # one round, no fit or an open domain: the page leaves changes out
         return None
     said = [f"{sections.changed.line(found)}."]
     if not found.changed:
@@ -322,7 +324,7 @@ def _changes_table(found: Trends, listed: Sequence[Change]) -> dict[str, Any]:
 def _tabled(
     caption: str, columns: Sequence[Numbers], rows: Sequence[Mapping[str, Any]], doubts: str = ""
 ) -> dict[str, Any]:
-    """Return a table of a page, whose first column has the items."""
+    """Return a table for the template; its first column shows the items."""
     return {
         "caption": caption,
         "columns": [Numbers("item", [], str), *columns],
@@ -337,11 +339,11 @@ def _tabled(
 
 
 def titled(head: Head, items: str) -> dict[str, str]:
-    """Return the title of a page, and where its numbers are from.
+    """Return the title of a page, and the line on what was read and when.
 
     Args:
-        head: what the page says of itself.
-        items: what is counted, in the plural.
+        head: the title, what was read, and the day.
+        items: the plural noun for the items.
     """
     sources = summary.source_names(head.sources)
     title = escaped(head.title) or summary.title(items, sources)
@@ -365,21 +367,21 @@ def _listed(result: Result, estimates: Sequence[Estimate], num_unread: int = 0) 
 def tables(
     of: Listed, estimates: Sequence[Estimate], queried: Sequence[Estimate]
 ) -> list[dict[str, Any]]:
-    """Return the lists of a page: the top items, and the ones that were asked for by name."""
+    """Return the lists of a page: the top items, and the items that were asked for by name."""
     both = ((estimates, LIST), (queried, ASKED))
     return [table(of, shown, caption) for shown, caption in both if shown]
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """A column of numbers of a table.
+    """A column of numbers in a table.
 
     Attributes:
-        head: its name.
-        values: a number for each row, or None.
-        show: how a number is written.
-        group: what it has in common with the columns beside it; "": nothing.
-        alone: its name where it stands without the group, as on a phone; "": its head.
+        head: the heading of the column.
+        values: the number of each row, or None.
+        show: a function that writes a number as text.
+        group: the heading that the column shares with the columns beside it; "": none.
+        alone: the heading where the group's heading is not shown, as on a phone; "": `head`.
     """
 
     head: str
@@ -390,7 +392,7 @@ class Numbers:
 
 
 def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, Any]:
-    """Return a list of estimates with its caption."""
+    """Return a list of estimates with its caption, for the template."""
     truth = of.truth([estimate.item for estimate in estimates])
     columns = _columns(of, estimates, truth)
     rows = []
@@ -402,7 +404,7 @@ def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, 
     told = "cannot be told from 0 (in grey)."
     doubts = f"{sum(grey):,} of these {len(rows):,} {told}" * any(grey)
     if grey != sorted(grey) and of.shares_counters:
-        # then a larger share is less certain than a smaller one
+        # an item of a larger share may be less certain than one of a smaller share
         doubts += " An item's margin depends on the items in its counters."
     if caption == LIST and of.left_out:
         doubts += f" {of.left_out}."
@@ -412,7 +414,7 @@ def table(of: Listed, estimates: Sequence[Estimate], caption: str) -> dict[str, 
 def _columns(
     of: Listed, estimates: Sequence[Estimate], truth: Sequence[float] | None
 ) -> list[Numbers]:
-    """Return the columns of numbers: shares, the truth where it is known, counts and limits."""
+    """Return the columns of numbers: shares, true shares if known, counts and limits."""
     digits = sections.listed.digits_of(estimates)
 
     def share(value: float) -> str:
@@ -429,7 +431,7 @@ def _columns(
     highs = [estimate.population_high for estimate in estimates]
     widths = [high - low for low, high in zip(lows, highs, strict=True) if low is not None and high]
     if widths:
-        few = amounts.decimals(widths)  # more would be decoration
+        few = amounts.decimals(widths)  # more decimals would say nothing
         columns += _limits(
             of,
             "in the population they stand for",
@@ -447,7 +449,7 @@ def _limits(
     ends: tuple[Sequence[float | None], Sequence[float | None]],
     show: Callable[[float], str],
 ) -> list[Numbers]:
-    """Return the columns of the lower and upper limits of a kind."""
+    """Return the two columns of the lower and the upper limits of one kind."""
     of_both = f"{group} ({amounts.level(of.confidence)})"
     return [
         Numbers(head, values, show, of_both, f"{alone}: {head}")
@@ -463,18 +465,18 @@ def _cell(column: Numbers, place: int) -> dict[str, str]:
 
 
 def figures(of: Listed, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
-    """Return each figure twice, for a screen and for a phone, with its caption.
+    """Return the figures of a page, each drawn for a screen and for a phone, with its caption.
 
-    A figure that would say nothing is left out.
+    A figure that would add nothing to the list is left out.
     """
     if not estimates:
         return []
-    bars = Figure(of.draw, "", summary.bars_said(estimates))  # its title says the rest
+    bars = Figure(of.draw, "", summary.bars_said(estimates))  # no caption: the chart's title has it
     return [drawn_twice(figure) for figure in (*_map(of, estimates), bars, *_curve(of))]
 
 
 def drawn_twice(figure: Figure) -> dict[str, str]:
-    """Return a figure for a screen and for a phone, with its caption and its text."""
+    """Return a figure drawn for a screen and for a phone, with its caption and alternative text."""
     from fedtally.answer import figures
 
     return {
@@ -486,7 +488,7 @@ def drawn_twice(figure: Figure) -> dict[str, str]:
 
 
 class Figure(NamedTuple):
-    """A figure: what draws it, for a phone if called with True, its caption, and its text."""
+    """A figure: a function that draws it (True: for a phone), its caption, its alternative text."""
 
     draw: Callable[[bool], Any]
     caption: str
@@ -494,7 +496,7 @@ class Figure(NamedTuple):
 
 
 def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
-    """Return the map of a grid: of all cells above noise, or of the listed ones."""
+    """Return the map of a grid's cells: all cells above noise, or else the listed cells."""
     from fedtally.answer import maps
 
     grid = of.domain
@@ -529,7 +531,7 @@ def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
 
 
 def _curve(of: Listed) -> list[Figure]:
-    """Return the curve of all estimates by rank; none where it would say little."""
+    """Return the curve of all estimates by rank; empty if the list says as much."""
     from fedtally.answer import charts
 
     found = of.standing
@@ -559,7 +561,7 @@ def _sections(
     charged: str,
 ) -> list[dict[str, Any]]:
     plan, traffic = result.plan, result.secure_sum
-    # without a truth the verdict has said so
+    # only where the truth is known: otherwise the verdict has the error
     errors = [("Error", sections.error.line(result, [*listed, *named]))] * bool(result.evaluation)
     ledger = [("Ledger", printable(charged, longest=len(charged)).plain)] if charged else []
     return [
@@ -586,16 +588,16 @@ def _sections(
 
 
 def _experts(result: Result) -> list[dict[str, Any]]:
-    """Return the sections of numbers that an expert checks."""
+    """Return the sections with numbers for experts to check."""
     plan, traffic = result.plan, result.secure_sum
     private = sections.privacy.fields(plan, traffic) or {}
     planned = sections.cost.fields(plan, traffic)
-    del planned["spelling"]  # the upload says it
+    del planned["spelling"]  # the row on the upload has it
     if plan.calendar is not None:
         planned["calendar"] = str(plan.calendar)
-    if not private.get("rho_delta"):  # then nothing is excepted
+    if not private.get("rho_delta"):  # rho holds with probability 1: no exception to show
         private.pop("rho_delta", None)
-    private.pop("in_a_row", None)  # the rows say it
+    private.pop("in_a_row", None)  # the rows on privacy have it
     return [
         section(
             "Plan and decoder",
@@ -617,7 +619,7 @@ def _experts(result: Result) -> list[dict[str, Any]]:
 def section(
     title: str, rows: Sequence[tuple[str, str]], lines: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return a section; a row without a name goes on with the row before it."""
+    """Return a section for the template; a row without a name continues the row before it."""
     grouped: list[tuple[str, list[str]]] = []
     for name, text in rows:
         if name or not grouped:
@@ -633,7 +635,7 @@ def section(
 
 
 def sentences(notes: Iterable[str]) -> list[str]:
-    """Return notes as sentences that a browser may show."""
+    """Return notes as sentences: capital letter first, control characters escaped."""
     shown = [printable(note, longest=len(note)).plain for note in notes]
     return [_capital(text) for text in shown]
 
@@ -651,7 +653,7 @@ def _named(fields: dict[str, Any], plan: Plan) -> list[tuple[str, str]]:
 
 
 def _shown(name: str, value: Any) -> str:
-    """Return a field as people read it: four digits of a real number, and bounds rounded up.
+    """Return a field's value as text: real numbers with four digits, bounds rounded up.
 
     >>> _shown("epsilon", 1.9999992), _shown("noise_variance", 136.0044), _shown("rows", 1200)
     ('2', '136', '1,200')

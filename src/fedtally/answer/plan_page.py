@@ -1,4 +1,4 @@
-"""The page of a plan: error against bytes, what the plan costs, and what would halve the error.
+"""The page of a plan: error against bytes, the plan's costs, and changes that halve the error.
 
 It is one HTML file that loads nothing, in the look of the report of a result. Jinja2 and matplotlib
 are imported inside functions.
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from fedtally.plan.proposal import Proposal
     from fedtally.plan.tradeoff import Curve, Halved
 
-_CHANGED = {  # what halves the error, in words
+_CHANGED = {  # a change that halves the error -> its name in words
     "epsilon": "a larger epsilon: less privacy",
     "clients": "more clients",
     "cohort": "larger cohorts",
 }
 
-_ALIKE = 0.95  # of the error: noise takes hardly any of it
+_ALIKE = 0.95  # above this share of the error without noise, noise adds hardly any error
 _ANOTHER = "CPU is of a reference machine: --host FILE names another."
 
 
@@ -43,11 +43,11 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Said:
-    """What the terminal says of a plan, too.
+    """Texts on a plan that the terminal shows, too.
 
     Attributes:
-        account: the rows of the whole account.
-        cautions: what a reader must know first.
+        account: the rows with all costs and guarantees of the plan, as (name, text).
+        cautions: sentences that a reader must know first.
         command: the command that made the plan, without secrets.
     """
 
@@ -67,11 +67,11 @@ def write_plan_page(
     """Write the page of a plan to a file, whole or not at all.
 
     Args:
-        proposal: the plan and what it was chosen for.
+        proposal: the plan, and the error that it was chosen for.
         host: the measured speed of this machine; None: it was not measured.
-        said: what the terminal says, too.
-        path: the file, which ends in .html.
-        report: called with a stage, the sizes that are done, and all.
+        said: the texts that the terminal shows, too.
+        path: the path of the HTML file, which ends in .html.
+        report: a function that is called with (stage, sizes done, all sizes).
 
     Raises:
         MissingExtraError: Jinja2 or matplotlib is not installed.
@@ -131,7 +131,7 @@ def _content(
 
 
 def _verdict(proposal: Proposal) -> str:
-    """Return in one sentence what a plan takes of a client, and what it gives."""
+    """Return one sentence on the bytes that a client sends, and on the largest error."""
     plan, one = proposal.plan, sections.counted.who(proposal.plan)
     sends = f"Each {one} sends {amounts.size(plan.bytes_per_client)}"
     if plan.protection.leaves_exact(plan.vector):
@@ -140,7 +140,7 @@ def _verdict(proposal: Proposal) -> str:
 
 
 def _curves(proposal: Proposal, report: Callable[..., None]) -> tuple[list[Curve], str]:
-    """Return the curves of a plan, or none and the reason for that."""
+    """Return the curves of a plan, or no curves and the reason for that."""
     from fedtally.plan import tradeoff
 
     plan = proposal.plan
@@ -167,7 +167,7 @@ def _named(epsilon: float | None) -> str:
 
 
 def _figure(proposal: Proposal, curves: Sequence[Curve]) -> dict[str, str]:
-    """Return the chart twice, for a screen and for a phone, with its finding."""
+    """Return the chart for a screen and for a phone, with its finding as a caption."""
     from fedtally.answer import charts, figures
     from fedtally.plan import tradeoff
 
@@ -199,7 +199,7 @@ def _figure(proposal: Proposal, curves: Sequence[Curve]) -> dict[str, str]:
 
 
 def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
-    """Return what the chart shows, in one to three sentences."""
+    """Return one to three sentences on what the chart shows."""
     from fedtally.plan import tradeoff
 
     own = tradeoff.epsilon_of(proposal)
@@ -220,7 +220,7 @@ def _finding(proposal: Proposal, curves: dict[float | None, Curve]) -> str:
 
 
 def _beyond(proposal: Proposal) -> Iterator[str]:
-    """Yield what comes after the end of the curves."""
+    """Yield a sentence on a histogram, whose bytes lie beyond the curves' end, if one is better."""
     from fedtally.plan import tradeoff
 
     better = tradeoff.histogram_within(proposal)
@@ -250,7 +250,7 @@ def _costs(proposal: Proposal, bill: Bill) -> Table:
 
 
 def _halved(proposal: Proposal) -> tuple[Table | None, str]:
-    """Return the table of what halves the error, or none and the reason for that."""
+    """Return the table of changes that halve the error, or None and the reason for that."""
     from fedtally.plan import tradeoff
 
     plan, linf = proposal.plan, proposal.target.linf
@@ -269,7 +269,7 @@ def _halved(proposal: Proposal) -> tuple[Table | None, str]:
 
 
 def _changed(proposal: Proposal, found: Halved) -> tuple[str, str, str]:
-    """Return the row of a plan with half the error, with the options that make it."""
+    """Return the row of a plan with half the error: change, bytes, options to type."""
     from fedtally.plan import tradeoff
 
     own, way = tradeoff.epsilon_of(proposal), found.way
@@ -306,7 +306,7 @@ def _stages(bill: Bill, unit: str) -> Table:
 
 
 def _numbers(curves: Sequence[Curve]) -> Table:
-    """Return the numbers of the chart."""
+    """Return the table of the chart's numbers."""
     sizes = sorted({one.max_bytes for curve in curves for one in curve.sizes})
     digits = amounts.decimals([one.linf for curve in curves for one in curve.sizes])
     rows = []

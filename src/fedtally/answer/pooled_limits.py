@@ -18,8 +18,8 @@ _NOBODY = np.empty(0, np.uint64)
 class PooledLimits:
     """Limits of frequencies in all parts together, not yet clipped to 0 and 1.
 
-    A single part has its own limits. Errors of different parts are independent, since their hashes
-    and noises are. Limits of several parts are pooled in one of three ways:
+    If there is one part, its limits are used. The errors of different parts are independent, since
+    their hashes and noise are. Limits of several parts are pooled in one of three ways:
 
     - Joint recovery and belief propagation: errors are normal, so half-widths add up in squares.
       They are taken around the values before shrinkage, which goes the same way in all parts.
@@ -30,9 +30,9 @@ class PooledLimits:
       1 - P (union bound).
 
     Args:
-        parts: the parts, all with intervals of one confidence.
-        shares: the share of each part in the contributions of all.
-        kind: the kind of limits, one of `make_intervals`'s.
+        parts: the parts, all with intervals of the same confidence P.
+        shares: each part's share of all contributions, float64 [parts].
+        kind: the kind of limits (see `make_intervals`).
 
     Attributes:
         about: how the limits were made, in words.
@@ -41,7 +41,7 @@ class PooledLimits:
     def __init__(self, parts: Sequence[Part], shares: F64, kind: str) -> None:
         self._shares = shares[:, None]
         confidence = parts[0].confidence
-        self._made = [part.intervals_of(kind) for part in parts]  # of the sum, or of each part
+        self._made = [part.intervals_of(kind) for part in parts]  # the intervals of each part
         self._are_normal = all(one.centres(_NOBODY) is not None for one in self._made)
         pooled = _pooled(self._made, shares, parts, kind)
         if pooled is not None:
@@ -57,7 +57,7 @@ class PooledLimits:
             )
 
     def at(self, ids: Sequence[Ids]) -> Limits:
-        """Return the limits of items that were named before anybody saw an estimate.
+        """Return the limits of items that somebody named before the estimates were known.
 
         Args:
             ids: the ids of the items in each part.
@@ -65,20 +65,20 @@ class PooledLimits:
         return self._together(ids, [one.at(own) for one, own in zip(self._made, ids, strict=False)])
 
     def all(self, blocks: Iterable[Sequence[Ids]]) -> Limits:
-        """Return the limits of all items, clipped to 0 and 1: they were named before.
+        """Return the limits of all items, clipped to 0 and 1, each as if it was named beforehand.
 
         Args:
-            blocks: the ids of some items in each part, block by block.
+            blocks: the ids of the items of each block, one array for each part.
         """
         limits = [self.at(ids) for ids in blocks]
         return clip_limits(Limits(*(np.concatenate(ends) for ends in zip(*limits, strict=True))))
 
     def listed(self, ids: Sequence[U64], threshold: float | None) -> Limits:
-        """Return the limits of items that their estimates chose for a list.
+        """Return the limits of items that are on a list because their estimates are large.
 
         Args:
             ids: the ids of the items in each part.
-            threshold: the frequency that an estimate had to reach; None: it is not known.
+            threshold: the frequency that an estimate had to reach; None: it is unknown.
         """
         chosen = [one.listed(own, threshold) for one, own in zip(self._made, ids, strict=False)]
         return self._together(ids, chosen)
@@ -91,14 +91,14 @@ class PooledLimits:
             return Limits(low.sum(axis=0), high.sum(axis=0))
         centres = [one.centres(own) for one, own in zip(self._made, ids, strict=True)]
         own = self._shares * np.array(centres)
-        middle = own.sum(axis=0)  # the half-widths of independent errors add up in squares
+        middle = own.sum(axis=0)  # errors are independent: add the squares of the half-widths
         return Limits(middle - np.hypot.reduce(own - low), middle + np.hypot.reduce(high - own))
 
 
 def _pooled(
     made: Sequence[Intervals], shares: F64, parts: Sequence[Part], kind: str
 ) -> Intervals | None:
-    """Return the intervals of the sum; None where only each part has some."""
+    """Return the intervals of the sum of all parts; None if they cannot be made."""
     if len(made) == 1:
         return made[0]
     first = parts[0]
@@ -106,7 +106,9 @@ def _pooled(
 
 
 def rounded(limits: Limits, frequencies: F64) -> Limits:
-    """Return limits where those of exact counts are the estimates, whatever the rounding.
+    """Return the limits; where a count is exact, both limits become the estimate itself.
+
+    Without this, rounding in floating point would leave the estimate outside its limits.
 
     >>> rounded(Limits(np.array([0.3 - 1e-16]), np.array([0.5])), np.array([0.3]))
     Limits(low=array([0.3]), high=array([0.5]))

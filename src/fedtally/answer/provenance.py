@@ -1,4 +1,4 @@
-"""What a file tells of how its answer was made: checked first, since it is data of strangers."""
+"""Checks of a file's statements on how its answer was made: a stranger may have written it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedtally.plan import Plan
 
 SCHEMA = "fedtally-result/2"
 
-_PLANNED = {  # of `Plan.secure_sum.summary`
+_PLANNED = {  # entries of `Plan.secure_sum.summary` and their types
     "method": str,
     "adversary": str,
     "neighbours": int,
@@ -30,7 +30,7 @@ _SUMMED = {
     "survivors": int,
     "fewest_survivors": int,
 }
-_SIMULATED = {  # agents count their own bytes and seconds
+_SIMULATED = {  # entries of simulated sums alone: real agents count their own bytes and seconds
     "dropouts": int,
     "upload_bytes": float,
     "download_bytes": float,
@@ -54,7 +54,7 @@ _MAY_BE = {
     "between_bytes": int,
     "engine": str,
     "screening": dict,
-    "report_bytes": int,  # of DAP
+    "report_bytes": int,  # only of sums made by DAP
 }
 _DRAW = {
     "max_items": int,
@@ -67,7 +67,7 @@ _ENDED = {"rounds": int, "num_rounds": int, "by": str}
 _SIZING = {"sizing": str, "tau": float, "failure_probability": float, "message": str}
 _PILOT = {"rows": int, "width": int, "bytes_per_client": int, "num_clients": int}
 _NAMES = {"threshold": float, "name_length": int}
-_MOST = 2**53  # of whole numbers
+_MOST = 2**53  # the largest integer that a field may hold
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _WORDS: dict[Any, str] = {
     str: "text",
@@ -80,19 +80,19 @@ _WORDS: dict[Any, str] = {
 
 
 def planned_sum(plan: Plan) -> dict[str, Any]:
-    """Return what the plan says of how sums are made, JSON-able."""
+    """Return the plan's description of how sums are made, JSON-able."""
     return {"method": "ideal"} if plan.secure_sum is None else plan.secure_sum.summary()
 
 
 def secure_sum(said: object, plan: Plan) -> dict[str, Any] | None:
-    """Return what a file says of how sums were made, `Result.secure_sum`; None: nothing.
+    """Return the checked field `Result.secure_sum` of a file; None: the file has none.
 
     Args:
-        said: what the file says.
-        plan: its plan.
+        said: the field's value in the file.
+        plan: the plan in the file.
 
     Raises:
-        InvalidInputError: it is no table, lacks an entry, or an entry is of the wrong type.
+        InvalidInputError: the value is no table, lacks an entry, or an entry has the wrong type.
     """
     if said is None:
         return None
@@ -118,10 +118,12 @@ def secure_sum(said: object, plan: Plan) -> dict[str, Any] | None:
 
 
 def draw(said: object) -> dict[str, Any] | None:
-    """Return what a file says of a bound on items, `Result.draw`; None: nothing.
+    """Return the checked field `Result.draw` of a file; None: the file has none.
+
+    The field says what the bound on a client's items dropped.
 
     Raises:
-        InvalidInputError: it is no table, lacks an entry, or an entry is of the wrong type.
+        InvalidInputError: the value is no table, lacks an entry, or an entry has the wrong type.
 
     >>> draw({"max_items": 1})
     Traceback (most recent call last):
@@ -132,14 +134,14 @@ def draw(said: object) -> dict[str, Any] | None:
 
 
 def ended(said: object, plan: Plan) -> dict[str, Any] | None:
-    """Return what a file says of an early end, `Result.ended`; None: nothing.
+    """Return the checked field `Result.ended` (an early end) of a file; None: it has none.
 
     Args:
-        said: what the file says.
-        plan: its plan.
+        said: the field's value in the file.
+        plan: the plan in the file.
 
     Raises:
-        InvalidInputError: as for `draw`, or the plan does not end so.
+        InvalidInputError: as for `draw`, or the plan does not allow this way to end.
     """
     if said is None:
         return None
@@ -156,7 +158,9 @@ def ended(said: object, plan: Plan) -> dict[str, Any] | None:
 
 
 def sizing(said: object) -> dict[str, Any] | None:
-    """Return what a file says of the choice of a size, `Result.sizing`; None: nothing.
+    """Return the checked field `Result.sizing` of a file; None: the file has none.
+
+    The field says how the sketch's size was chosen.
 
     Raises:
         InvalidInputError: as for `draw`.
@@ -173,10 +177,10 @@ def sizing(said: object) -> dict[str, Any] | None:
 
 
 def texts(name: str, said: object) -> list[str]:
-    """Return a list of texts of a file.
+    """Return a file's list of texts, checked.
 
     Raises:
-        InvalidInputError: it is none.
+        InvalidInputError: the value is no list of texts.
     """
     if not isinstance(said, list) or not all(isinstance(text, str) for text in said):
         raise InvalidInputError(f"{name} must be text")
@@ -190,14 +194,14 @@ def _check_screening(told: Mapping[str, Any]) -> None:
         found = _table(f"{name}.rounds", each, _ROUND)
         _table(f"{name}.rounds", found, _SCREENED if "votes" in found else _UNSCREENED)
         for limit in ("votes_limit", "mean_square_limit"):
-            if found.get(limit, 2) <= 1:  # what it limits is about 1
+            if found.get(limit, 2) <= 1:  # honest clients have about 1, so a limit must exceed it
                 raise InvalidInputError(f"{name}.rounds.{limit} must exceed 1")
 
 
 def _table(
     name: str, values: object, needed: Mapping[str, Any], others: Mapping[str, Any] = _NOTHING
 ) -> dict[str, Any]:
-    """Return a table whose entries have the types that are given; it may have more of them."""
+    """Return a table as a dict after checking its entries' types; unknown entries are allowed."""
     if not isinstance(values, Mapping):
         raise InvalidInputError(f"{name} must be a table, got {type(values).__name__}")
     for entry, kind in {**others, **needed}.items():

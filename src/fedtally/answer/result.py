@@ -38,9 +38,9 @@ from fedtally.sketch import CountSketch
 class Result(Part, Answer):
     """The answer of a campaign: landed sums and what they say about the items.
 
-    Estimates are counts over the clients of all landed rounds; a client of several rounds counts in
-    each. A frequency is a count divided by the number of these contributions. The sums are kept,
-    and decoded when estimates are asked for.
+    Estimates are counts over the clients of all landed rounds (rounds whose sums are there). A
+    client of several rounds makes a contribution in each. A frequency is a count divided by the
+    number of contributions. The sums are decoded when estimates are asked for first.
 
     Args:
         plan: the campaign's plan.
@@ -51,7 +51,7 @@ class Result(Part, Answer):
         truth: the true counts, where a simulation knows them and evaluation was asked for.
         warnings: notes that a reader of the numbers needs.
         missing: the number of rows that were dropped because they lacked an item, client or round.
-        secure_sum: how the sums were made, JSON-able; None: as the plan says.
+        secure_sum: how the sums were made, JSON-able; None: as the plan describes it.
         sizing: how the sketch's size was chosen for a target, JSON-able; None: the size was given,
             or follows from a number of bytes.
         timings: the seconds of each stage.
@@ -70,19 +70,20 @@ class Result(Part, Answer):
         known_names: the names of an open domain that were read from these sums before; None: they
             are read when somebody asks for them.
         round_labels: the label of each round of the plan, where the rows name their rounds; None:
-            rounds have numbers alone.
+            rounds have only numbers.
         command: the command that made the answer; "" if none did.
-        true_of: returns the true counts in some rounds, where a simulation knows them.
+        true_of: a function that returns the true counts in the rounds with the given numbers; None:
+            no simulation knows them.
 
     Attributes:
-        span: the window of rounds that the answer is about (`window`); None: all that landed.
+        span: the window of rounds that the answer is about (`window`); None: all landed rounds.
         decoding: how the sums are decoded, with the name of the decoder in place of "auto".
-        num_clients: the number of clients that took part, each counted once; where the repeats of
-            people in silos are private, the number of contributions.
-        num_contributions: the number of sketches in the sums: a client of three rounds has three.
-            Frequencies are shares of them.
-        num_silos: the number of silos that took part, each counted once; 0 where clients are no
-            silos. Under a plan of silos the other numbers count people.
+        num_clients: the number of clients that took part, each counted once. If clients are silos,
+            and the number of silos of each person is private, it is the number of contributions.
+        num_contributions: the number of client sketches in the sums: a client of three rounds has
+            three. Frequencies are shares of this number.
+        num_silos: the number of silos that took part, each counted once; 0 if clients are no silos.
+            If they are, the other numbers count people.
         command: the command that made the answer; "" if none did.
 
     Raises:
@@ -159,14 +160,15 @@ class Result(Part, Answer):
         return f"Result({who}={self.num_clients:,}{where}, candidates={candidates}, plan={plan})"
 
     def recognise(self, columns: Iterable[Any]) -> None:
-        """Let the words of a public list be the names of hashes that stand out.
+        """Use the words of a public list as names of the hashes that stand out.
 
-        A word names a hash if the spelling of the sums fits it, and fits no other word of the list
-        as well. No frequency changes, and the words that have the hash of one that stands out stay
-        with the result. A list of what clients hold is not public.
+        A word names a hash if the counters that spell names fit this word, and fit no other word of
+        the list as well. Frequencies do not change. The words whose hashes stand out are saved with
+        the result. The list must be public: a list of what clients hold is not.
 
         Args:
-            columns: the words, a column of text after the other: they may exceed the memory.
+            columns: the words as columns of text, one after the other. The columns together may
+                exceed the memory.
 
         Raises:
             InvalidInputError: the domain is not open.
@@ -191,7 +193,7 @@ class Result(Part, Answer):
         confidence: float | None = None,
         intervals: str | None = None,
     ) -> Result:
-        """Return the answer of the same sums, decoded in another way; None keeps a setting.
+        """Return the answer of the same sums, decoded with other settings; None keeps a setting.
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
@@ -209,7 +211,7 @@ class Result(Part, Answer):
             assert self.span is not None
             return whole.decoded(**asked).window(self.span.asked, history)
         changed = {name: value for name, value in asked.items() if value is not None}
-        # shrinkage moves the least of them above or below what is listed
+        # the objective changes shrinkage, and so which of the smallest estimates are listed
         names = self.known_names if objective in (None, self.objective) else None
         return Result(
             self.plan,
@@ -226,11 +228,11 @@ class Result(Part, Answer):
     def _by_round(self) -> ByRound:
         return ByRound(self, self.round_labels)
 
-    _taken_from: tuple[Result, int] | None = None  # the answer of all rounds, and the history
+    _taken_from: tuple[Result, int] | None = None  # for a window: the whole answer, and `history`
 
     @property
     def whole(self) -> Result:
-        """The answer of all rounds, of which this one may be a window."""
+        """The answer of all rounds: this result, or the result that this window is taken from."""
         return self if self._taken_from is None else self._taken_from[0]
 
     def window(
@@ -238,20 +240,21 @@ class Result(Part, Answer):
     ) -> Result:
         """Return the answer for a window of rounds, from the sums that are there.
 
-        Estimates are shares of the contributions in the window. Its values are read from a fit of
-        more rounds, where that has smaller errors, and the rounds about it are a prior where the
-        sums bear that out. Limits rest on the window's own rounds. What is kept of fits takes up to
-        12 bytes for each candidate, row and round, for six fits at most.
+        Estimates are shares of the contributions in the window. They are read from a fit of more
+        rounds, if this has smaller errors. The rounds around the window serve as a prior, if the
+        sums support it. Limits use only the rounds in the window. At most six fits are cached; each
+        takes up to 12 bytes for each candidate, row and round.
 
         Args:
             asked: "all"; "last:K", the last K rounds that landed; "A..B", the rounds from A to B,
                 both by their numbers in the plan or both by their labels; or "auto", as many of the
-                last rounds as tell most of the frequencies now.
-            history: the most landed rounds to read the window from, up to 64; 0: its own alone.
+                last rounds as best estimate the current frequencies.
+            history: the most landed rounds to fit, up to 64; 0: only the window's own rounds.
             progress: called as `prepare` says.
 
         Raises:
-            InvalidInputError: no such window, or none of this result; the message says why.
+            InvalidInputError: there is no such window, or this result is a window itself; the
+                message says why.
 
         >>> import fedtally
         >>> days = ["Mon"] * 40 + ["Tue"] * 40
@@ -281,8 +284,8 @@ class Result(Part, Answer):
         return part
 
     def _of(self, rounds: Sequence[int]) -> Result:
-        """Return the answer of some of the sums, which is decoded by nothing yet."""
-        # how many of a window's contributions are of one client, the sums do not say
+        """Return the answer of the rounds with these numbers, not yet decoded."""
+        # sums do not say how many contributions in a window are of the same client
         account = self._account() | {"timings": None, "attendance": None, "num_silos": None}
         if self.plan.is_open:  # a window alone has too few clients to read names
             account["known_names"] = tuple(self.names.values())
@@ -306,23 +309,24 @@ class Result(Part, Answer):
         history: int = LONGEST,
         progress: Progress | None = None,
     ) -> Trends:
-        """Return the items whose frequencies changed over the last landed rounds, and by how much.
+        """Return the items whose frequencies changed over the last landed rounds, and the changes.
 
-        An item is listed by its e-value, so that on average at most a share `alpha` of the list did
-        not change, on whatever day one looks. How much it changed is the difference of two windows.
+        An item is listed if its e-value (evidence for a change, `recovery.changes`) is large
+        enough. On average at most a share `alpha` of the list did not change, on whatever day one
+        looks. The size of a change is the difference of two windows' estimates.
 
         Args:
-            window: the rounds of the shares now, as for `window`. Where the last round has no value
-                of its own, "last:1" is all rounds of its set of hashes.
-            against: the number of landed rounds before these that they are compared with; None: all
-                that were looked at.
-            alpha: the share, above 0 and below 1.
-            history: the most rounds that are looked at, from 2 to 64.
+            window: the rounds of the current shares, as for `window`. If several rounds share one
+                set of hashes, "last:1" means all of the last such rounds.
+            against: the number of landed rounds before the window to compare with; None: all rounds
+                before it in the history.
+            alpha: the share of listed items that may be unchanged, above 0 and below 1.
+            history: the most rounds to examine, from 2 to 64.
             progress: called as `prepare` says.
 
         Raises:
-            InvalidInputError: no such window, no round before it, or no values by round; the
-                message says why.
+            InvalidInputError: there is no such window, no round before it, or the decoder has no
+                values for single rounds; the message says why.
 
         >>> import fedtally
         >>> days = [day for day in range(8) for _ in range(100)]
@@ -345,21 +349,21 @@ class Result(Part, Answer):
         """Return the shares of items in each of the last landed rounds, with limits.
 
         Args:
-            items: the items.
-            whole: whether the limits of an item hold in all rounds at once, and not in each.
+            items: the items whose shares are wanted.
+            whole: whether the limits of an item hold in all rounds at once, and not just in each.
             history: the most rounds, from 2 to 64.
             progress: called as `prepare` says.
 
         Raises:
             OutsideDomainError: an item is not in the domain.
-            InvalidInputError: there are no values by round; the message says why.
+            InvalidInputError: the decoder has no values for single rounds; the message says why.
         """
         with reporting(self, progress):
             named = list(dict.fromkeys(each.item for each in self.estimates(items)))
             return series_of(self._by_round, named, whole, history)
 
     def _account(self) -> dict[str, Any]:
-        """Return what this answer says of how it was made, as keywords of `Result`."""
+        """Return how this answer was made, as keyword arguments of `Result`."""
         return {
             "command": self.command,
             "warnings": list(self.notes),
@@ -374,22 +378,23 @@ class Result(Part, Answer):
             "num_silos": self.num_silos,
             "round_labels": None if self.round_labels is None else list(self.round_labels),
             "known_names": None if self.known_names is None else list(self.known_names),
-            # absent of campaigns of all rounds: their files are as before there were early ends
+            # absent if the campaign had all its rounds: such files have not changed since there are
+            # early ends
             **({} if self.ended is None else {"ended": self.ended}),
         }
 
     def frequency(self, item: str | int) -> float:
-        """Return the estimated share of the clients that contribute the item; it may be below 0."""
+        """Return the estimated share of clients that hold the item; it may be below 0."""
         return self.estimates([item])[0].frequency
 
     def true_frequencies(self, items: Sequence[str | int]) -> list[float] | None:
-        """Return the true frequencies of named items; None if the truth is unknown.
+        """Return the true frequencies of the named items; None if the truth is unknown.
 
         They are shares among the clients that took part. An item outside the domain has 0.
         """
         if self.truth is None:
             return None
-        # An item outside the domain is nobody's: the domain cannot locate it, and its count is 0.
+        # The domain cannot locate an item outside it. Nobody holds such an item: its count is 0.
         candidates = (
             [
                 item
@@ -408,7 +413,7 @@ class Result(Part, Answer):
 
     @property
     def evaluation_fields(self) -> dict[str, Any] | None:
-        """The errors against the truth as the fields of documents; None where it is not known."""
+        """The errors against the truth, as a field of JSON documents; None if not evaluated."""
         return None if self.evaluation is None else self.evaluation._asdict()
 
     def plot(
@@ -418,20 +423,21 @@ class Result(Part, Answer):
         estimates: Sequence[Estimate] | None = None,
         narrow: bool = False,
     ) -> Any:
-        """Return a matplotlib figure of estimates; write it to `path` if given.
+        """Return a matplotlib figure of estimates; also write it to `path` if given.
 
-        Each bar has its limits: among the clients, and if they stand for more people. Where the
-        truth is known, a second panel shows estimate minus truth.
+        Each bar has two kinds of limits: for the share among these clients, and for a population
+        that they are a sample of. If the truth is known, a second panel shows estimate minus truth.
 
         Args:
-            path: ends in .png, .svg or .pdf.
+            path: the path of the image file, which ends in .png, .svg or .pdf; None: none is
+                written.
             k: the number of items, most frequent first.
             estimates: the estimates to draw instead of the k largest.
-            narrow: for a phone: short labels, and the bars alone.
+            narrow: whether the figure is for a phone: short labels, and the bars alone.
 
         Raises:
             MissingExtraError: matplotlib is not installed.
-            InvalidInputError: another suffix, or a folder that cannot be written.
+            InvalidInputError: the suffix is another one, or the folder cannot be written.
         """
         from fedtally.answer import charts
 
@@ -453,11 +459,11 @@ class Result(Part, Answer):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write sums, plan and candidates to one file, whole or not at all.
 
-        True counts are not written. Candidates are: in a domain `input` they are the clients' own
-        items.
+        True counts are not written. Candidates are written: if they were taken from the input, they
+        are the clients' own items.
 
         Raises:
-            InvalidInputError: the answer is of a window, whose values rest on other rounds, too.
+            InvalidInputError: the answer is of a window; its values also rest on other rounds.
         """
         if self.span is not None:
             raise InvalidInputError(
@@ -477,7 +483,7 @@ class Result(Part, Answer):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
-        """Read a result that `save` wrote.
+        """Read a result from a file that `save` wrote.
 
         Raises:
             UnreadableFileError: the file is missing, damaged, or of another kind.
@@ -496,9 +502,9 @@ class Result(Part, Answer):
         return result
 
     def evaluate(self, k: int = 20) -> Evaluation | NameEvaluation:
-        """Compare all estimates with the truth, and keep the figures as `evaluation`.
+        """Compare all estimates with the truth; return the errors and store them as `evaluation`.
 
-        Of an open domain the names are compared.
+        In an open domain, names are compared, too.
 
         Raises:
             InvalidInputError: the truth is not known: the result was loaded from a file, or

@@ -1,4 +1,4 @@
-"""Results in files: sums, plan and candidates, and what a file keeps of a fit."""
+"""Results in files: sums, plan, candidates, and parts of a fit that is slow to repeat."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedtally.sketch import CountSketch
 from fedtally.sketch.count_sketch import checked_number, noise_mark
 from fedtally.sketch.hashing import SEED_BYTES
 
-# Candidates from which decoding takes long enough for a file to keep the fit of joint recovery.
+# From this number of candidates on, decoding is slow, and a file keeps joint recovery's fit.
 _SLOW = 1 << 20
 _FIT_FIELDS = ("most", "selected", "threshold", "draws", "kappa", "largest_error")
 _FIT_ARRAYS = {
@@ -35,16 +35,16 @@ _FIT_ARRAYS = {
 
 
 class SavedResult(NamedTuple):
-    """What a file keeps of a result.
+    """The parts of a result that a file keeps.
 
     Attributes:
         plan: the campaign's plan.
         domain: the candidate items.
         sketches: the landed sums.
-        decoding: how the sums were decoded.
+        decoding: the settings with which the sums were decoded.
         fit: the fit that joint recovery found; None: it has not decoded the sums.
-        evaluation: the errors against the truth; None: they are not known.
-        account: what the answer says of itself: keywords of `Result`.
+        evaluation: the errors against the truth; None: the result was not evaluated.
+        account: how the answer was made: keyword arguments of `Result`.
     """
 
     plan: Plan
@@ -59,9 +59,9 @@ class SavedResult(NamedTuple):
 def save(result: SavedResult, path: str | os.PathLike[str]) -> None:
     """Write sums, plan and candidates of a result to one file, whole or not at all.
 
-    Estimates are not written: they are decoded from the sums again, in any way the reader asks for.
-    If that takes long, and joint recovery has decoded the sums, the file also keeps what it found.
-    Names of an open domain that were read are kept, too.
+    Estimates are not written: the reader decodes the sums again, with any settings. If joint
+    recovery has decoded the sums of many candidates, the file also keeps its fit. In an open
+    domain, the file keeps the names that were read.
     """
     kept, fitted = _fit_parts(result)
     account = dict(result.account)
@@ -81,7 +81,7 @@ def save(result: SavedResult, path: str | os.PathLike[str]) -> None:
         "fit": kept,
     }
     arrays = {f"domain_{name}": values for name, values in result.domain.arrays().items()}
-    # True counts are left out: a file may go to people that must not see them.
+    # True counts are left out: people who must not see them may get the file.
     archive.write(
         path,
         provenance.SCHEMA,
@@ -98,10 +98,10 @@ def save(result: SavedResult, path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def refused_as_damage(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn what a constructor refuses into damage of a file, which is data of strangers.
+    """Turn errors of the block into "damaged file": a stranger may have written the file.
 
     Raises:
-        UnreadableFileError: the block raised an error of its arguments.
+        UnreadableFileError: the block raised an arithmetic, attribute, lookup, type or value error.
     """
     try:
         yield
@@ -110,7 +110,7 @@ def refused_as_damage(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def load(path: str | os.PathLike[str]) -> SavedResult:
-    """Read what `save` wrote.
+    """Read the file that `save` wrote.
 
     Raises:
         UnreadableFileError: the file is missing, damaged, or of another kind.
@@ -141,7 +141,7 @@ def load(path: str | os.PathLike[str]) -> SavedResult:
 
 
 def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """Return what a file says of how its answer was made, as keywords of `Result`, checked."""
+    """Return the checked statements of a file on how its answer was made: `Result` keywords."""
     command, names = meta["command"], meta["names"]
     if not isinstance(command, str):
         raise InvalidInputError(f"command must be text, got {command!r}")
@@ -157,7 +157,7 @@ def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
         "attendance": meta["attendance"],
         "num_silos": meta["silos"],
         "draw": provenance.draw(meta["draw"]),
-        "ended": provenance.ended(meta.get("ended"), plan),  # absent of campaigns of all rounds
+        "ended": provenance.ended(meta.get("ended"), plan),  # absent if all rounds took place
         "columns": meta["columns"],
         "words": meta["words"],
         "known_names": names,
@@ -166,7 +166,7 @@ def _read_account(meta: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
 
 
 def _round_labels(labels: Any, plan: Plan) -> list[str] | None:
-    """Return the labels of the plan's rounds, as a file has them: a different one for each."""
+    """Return the checked labels of the plan's rounds in a file, all different; None: no labels."""
     if labels is None:
         return None
     told = provenance.texts("labels of rounds", labels)
@@ -178,7 +178,7 @@ def _round_labels(labels: Any, plan: Plan) -> list[str] | None:
 
 
 def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the most bytes of each array of a saved result: `archive.Limits`."""
+    """Return the largest size of each array of a saved result in bytes, for `archive`."""
     plan = Plan.from_dict(meta["plan"])
     fits: dict[str, int | None] = {f"fit_{name}": None for name in _FIT_ARRAYS}
     return fits | {
@@ -192,7 +192,7 @@ def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int 
 
 
 def _fit_parts(result: SavedResult) -> tuple[dict[str, Any] | None, dict[str, npt.NDArray[Any]]]:
-    """Return what joint recovery found, for the header of a file and as arrays of it."""
+    """Return joint recovery's fit as header entries and arrays of a file; none if it is cheap."""
     found = result.fit
     if found is None or result.domain.size < _SLOW:
         return None, {}
@@ -204,7 +204,7 @@ def _fit_parts(result: SavedResult) -> tuple[dict[str, Any] | None, dict[str, np
 def _read_fit(
     fit: Mapping[str, Any] | None, arrays: Mapping[str, npt.NDArray[Any]]
 ) -> FoundFit | None:
-    """Return what joint recovery found, as a file has it; None if the file has nothing of it."""
+    """Return the fit of joint recovery that a file keeps; None: the file keeps none."""
     if fit is None:
         return None
     parts = {name: arrays[f"fit_{name}"] for name in _FIT_ARRAYS}
@@ -226,7 +226,7 @@ def _read_fit(
 
 
 def _spelled(sketches: Sequence[CountSketch]) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the counters that spell names, as an array of a file; none if no domain is open."""
+    """Return the counters that spell names, as an array of the file; empty in a listed domain."""
     if sketches[0].spec.spelling is None:
         return {}
     return {"spelled": np.stack([sketch.vector[sketch.counters.size :] for sketch in sketches])}
@@ -238,7 +238,7 @@ def _sketches(
     counters: npt.NDArray[Any],
     spelled: npt.NDArray[Any] | None,
 ) -> list[CountSketch]:
-    """Return the landed sums of a file, checked against its plan."""
+    """Return the landed sums in a file, checked against its plan."""
     rounds, clients, marks = meta["rounds"], meta["num_clients"], meta["noise"]
     silos = meta["num_silos"]
     if (

@@ -1,8 +1,8 @@
-"""The answer in a terminal: headings, tables and notes, as renderables of rich.
+"""The answer in a terminal: headings, tables and notes, as renderables of the library Rich.
 
-By default an answer fits one screen; its details are the whole account. Rich is imported inside the
-functions: documents in JSON must not pay for it. Items are data of strangers, so control
-characters, which could drive a terminal, are shown escaped.
+By default an answer fits one screen; with details it shows everything. Rich is imported inside the
+functions, since JSON output needs none of it. Items may be written by strangers: control
+characters, which could give commands to a terminal, are shown escaped.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from fedtally.answer.result import Result
 
 
-LINES = 35  # of an answer of 20 items or fewer in 80 columns
+LINES = 35  # the most lines of an answer of up to 20 items, if there are 80 columns
 
 
-_LINES_IF_NARROW = 50  # of an answer with notes in fewer columns
+_LINES_IF_NARROW = 50  # the most lines of an answer with notes, if there are fewer columns
 
 
 _LISTED = 20
 
 
-_NARROWEST_PURPOSE = 24  # columns that the purpose of a hint needs to stand beside its command
+_NARROWEST_PURPOSE = 24  # columns; with fewer, a hint's purpose stands below its command
 
 
 def answer(
@@ -49,15 +49,15 @@ def answer(
     """Return the terminal's view of a result: what was counted, the items, how sure they are.
 
     Args:
-        result: the whole answer.
-        estimates: the top items.
-        queried: estimates of items that were asked for by name.
-        details: also say how the estimates were made. Otherwise the view has at most `LINES` lines
-            in 80 columns, and more only for a longer list or for items that were asked for. In
-            fewer columns notes may take more lines.
-        hints: what to try next: commands or options, each with its purpose.
+        result: the result to show.
+        estimates: the estimates of the top items.
+        queried: the estimates of items that were asked for by name.
+        details: whether to add how the estimates were made. Otherwise the view has at most `LINES`
+            lines in 80 columns. A list of over 20 items and queried items add lines; so may notes
+            in fewer columns.
+        hints: the next steps to try: pairs of a command or an option, and its purpose.
         how: the option or the command that shows the details.
-        charged: what a ledger says after the campaign was charged; "": it was not.
+        charged: the ledger's sentence after the campaign was charged; "": it was not charged.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 3 + ["milk"], seed=1)
@@ -69,7 +69,7 @@ def answer(
     from rich.text import Text
 
     every = estimates = doubted(result, estimates)
-    if not details:  # the line on names counts the others
+    if not details:  # the list leaves out hashes without a name: a row counts them
         estimates = [e for e in estimates if not isinstance(e.item, Unread)]
     parts: list[RenderableType] = [heading(sections.counted.line(result))]
     if sections.counted.drawn_away(result.draw):
@@ -101,7 +101,7 @@ def answer(
 
 
 def more_lines(estimates: Sequence[Estimate], queried: Sequence[Estimate]) -> int:
-    """Return the lines beyond `LINES` of a longer list, and of items that were asked for.
+    """Return the lines that a longer list and queried items add to `LINES`.
 
     >>> more_lines([], [])
     0
@@ -111,17 +111,17 @@ def more_lines(estimates: Sequence[Estimate], queried: Sequence[Estimate]) -> in
 
 @dataclass(frozen=True)
 class Screen:
-    """An answer with as many of the notes as its lines allow, and the number of the others.
+    """An answer on one screen: it shows as many notes as fit, and counts the others.
 
     Attributes:
-        top: what was counted, and the list.
-        rows: its names and texts.
-        notes: what a reader should know, the most important first.
-        hints: what to try next, each with its purpose.
-        more: the lines that it may have beyond `LINES`.
-        how: the option or the command that shows the whole account.
-        alarms: how many of the first notes doubt the whole answer. One is shown in any case, beyond
-            its lines if need be.
+        top: what is counted, and the list of items.
+        rows: the facts below the list, as (name, text).
+        notes: the notes that a reader should know, the most important first.
+        hints: the next steps to try: pairs of a command or an option, and its purpose.
+        more: the number of lines that the answer may have beyond `LINES`.
+        how: the option or the command that shows all details.
+        alarms: the number of alarms, which are the first of the notes and doubt the whole answer.
+            One alarm is always shown, even beyond the limit of lines.
     """
 
     top: RenderableType
@@ -136,7 +136,7 @@ class Screen:
         yield self.top
         taken = len(console.render_lines(self.top, options, pad=False)) - self.more
         notes = noted(self.notes)
-        # Hints go first where lines are short, the last one before the others, and then notes.
+        # If lines are short, leave out hints first, beginning with the last one, and then notes.
         sizes = [(len(notes), number) for number in range(len(self.hints), -1, -1)]
         fewest = min(self.alarms, 1)
         fewer = [(number, 0) for number in range(len(notes) - 1, fewest - 1, -1)]
@@ -145,7 +145,7 @@ class Screen:
             more = f"{amounts.counted(hidden, 'more note')}, and " if hidden else ""
             last = [(self.how, f"{more}how the answer was made"), *self.hints[:hints]]
             view = facts([*self.rows, *notes[:shown], *next_rows(last)])
-            # where fewer columns break more lines, notes get more of them, and hints do not
+            # narrow terminals wrap more lines: notes may take more lines there, hints may not
             most = LINES if hints or options.max_width >= 80 else _LINES_IF_NARROW
             if taken + len(console.render_lines(view, options, pad=False)) <= most:
                 break
@@ -153,13 +153,13 @@ class Screen:
 
 
 def next_rows(hints: Sequence[tuple[str, str]]) -> list[tuple[str, RenderableType]]:
-    """Return the row of what to try next: commands or options, each with its purpose."""
+    """Return the row of the next steps to try; no row if there are no hints."""
     return [("Try", _Hints(hints))] if hints else []
 
 
 @dataclass(frozen=True)
 class _Hints:
-    """Commands, none of them cut, each with its purpose beside it, or below if there is no room."""
+    """Commands, none of them shortened, each with its purpose beside it, or below if needed."""
 
     hints: Sequence[tuple[str, str]]
 
@@ -177,7 +177,7 @@ class _Hints:
             return
         grid = Table.grid(padding=(0, 2))
         grid.add_column(width=width)
-        grid.add_column(overflow="fold")  # a long purpose goes on below itself
+        grid.add_column(overflow="fold")  # a long purpose continues on the next line of its column
         for hint in self.hints:
             grid.add_row(*hint)
         yield grid
@@ -203,12 +203,12 @@ def _short(
 
 
 def _names(result: Result, listed: Sequence[Estimate], how: str) -> str:
-    """Return in a few words how many strings of an open domain stand out, and have names.
+    """Return how many more strings of an open domain stand out without a name, in words.
 
     Args:
-        result: the whole answer.
-        listed: the top items, whose hashes without a name are not shown.
-        how: the option or the command that shows them; it takes `--top`, too.
+        result: the whole result.
+        listed: the estimates of the top items; hashes without a name are not shown.
+        how: the option or the command that shows these hashes; it takes `--top`, too.
     """
     found, unread = result.num_found, result.num_unread
     longer = f" --top {found}" * (len(listed) < found)
@@ -224,7 +224,7 @@ def _names(result: Result, listed: Sequence[Estimate], how: str) -> str:
 
 
 def _unread(result: Result) -> str:
-    """Return what is known of the strings without a name, and what would name them."""
+    """Return the largest share of strings without a name, and what would name them, in words."""
     hashes = [e for e in result.top(result.num_found) if isinstance(e.item, Unread)]
     if result.intervals is None:
         return ""
@@ -241,7 +241,7 @@ def _unread(result: Result) -> str:
 
 
 def noted(notes: Iterable[str]) -> list[tuple[str, RenderableType]]:
-    """Return the rows of notes.
+    """Return a row for each note.
 
     >>> noted(["the sums are exact"])[0][0]
     'Note'
@@ -286,7 +286,7 @@ def _seconds(seconds: float) -> str:
 
 
 def plain(renderable: RenderableType, columns: int = 100) -> str:
-    r"""Return the text that a terminal would show, without colours.
+    r"""Return the text that a terminal of this many columns would show, without colours.
 
     >>> plain("tea")
     'tea\n'

@@ -1,7 +1,8 @@
-"""The page of `fedtally show`: one phone, the sum, and what epsilon hides, to try by hand.
+"""The page of `fedtally show`: one phone's upload, the sum, and how epsilon hides an item.
 
-The page is one file that loads nothing. Its data come as a mapping, since the engine that makes
-them is a neighbour of this layer (`fedtally.simulation.demonstration.Demonstration`).
+The page is one file that loads nothing, and readers can try it by hand. Its data come as a mapping,
+since this layer may not import the simulation that makes them
+(`fedtally.simulation.demonstration.Demonstration`).
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ import numpy.typing as npt
 from fedtally.answer.page import policy
 from fedtally.errors import InvalidInputError
 
-_MOST_BITS = 16  # the page adds in 16-bit integers
+_MOST_BITS = 16  # the most bits of a counter: the page's script adds 16-bit integers
 
 
 def show_page(shown: Mapping[str, Any]) -> str:
     """Return the page as an HTML document of less than 1.5 MB.
 
     Args:
-        shown: the fields of `fedtally.simulation.demonstration.Demonstration`, by their names.
+        shown: the fields of `fedtally.simulation.demonstration.Demonstration`, by name.
 
     Raises:
-        InvalidInputError: the uploads have more than 16 bits.
+        InvalidInputError: the counters of the uploads have more than 16 bits.
     """
     if shown["bits"] > _MOST_BITS:
         raise InvalidInputError(f"bits must be at most {_MOST_BITS}, got {shown['bits']}")
@@ -45,7 +46,7 @@ def show_page(shown: Mapping[str, Any]) -> str:
         "policy": policy(style, script),
         "style": style,
         "script": script,
-        # no text can end the element that holds it
+        # escape "<": no text may end the HTML element that holds it
         "data": json.dumps(_document(shown)).replace("<", "\\u003c"),
         "table": _table(shown),
         "phones": f"{phones:,}",
@@ -60,31 +61,31 @@ def show_page(shown: Mapping[str, Any]) -> str:
         "last": str(len(shown["levels"]) - 1),
         "version": metadata.version("fedtally"),
     }
-    # in one pass: what one text holds is no place for another
+    # in one pass: placeholders inside an inserted text are not replaced
     return re.sub(r"{{(\w+)}}", lambda found: texts[found[1]], template)
 
 
 def at_most(share: float) -> str:
-    r"""Return an upper bound in percent, rounded upwards, as it stands in a line of text.
+    r"""Return an upper bound in percent, rounded upwards, with a space that no line breaks.
 
     >>> [at_most(share) for share in (0.05, 0.1359150, 0.3694536, 0.9996813, 1.0)]
     ['5\xa0%', '13.6\xa0%', '37\xa0%', '99.97\xa0%', '100\xa0%']
     """
     digits = 2 if share > 0.99 else 1
-    # what is a rounding error above a digit is not the next one
+    # a floating-point error above a digit must not round up to the next one
     text = f"{math.ceil(round(share * 100 * 10**digits, 6)) / 10**digits:.{digits}f}"
     return f"{text.rstrip('0').rstrip('.')}\xa0%"
 
 
 def _document(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the script reads."""
+    """Return the data that the page's script reads."""
     truth = np.bincount(shown["held"]).tolist()
     return {
         **{name: shown[name] for name in ("bits", "rows", "width", "words")},
         "false_alarms": at_most(shown["false_alarms"]),
         "held": shown["held"].tolist(),
         "truth": truth,
-        # a phone whose word is its own: nobody else's upload hides it
+        # a phone whose word nobody else holds: the clearest example
         "chosen": next((at for at, place in enumerate(shown["held"]) if truth[place] == 1), 0),
         "uploads": _packed(shown["uploads"]),
         "opened": _packed(shown["opened"]),
@@ -103,9 +104,9 @@ def _document(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _marks(sketches: npt.NDArray[np.int64]) -> npt.NDArray[np.int16]:
-    """Return the counters that each phone's word marks, from 1 on, with their signs.
+    """Return the counters that each phone's word changes, by number from 1, with their signs.
 
-    int16 [phones, rows]: a word marks one counter in each row, by 1 or -1.
+    The result is int16 [phones, rows]: a word changes one counter in each row, by 1 or -1.
     """
     phones, places = np.nonzero(sketches)
     found = ((places + 1) * sketches[phones, places]).astype("<i2")
@@ -113,7 +114,7 @@ def _marks(sketches: npt.NDArray[np.int64]) -> npt.NDArray[np.int16]:
 
 
 def _packed(values: npt.NDArray[Any]) -> str:
-    """Return 16-bit integers as text: base64 of little-endian ones."""
+    """Return 16-bit integers as text: the base64 of little-endian bytes."""
     return base64.b64encode(values.astype(values.dtype.newbyteorder("<")).tobytes()).decode()
 
 
@@ -122,7 +123,7 @@ def _rounded(values: npt.NDArray[np.float64]) -> list[float]:
 
 
 def _table(shown: Mapping[str, Any], rows: int = 8) -> str:
-    """Return the answers as a table, for readers without JavaScript."""
+    """Return the estimates as an HTML table, for readers without JavaScript."""
     levels, truth = shown["levels"], np.bincount(shown["held"]).tolist()
     names = ["no noise", *(f"epsilon {level.epsilon:g}" for level in levels[1:])]
     lines = [

@@ -1,4 +1,4 @@
-"""What a report says first, in one sentence each: its title, its verdict, and its pictures."""
+"""The first sentences of a report: its title, its verdict, and the texts for its pictures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fedtally.answer.estimates import Estimate, is_told_from_zero, largest_uncer
 from fedtally.answer.part import Part
 from fedtally.base.text import escaped, in_number, shortened
 
-_LONGEST = 40  # columns of a name within a sentence
-_MOST_NAMED = 2  # sources that a title names
-_MOST_SAID = 3  # items that the text for a picture names
-_ROUNDING = 1e-9  # of a share
+_LONGEST = 40  # characters of an item's name within a sentence
+_MOST_NAMED = 2  # the most sources that a title names
+_MOST_SAID = 3  # the most items that a picture's alternative text names
+_ROUNDING = 1e-9  # a share: smaller differences are rounding
 
 
 def source_names(sources: Sequence[str]) -> list[str]:
-    """Return the base names of sources, since a folder may name a person.
+    """Return the base names of sources: folders are left out, since they may name a person.
 
     >>> source_names(["/home/ana/words.txt", "-", "zipf:a=1.1,n=9"])
     ['words.txt', 'standard input', 'zipf:a=1.1,n=9']
@@ -34,11 +34,11 @@ def source_names(sources: Sequence[str]) -> list[str]:
 
 
 def title(items: str, sources: Sequence[str]) -> str:
-    """Return a title for a report that nobody gave one.
+    """Return the title of a report to which nobody gave one.
 
     Args:
-        items: what is counted, in the plural.
-        sources: the names of what was read.
+        items: the plural noun for the items.
+        sources: the names of the files or populations that were read.
 
     >>> title("words", ["words.txt"]), title("items", ["a", "b", "c"]), title("items", [])
     ('Most frequent words in words.txt', 'Most frequent items in 3 sources', 'Most frequent items')
@@ -52,7 +52,7 @@ def title(items: str, sources: Sequence[str]) -> str:
 
 
 def origin(sources: Sequence[str], day: date | None) -> str:
-    """Return what was read, and the day, for the line below a title; "" if nobody said so.
+    """Return the line below a title: the sources and the day; "": neither is known.
 
     >>> origin(["words.txt"], date(2026, 3, 1)), origin([], None)
     ('From words.txt, 1 March 2026', '')
@@ -62,7 +62,7 @@ def origin(sources: Sequence[str], day: date | None) -> str:
     return ", ".join(part for part in (where, when) if part)
 
 
-# not those of the locale: the page is in English
+# English names whatever the locale: the page is in English
 _MONTHS = (
     "January",
     "February",
@@ -80,7 +80,7 @@ _MONTHS = (
 
 
 def holding(part: Part) -> str:
-    """Return the verb that joins an item and the share that has it, in words.
+    """Return the verb between an item and the share of clients that have it.
 
     >>> import fedtally
     >>> holding(fedtally.estimate(["tea", "milk"], seed=1))
@@ -101,15 +101,15 @@ def verdict(
     holds: str = "is held by",
     is_exact: bool = False,
 ) -> list[str]:
-    """Return what was found, and how sure it is, in a sentence each.
+    """Return sentences on the most frequent items, and on how sure they are.
 
     Args:
-        listed: the top items, as `noise_floor.doubted` returns them.
-        number: how many clients, people or contributions took part.
-        unit: the noun for them, in the plural.
+        listed: the estimates of the top items, as `noise_floor.doubted` returns them.
+        number: the number of clients, people or contributions that took part.
+        unit: the plural noun for what `number` counts.
         confidence: the confidence of the limits.
-        holds: the verb between an item and the share that has it.
-        is_exact: whether the counts have no error.
+        holds: the verb between an item and the share of clients that have it.
+        is_exact: whether the estimates are the counts themselves.
 
     >>> from dataclasses import replace
     >>> tea = Estimate("tea", 0.5, 0.49, 0.51, 500.0, 0.031, 0.467, 0.533)
@@ -149,7 +149,7 @@ def _sure(
 
 
 def quoted(item: str | int) -> str:
-    """Return an item within a sentence, in quotes, which it cannot turn around.
+    """Return an item in quotes for a sentence; right-to-left letters in it do not move others.
 
     >>> quoted("tea"), quoted(7)
     ('“tea”', '“7”')
@@ -159,7 +159,7 @@ def quoted(item: str | int) -> str:
 
 
 def bars_said(listed: Sequence[Estimate]) -> str:
-    """Return what a chart of bars shows, for who does not see it.
+    """Return the alternative text of a bar chart, for readers who do not see it.
 
     >>> bars_said([Estimate("tea", 0.5, None, None, 5.0), Estimate("milk", 0.25, None, None, 2.0)])
     'Bars of 2 items: tea 50.00 %, milk 25.00 %. The table below has the numbers.'
@@ -176,12 +176,12 @@ def bars_said(listed: Sequence[Estimate]) -> str:
 
 
 def map_said(centre: Sequence[float], share: float, number: int) -> str:
-    """Return what a map shows, for who does not see it.
+    """Return the alternative text of a map, for readers who do not see it.
 
     Args:
-        centre: latitude and longitude of the most frequent cell.
-        share: its frequency.
-        number: the cells on the map.
+        centre: the latitude and the longitude of the most frequent cell, in degrees.
+        share: the frequency of this cell, 0 to 1.
+        number: the number of cells on the map.
 
     >>> map_said((40.75, -73.95), 0.031, 12)
     'Map of 12 cells. The most frequent one, around 40.75, -73.95, holds 3.10 %.'
@@ -194,7 +194,9 @@ def map_said(centre: Sequence[float], share: float, number: int) -> str:
 
 
 def rounded(number: int) -> str:
-    """Return a number with two digits: how many items stand above noise is no exact number.
+    """Return a number with two significant digits.
+
+    The number of items above noise is only an approximation.
 
     >>> rounded(1070), rounded(57)
     ('1,100', '57')

@@ -1,7 +1,7 @@
-"""Tables that fit any terminal: names are elided in the middle, and no number is cut.
+"""Tables that fit any terminal: long names are shortened in the middle, numbers never.
 
-Where there is no room, the columns that matter least go first, and a line below says so. Rich is
-imported inside the functions: documents in JSON must not pay for it.
+If there is no room, the least important columns are left out first, and a line below says so. Rich
+is imported inside the functions, since JSON output needs none of it.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-_SHORTEST = 8  # columns of a name that is elided
-_WISHED = 24  # columns of a name for which columns that one can do without make room
-_GAP = 2  # columns between two columns of a table
-_BAR = (6, 20)  # the fewest and the most columns of a bar
+_SHORTEST = 8  # terminal columns to which a name may be shortened
+_WISHED = 24  # terminal columns that names get before optional columns of the table are shown
+_GAP = 2  # blanks between two columns of a table
+_BAR = (6, 20)  # the shortest and the longest bar, in terminal columns
 _LONGEST_SHOWN = 300  # characters of a name in a table: a longer one is cut off
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table beside its names.
+    """A column of a table, not that of the names.
 
     Attributes:
         name: the heading.
-        cells: a text a row.
-        rank: the order in which columns are left out if there is no room, those of one rank
-            together; 0: never.
-        wishes: whether it goes so that names have as much room as they wish.
-        group: a heading above neighbouring columns; "": none.
-        justify: "left" for words.
+        cells: the text of each row.
+        rank: the order in which columns are left out if there is no room, 1 first; columns of the
+            same rank are left out together; 0: never.
+        wishes: whether the column is left out as soon as names would be shorter than they wish.
+        group: the heading above this and neighbouring columns; "": none.
+        justify: the alignment; "left" for words.
     """
 
     name: str
@@ -51,15 +51,16 @@ class FittedTable:
     """A table of names and numbers that fits any terminal.
 
     Attributes:
-        heading: the heading of the names.
+        heading: the heading of the column of names.
         names: the name of each row.
         after: the columns after the names.
-        before: the columns before them.
-        noun: what the names are of, in the plural.
-        folds: whether long names are broken into lines, and not elided.
-        shares: the length of each row's bar, behind the first column after the names; (): no bars.
+        before: the columns before the names.
+        noun: the plural noun for what has the names.
+        folds: whether long names are wrapped onto several lines, and not shortened.
+        shares: the share that each row's bar shows, in the column after the first of `after`; ():
+            no bars.
         styles: the style of each row; (): none.
-        line: a text between two rows, and the place of the row below it.
+        line: the index of a row, and the text to show as a line above this row.
         note: a text below the rows.
     """
 
@@ -104,7 +105,7 @@ class FittedTable:
             yield said
 
     def _gone(self, most: int, longest: int) -> set[int]:
-        """Return the ranks of the columns that go, so that the others fit beside the names."""
+        """Return the ranks of the columns to leave out, so that the others fit beside the names."""
         columns, gone = [*self.before, *self.after], set[int]()
         wishes = {column.rank: column.wishes for column in columns if column.rank}
         for rank in sorted(wishes):
@@ -120,7 +121,7 @@ class FittedTable:
         from rich.bar import Bar
 
         table, longest = new_table(), max(self.shares, default=1.0)
-        table.padding = (0, _GAP - 1, 0, 0)  # the box has a blank between columns
+        table.padding = (0, _GAP - 1, 0, 0)  # the box adds a blank between columns
         for column, head in zip(before, _heads(before), strict=True):
             table.add_column(head, justify=column.justify, style="dim", no_wrap=True)
         table.add_column(
@@ -142,14 +143,14 @@ class FittedTable:
             for place, column in enumerate(after):
                 cells.append(column.cells[row])
                 if bar and not place:
-                    # a quotient: rounding must not take an eighth of a cell from the longest
+                    # a quotient, so that rounding does not shorten the longest bar by an eighth
                     part = max(0.0, self.shares[row] / longest)
                     cells.append(Bar(1.0, 0, part, width=bar))
             table.add_row(*cells, style=self.styles[row] if self.styles else None)
         return table
 
     def _said(self, gone: set[int], lacks_bars: bool, is_elided: bool, columns: int) -> Text | None:
-        """Return the line on what is not shown; None if everything is."""
+        """Return the line that says what is not shown; None if everything is shown."""
         from rich.text import Text
 
         everything = [*self.before, *self.after]
@@ -170,7 +171,7 @@ class FittedTable:
 
 
 def _heads(columns: Sequence[Column]) -> list[str]:
-    """Return the headings of columns; that of a group stands above its first column."""
+    """Return the headings of columns; a group's heading stands above its first column."""
     heads, before = [], ""
     for column in columns:
         above = column.group if column.group != before else ""
@@ -186,12 +187,12 @@ def _width(head: str, column: Column) -> int:
 
 
 def _taken(columns: Sequence[Column]) -> int:
-    """Return the columns of a terminal that columns take, with the gap beside each."""
+    """Return the terminal columns that table columns need, with the gap beside each."""
     return sum(_width(*pair) + _GAP for pair in zip(_heads(columns), columns, strict=True))
 
 
 def elided(label: Text, columns: int) -> Text:
-    """Return a label that fits `columns`, elided in the middle: items often differ at their ends.
+    """Return a label shortened in the middle to `columns`: items often differ at their ends.
 
     >>> elided(printable("https://example.org/1"), 9).plain
     'http…rg/1'
@@ -212,14 +213,15 @@ def elided(label: Text, columns: int) -> Text:
 
 
 def printable(item: str | int, style: str = "", longest: int = _LONGEST_SHOWN) -> Text:
-    r"""Return an item as text for a terminal, which it cannot drive.
+    r"""Return an item as a text that gives no commands to the terminal.
 
-    Control characters are escaped, and markup is not read. An empty item is shown as two quotes.
+    Control characters are escaped, and Rich's markup is not interpreted. An empty item is shown as
+    two quotes.
 
     Args:
         item: the item.
-        style: a style of rich.
-        longest: the characters after which it is cut off.
+        style: the style of the text, in Rich's notation.
+        longest: the most characters to show; the rest is cut off.
 
     >>> printable("tab\there\x1b[31m").plain
     'tab\\there\\x1b[31m'
@@ -243,9 +245,9 @@ def new_table() -> Table:
 
 
 def _last_padding(console: Console) -> int:
-    """Return the columns that a table pays for padding behind its last column.
+    """Return the terminal columns that Rich counts for padding after a table's last column.
 
-    Before version 15, Rich counts them although it pads no edge.
+    Rich before version 15 counts them, although it does not pad the edge.
     """
     from rich.measure import Measurement
 
@@ -256,7 +258,7 @@ def _last_padding(console: Console) -> int:
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
-    r"""Return a listing of names and texts in two columns, whose control characters are escaped.
+    r"""Return a listing of (name, text) in two columns; control characters are escaped.
 
     >>> from fedtally.answer.screen import plain
     >>> print(plain(facts([("Upload", "32.0 kB\x1b[2K")])).strip())
@@ -273,7 +275,7 @@ def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
 
 
 def heading(text: str) -> RenderableType:
-    """Return a line in bold, as it stands above a table, whose control characters are escaped.
+    """Return a line in bold for above a table; control characters are escaped.
 
     >>> heading("Answer").plain
     'Answer'

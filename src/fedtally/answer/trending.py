@@ -1,8 +1,9 @@
-"""Which items changed over the rounds of a campaign, and the line of an item over its rounds.
+"""The items that changed over the rounds of a campaign, and the shares of an item by round.
 
-An item is listed if its e-value is large enough (`recovery.changes`): then a change of its level
-explains its rounds much better than no change does. That stands however often one looks. How much
-it changed is said by two windows, whose limits rest on their own rounds.
+An item is listed if its e-value (evidence for a change, `recovery.changes`) is large enough: then a
+change of its level explains its rounds much better than no change does. This holds however often
+one looks. The size of a change is the difference of two windows of rounds. The limits of a window
+use only the rounds in it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from fedtally.recovery.limits import Limits, check_confidence
 from fedtally.recovery.linear_system import F64, I64, U64, Bools, Candidates
 from fedtally.recovery.windows import LONGEST, last
 
-MOST_LINES = 7  # of a chart, whose colours are told apart
+MOST_LINES = 7  # the most lines of a chart, so that their colours can be told apart
 USUAL_ALPHA = 0.05
 _LAST = "last:1"
 _WITHOUT = "ask for the answer of all rounds (fedtally query)"
@@ -42,19 +43,21 @@ class Change:
 
     Attributes:
         item: the label of the item.
-        kind: "rising", "falling", "new" or "gone": its levels before and since the change. A new
-            item did not show before, and one that is gone does not show since.
-        frequency: its share in the window, before any prior; it may be below 0.
-        low, high: limits of that share, 0 to 1.
-        before: its share in the rounds that the window is compared with.
-        before_low, before_high: limits of that share.
-        change: the first share less the second.
-        change_low, change_high: limits of the change.
-        since: the likeliest first round of the new level: its label, or else its number.
-        since_low, since_high: the first and the last round that are likely, too.
+        kind: "rising", "falling", "new" or "gone". A new item was not visible before the change,
+            and an item that is gone is not visible since the change.
+        frequency: the item's share in the window of current rounds, before any prior; it may be
+            below 0.
+        low, high: the limits of `frequency`, 0 to 1.
+        before: the item's share in the earlier rounds that the window is compared with.
+        before_low, before_high: the limits of `before`.
+        change: `frequency` less `before`.
+        change_low, change_high: the limits of `change`.
+        since: the likeliest first round of the new level: the round's label, or its number if it
+            has none.
+        since_low, since_high: the first and the last of the likely first rounds.
         log_e: the natural logarithm of the e-value.
-        flagged: whether the stricter rule lists it, too: no item that did not change ever meets
-            that rule, at any look, but with a probability of at most alpha for all items together.
+        flagged: whether a stricter rule lists the item, too. With a probability of at least 1 -
+            alpha, no unchanged item ever meets the stricter rule, at any look.
     """
 
     item: str | int
@@ -77,16 +80,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The share of an item in one round, or in rounds that have one set of hashes.
+    """The share of an item in one round, or in several rounds with the same hashes.
 
     Attributes:
         item: the label of the item.
-        round: the first of the rounds, by its number in the plan.
-        last_round: the last of them.
-        label: the label of the first; None: rounds have numbers alone.
-        clients: the contributions in them.
-        frequency: the share, before any prior; it may be below 0.
-        low, high: limits of that share, 0 to 1.
+        round: the number in the plan of the first of these rounds.
+        last_round: the number in the plan of the last of these rounds.
+        label: the label of the first round; None: rounds have only numbers.
+        clients: the number of contributions in these rounds.
+        frequency: the share in these rounds, before any prior; it may be below 0.
+        low, high: the limits of `frequency`, 0 to 1.
     """
 
     item: str | int
@@ -103,11 +106,11 @@ class Series(Table):
     """The shares of items in each landed round: a table of `Point`, item by item.
 
     Attributes:
-        points: the rows.
-        confidence: the confidence of the limits: for a whole line where `whole`, else for each
-            point.
+        points: the rows of the table.
+        confidence: the confidence of the limits: of all points of an item together if `whole`, else
+            of each point.
         whole: whether the limits of an item hold in all rounds at once.
-        not_private: the mark of a run that guarantees nothing; "" for others.
+        not_private: the mark of a run whose noise guarantees no privacy; "" for other runs.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea", "milk", "tea"] * 40, rounds=[1, 2, 3] * 40, seed=1)
@@ -127,7 +130,7 @@ class Series(Table):
 
     @property
     def items(self) -> list[str | int]:
-        """The items, in their order, each once."""
+        """The items of the points, each once, in the same order."""
         return list(dict.fromkeys(point.item for point in self.points))
 
     def of(self, item: str | int) -> list[Point]:
@@ -142,13 +145,14 @@ class Series(Table):
         """Return a matplotlib figure of the lines with their bands; write it to `path` if given.
 
         Args:
-            path: ends in .png, .svg or .pdf.
-            narrow: for a phone.
+            path: the path of the image file, which ends in .png, .svg or .pdf; None: none is
+                written.
+            narrow: whether the figure is for a phone.
 
         Raises:
             MissingExtraError: matplotlib is not installed.
-            InvalidInputError: more than seven items, another suffix, or a folder that cannot be
-                written.
+            InvalidInputError: there are more than seven items, the suffix is another one, or the
+                folder cannot be written.
         """
         return self._drawn({}, "Shares by round", path, narrow)
 
@@ -181,18 +185,19 @@ class Series(Table):
 class Trends(Table):
     """The items that changed, the latest change first: a table of `Change`.
 
-    On average at most a share `alpha` of such a list did not change, on whatever day one looks.
+    On average at most a share `alpha` of the listed items did not change, on whatever day one
+    looks.
 
     Attributes:
-        changed: the rows.
-        window: the rounds of the shares now.
-        against: the rounds that they are compared with.
-        rounds: all rounds that were looked at.
-        earlier: the number of sums before these, which were not looked at.
-        tested: the number of items that were looked at.
-        alpha: the share.
+        changed: the rows of the table.
+        window: the rounds of the current shares.
+        against: the earlier rounds that the window is compared with.
+        rounds: all rounds that were examined.
+        earlier: the number of still earlier sums, which were not examined.
+        tested: the number of items that were tested.
+        alpha: the largest expected share of unchanged items in the list.
         confidence: the confidence of each item's limits, if the item was named beforehand.
-        not_private: the mark of a run that guarantees nothing; "" for others.
+        not_private: the mark of a run whose noise guarantees no privacy; "" for other runs.
     """
 
     def __init__(
@@ -222,33 +227,33 @@ class Trends(Table):
         return len(self.changed)
 
     def of(self, kind: str) -> list[Change]:
-        """Return the items that changed in one way: "rising", "falling", "new" or "gone"."""
+        """Return the changed items of one kind: "rising", "falling", "new" or "gone"."""
         chosen = Kind(kind)
         return [change for change in self.changed if change.kind == chosen]
 
     @property
     def rising(self) -> list[Change]:
-        """Items whose share is larger since a round."""
+        """The items whose share rose."""
         return self.of(Kind.RISING)
 
     @property
     def falling(self) -> list[Change]:
-        """Items whose share is smaller since a round."""
+        """The items whose share fell."""
         return self.of(Kind.FALLING)
 
     @property
     def new(self) -> list[Change]:
-        """Items that did not show before a round."""
+        """The items that were not visible before their change."""
         return self.of(Kind.NEW)
 
     @property
     def gone(self) -> list[Change]:
-        """Items that do not show since a round."""
+        """The items that are not visible since their change."""
         return self.of(Kind.GONE)
 
     @property
     def ways(self) -> str:
-        """How many items changed in each way, in words; "" for none."""
+        """The number of changed items of each kind, in words; "": none changed."""
         return ", ".join(f"{len(self.of(kind)):,} {kind}" for kind in Kind if self.of(kind))
 
     def to_arrow(self, memory: int | None = None) -> Any:
@@ -257,14 +262,14 @@ class Trends(Table):
 
     @property
     def series(self) -> Series:
-        """The lines of the first items of the list, as many as a chart has."""
+        """The shares by round of the first items of the list, as many as a chart can show."""
         return self._lines([change.item for change in self.changed[:MOST_LINES]])
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, narrow: bool = False) -> Any:
-        """Return a figure of `series`, as `Series.plot`; a mark shows where each changed.
+        """Return a figure of `series`, like `Series.plot`; a mark shows where each item changed.
 
         Raises:
-            InvalidInputError: nothing changed, or as `Series.plot` says.
+            InvalidInputError: no item changed, or for the reasons that `Series.plot` names.
         """
         if not self.changed:
             raise InvalidInputError(
@@ -297,7 +302,7 @@ def trends_of(
     alpha: float,
     history: int,
 ) -> Trends:
-    """Return which items changed; `Result.trends` says more."""
+    """Return the items that changed; `Result.trends` describes the arguments."""
     read_rounds, part = _Rounds.of(sums, history), sums.part
     window = read_rounds.usual(window)
     now = read_rounds.places(_asked(sums, window))
@@ -323,7 +328,7 @@ def trends_of(
 
 
 def series_of(sums: ByRound, items: Sequence[str | int], whole: bool, history: int) -> Series:
-    """Return the lines of items, which the domain has; `Result.series` says more."""
+    """Return the shares by round of items in the domain; `Result.series` describes the rest."""
     return _series(sums.part, _Rounds.of(sums, history), items, whole)
 
 
@@ -345,7 +350,7 @@ def _changes(
     windows: tuple[Bools, Bools],
     alpha: float,
 ) -> list[Change]:
-    """Return the rows of chosen candidates."""
+    """Return the rows of the table for the chosen candidates."""
     confidence = part.confidence
     (now, clients), (before, others) = (read_rounds.together(ids[chosen], one) for one in windows)
     differ = changes.difference(now, clients, before, others, confidence)
@@ -383,7 +388,7 @@ def _of(found: Changes, chosen: I64) -> Changes:
 
 
 def _since(part: Part, read_rounds: _Rounds, found: Changes, chosen: I64) -> dict[str | int, int]:
-    """Return the number of the round from which each item's level is new."""
+    """Return for each chosen item the number of the first round of its new level."""
     labels = part.domain.labels(chosen)
     return {
         item: read_rounds.columns[int(found.since[place])].rounds[0]
@@ -417,7 +422,7 @@ def _series(part: Part, read_rounds: _Rounds, items: Sequence[str | int], whole:
 
 
 def _limits(measured: Measured, clients: float | F64, confidence: float) -> Limits:
-    """Return limits of shares, within 0 and 1; none is closer than one client."""
+    """Return limits of shares, clipped to 0 and 1; a half-width is at least one client."""
     z = float(-ndtri((1.0 - check_confidence(confidence)) / 2))
     half = np.maximum(z * measured.stddev, 1.0)
     return Limits(
@@ -430,12 +435,12 @@ def _limits(measured: Measured, clients: float | F64, confidence: float) -> Limi
 
 
 class _Column(NamedTuple):
-    """Rounds that have one value of an item: one round, or those of one set of hashes.
+    """A round, or the rounds of one set of hashes, which together have one value of an item.
 
     Attributes:
-        sums: the numbers of their sums.
-        rounds: the rounds that the sums are of, rising.
-        noise: the standard deviation of the noise on the number of clients; 0 without.
+        sums: the numbers of the sums of these rounds.
+        rounds: the numbers of these rounds, ascending.
+        noise: the standard deviation of the noise on the number of clients; 0: no noise.
     """
 
     sums: list[int]
@@ -444,17 +449,20 @@ class _Column(NamedTuple):
 
 
 class _Rounds(ABC):
-    """Values of items in the last landed rounds, each column independent of the others."""
+    """Values of items in the last landed rounds; the errors of its columns are independent.
+
+    A column is one round, or the rounds of one set of hashes (`_Column`).
+    """
 
     def __init__(self, sums: ByRound, columns: Sequence[_Column]) -> None:
         self.columns, self._labels, self._landed = list(columns), sums.labels, sums.landed
 
     @staticmethod
     def of(sums: ByRound, history: int) -> _Rounds:
-        """Return the values of the last rounds.
+        """Return the values of the last landed rounds.
 
         Raises:
-            InvalidInputError: there are no values by round; the message says why.
+            InvalidInputError: the decoder has no values for single rounds; the message says why.
         """
         part = sums.part
         if part.span is not None:
@@ -479,22 +487,22 @@ class _Rounds(ABC):
 
     @abstractmethod
     def _measured(self, ids: U64, places: Bools) -> tuple[Measured, float]:
-        """Return values in some columns together, and the clients of these."""
+        """Return the items' values in the chosen columns together, and those columns' clients."""
 
     @abstractmethod
     def _values(self, ids: U64) -> RoundValues:
-        """Return values in each column."""
+        """Return the items' values in each column."""
 
     def together(self, ids: U64, places: Bools) -> tuple[Measured, float]:
-        """Return values in some columns together, and the clients of these."""
+        """Return the items' values in the chosen columns together, and those columns' clients."""
         found, clients = self._measured(ids, places)
         noise = [self.columns[place].noise for place in np.flatnonzero(places)]
-        # a share is as uncertain as the number of clients that it is of
+        # a noisy number of clients makes the shares of it uncertain, too
         relative = float(np.hypot.reduce(noise)) / clients
         return found._replace(stddev=np.hypot(found.stddev, relative * found.value)), clients
 
     def by_round(self, ids: U64) -> RoundValues:
-        """Return values in each column."""
+        """Return the items' values in each column."""
         found = self._values(ids)
         noise = np.array([column.noise for column in self.columns])
         if not noise.any():
@@ -503,14 +511,15 @@ class _Rounds(ABC):
         return found._replace(stddev=np.hypot(found.stddev, noise * mean))
 
     def usual(self, window: str) -> str:
-        """Return a window as it is asked for, with the last column where it is the last round."""
+        """Return the window to use: "last:1" becomes all rounds of the last column."""
         return f"last:{len(self.columns[-1].rounds)}" if window == _LAST else window
 
     def places(self, sums: Sequence[int]) -> Bools:
-        """Return the columns of a window: bool [columns].
+        """Return which columns are in a window, bool [columns], given the numbers of its sums.
 
         Raises:
-            InvalidInputError: it cuts through a column, or begins before the first.
+            InvalidInputError: the window has only a part of a column, or begins before the first
+                column.
         """
         wanted = set(sums)
         for column in self.columns:
@@ -529,10 +538,12 @@ class _Rounds(ABC):
         return np.array([bool(wanted.intersection(one.sums)) for one in self.columns])
 
     def before(self, now: Bools, number: int | None) -> Bools:
-        """Return the columns of the landed rounds before a window: a number of them, or all.
+        """Return the columns of the landed rounds before a window: bool [columns].
+
+        `number` is the number of rounds to take, the latest first; None: all of them.
 
         Raises:
-            InvalidInputError: none is before it.
+            InvalidInputError: there are no rounds before the window.
         """
         first = int(np.flatnonzero(now)[0])
         if number is not None:
@@ -551,24 +562,24 @@ class _Rounds(ABC):
         return before
 
     def window(self, asked: str, places: Bools) -> Window:
-        """Return the window of some columns."""
+        """Return the window that consists of some columns."""
         sums = sorted(
             number for place in np.flatnonzero(places) for number in self.columns[place].sums
         )
         return self._landed.window(asked, sums, len(self.columns), 0, 1)
 
     def label(self, place: int) -> str | None:
-        """Return the label of the first round of a column."""
+        """Return the label of the first round of a column; None: rounds have no labels."""
         return None if self._labels is None else self._labels[self.columns[place].rounds[0]]
 
     def named(self, place: int) -> str | int:
-        """Return the label of a column, or else the number of its first round."""
+        """Return the label of the first round of a column, or its number if it has none."""
         label = self.label(place)
         return self.columns[place].rounds[0] if label is None else label
 
 
 class _Fitted(_Rounds):
-    """Values that a fit of sketches has of its batches."""
+    """Values of items by round, from a fit of sketches."""
 
     def __init__(self, sums: ByRound, fit: FittedDecoder) -> None:
         self._fit = fit
@@ -591,7 +602,7 @@ class _Fitted(_Rounds):
 
 
 class _Counted(_Rounds):
-    """Counts in the histograms of rounds."""
+    """Values of items by round, which are the counts in histograms."""
 
     def __init__(self, sums: ByRound, history: int) -> None:
         chosen = last(sums.part.sketches, min(history, LONGEST))
@@ -626,7 +637,7 @@ def _read(sums: ByRound, history: int) -> _Rounds:
 
 
 def _column(sums: ByRound, numbers: list[int]) -> _Column:
-    """Return the column of some sums."""
+    """Return the column that consists of the sums with these numbers."""
     plan = sums.part.plan
     release = {rounds.start: rounds for rounds in plan.releases}
     rounds = [each for one in numbers for each in release.get(one, range(one, one + 1))]

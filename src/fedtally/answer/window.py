@@ -1,8 +1,8 @@
-"""Windows of an answer: which landed rounds it is about, as asked for and as it says so.
+"""Windows of an answer: the landed rounds that it is about.
 
-A window is asked for by what lasts (`last:7`), by the rounds at its ends (`3..9`, or their labels),
-or left to the sums (`auto`). A plan may add up several rounds before anything is opened: such a sum
-is of all of them, and a window holds the whole of it or nothing.
+A window is given by its length (`last:7`), by its first and last round (`3..9`, or their labels),
+or chosen from the data (`auto`). A plan may add up several rounds before the sum is decrypted. A
+window then has all of these rounds or none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedtally.plan import Plan
 from fedtally.sketch import CountSketch
 
 ALL, AUTO = "all", "auto"
-_FEW = 3  # missing rounds that are named one by one
+_FEW = 3  # up to this many missing rounds are named one by one
 _LONGEST_LABEL = 40  # characters of a label in a sentence
 
 
@@ -30,13 +30,14 @@ class Window:
 
     Attributes:
         asked: the window as it was asked for, such as "last:7".
-        rounds: the landed rounds, rising, by their numbers in the plan, from 0.
-        missing: the rounds between its first and its last one that have no sum.
-        clients: the contributions in its sums.
-        labels: the labels of its first and its last round; None: rounds have numbers alone.
-        history: the rounds of the fit that its values are read from, with its own.
-        prior: the rounds outside of it that its estimates rest on, too.
-        repeats: the most of its rounds that one client may be in.
+        rounds: the numbers in the plan of its landed rounds, ascending, from 0.
+        missing: the numbers of the rounds between its first and its last round that have no sum.
+        clients: the number of contributions in its sums.
+        labels: the labels of its first and its last round; None: rounds have only numbers.
+        history: the number of rounds in the fit that its values are read from, its own rounds
+            included.
+        prior: the number of rounds outside the window that its estimates also use.
+        repeats: the most rounds of the window that one client may take part in.
     """
 
     asked: str
@@ -71,11 +72,11 @@ class Window:
 
     @property
     def told(self) -> str:
-        """The rounds in words that any terminal may show: labels are data of strangers."""
+        """The rounds in words, control characters escaped: strangers may have written labels."""
         return escaped(str(self))
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of documents."""
+        """Return the fields of the window in JSON documents."""
         return {
             "asked": self.asked,
             "rounds": list(self.rounds),
@@ -101,7 +102,7 @@ class LandedRounds:
     Args:
         plan: the plan of the campaign.
         sketches: its landed sums.
-        labels: the label of each round of the plan; None: rounds have numbers alone.
+        labels: the label of each round of the plan; None: rounds have only numbers.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 60, num_rounds=6, seed=1)
@@ -117,27 +118,27 @@ class LandedRounds:
         release = {number: rounds for rounds in plan.releases for number in rounds}
         landed = sorted(sketches, key=lambda sketch: sketch.round)
         self._clients = {sketch.round: sketch.num_clients for sketch in landed}
-        # the rounds that each sum is of
+        # number of a sum -> the rounds that are added up in it
         self._sums: dict[int, range] = {each.round: release[each.round] for each in landed}
 
     def chosen(self, asked: str) -> list[int]:
-        """Return the sums of a window that is asked for by its length or its ends, rising.
+        """Return the numbers of the sums of a window, given by length or ends, ascending.
 
         Args:
             asked: "last:K" or "A..B".
 
         Raises:
-            InvalidInputError: no such window; the message says why.
+            InvalidInputError: there is no such window; the message says why.
         """
         self.check()
         length = re.fullmatch(r"last:([0-9]+)", asked)
         return self.last(int(length[1])) if length else self._between(*asked.split("..", 1))
 
     def check(self, without: str = f"leave {opt.window} out, for all rounds") -> None:
-        """Raise InvalidInputError where there are no windows.
+        """Raise InvalidInputError if privacy hides the number of clients: then no window exists.
 
         Args:
-            without: the way out.
+            without: the advice at the end of the error.
         """
         plan = self._plan
         if plan.num_rounds == 1:
@@ -155,7 +156,7 @@ class LandedRounds:
             )
 
     def last(self, number: int) -> list[int]:
-        """Return the sums of a number of the last landed rounds, or all that there are."""
+        """Return the numbers of the sums of the last `number` landed rounds, or of all if fewer."""
         found: list[int] = []
         held = 0
         for sum_ in reversed(self._sums):
@@ -195,7 +196,7 @@ class LandedRounds:
         )
 
     def _number(self, text: str, both: Sequence[str]) -> int:
-        """Return the number of the round that a text names, by its label or its number."""
+        """Return the number of the round with this label, or with this number."""
         labels, most = self._labels, self._plan.num_rounds - 1
         if labels is not None and all(each in labels for each in both):
             return list(labels).index(text)
@@ -226,13 +227,13 @@ class LandedRounds:
     def window(
         self, asked: str, sums: Sequence[int], history: int, prior: int, most: int
     ) -> Window:
-        """Return the window of some sums.
+        """Return the window that consists of some sums.
 
         Args:
-            asked: the window as it was asked for.
-            sums: the sums, rising.
-            history: the rounds of the fit.
-            prior: the rounds outside of it that the estimates rest on.
+            asked: the window as it was asked for, such as "last:7".
+            sums: the numbers of the sums, ascending.
+            history: the number of rounds in the fit.
+            prior: the number of rounds outside the window that the estimates also use.
             most: the most rounds that any client took part in.
         """
         rounds = [number for each in sums for number in self._sums[each]]
@@ -251,10 +252,10 @@ class LandedRounds:
 
 
 def read(asked: str) -> str:
-    """Return a window as it is asked for, without the spaces around it.
+    """Return the text of a window without the spaces around it, if its form is valid.
 
     Raises:
-        InvalidInputError: it has none of the forms.
+        InvalidInputError: the text is no valid window.
 
     >>> read(" last:7 ")
     'last:7'

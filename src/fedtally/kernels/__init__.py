@@ -1,4 +1,4 @@
-"""The kernels: hashing, encoding, decoding, fingerprints and draws over arrays.
+"""The kernels: hashing, encoding, decoding, fingerprints and random draws over arrays.
 
 Each kernel has two implementations with the same results: `reference` (NumPy, always there) and
 `_native` (C++, compiled for several instruction levels). `backends` chooses between them.
@@ -71,11 +71,11 @@ __all__ = [
 
 
 def hash_words(tables: U32, ids: U64) -> U32:
-    """Return the tabulation word of every (row, id).
+    """Return the hash word of each id in each row (tabulation hashing).
 
     Args:
-        tables: uint32 [rows, 8, 256].
-        ids: uint64 [n].
+        tables: the hash tables, uint32 [rows, 8, 256].
+        ids: the ids, uint64 [n].
 
     Returns:
         uint32 [rows, n].
@@ -92,16 +92,17 @@ def hash_words(tables: U32, ids: U64) -> U32:
 def accumulate(
     counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64, counts: I64 | None = None
 ) -> None:
-    """Add sign * count of every id to its cell in every row of `counters`, in place.
+    """Add sign * count of each id to its cell in each row of `counters`, in place.
 
     Args:
-        counters: int64 [rows, width], C-contiguous.
-        location: uint32 [rows, 8, 256], the tables whose words give the cells.
-        sign: the tables whose words give the signs; may be `location` itself.
-        sign_bit: which of the 8 low bits of the word is the sign.
-        ids: uint64 [n].
-        counts: int64 [n], or None for one each. The caller must bound them so that no sum leaves
-            int64.
+        counters: the counters to change, int64 [rows, width], C-contiguous.
+        location: the hash tables whose words give the cells, uint32 [rows, 8, 256].
+        sign: the hash tables whose words give the signs, of the same shape; may be `location`
+            itself.
+        sign_bit: the bit of the word that is the sign, 0 .. 7.
+        ids: the ids, uint64 [n].
+        counts: the count of each id, int64 [n]; None: 1 each. The caller must bound them so that no
+            sum overflows int64.
     """
     location, sign, ids = check_encoding(counters, location, sign, sign_bit, ids)
     if counts is not None:
@@ -128,19 +129,19 @@ def accumulate(
 def accumulate_range(
     counters: I64, location: U32, sign: U32, sign_bit: int, first_id: int, counts: I64
 ) -> None:
-    """Do the same as `accumulate` for the ids from `first_id` on (mod 2^64), with one count each.
+    """Do the same as `accumulate` for the n ids from `first_id` on (mod 2^64).
 
     Args:
-        counters: int64 [rows, width], C-contiguous, changed in place.
-        location: uint32 [rows, 8, 256].
-        sign: uint32 [rows, 8, 256].
-        sign_bit: 0 .. 7.
-        first_id: 0 .. 2^64 - 1.
-        counts: int64 [n].
+        counters: the counters to change, int64 [rows, width], C-contiguous.
+        location: the hash tables whose words give the cells, uint32 [rows, 8, 256].
+        sign: the hash tables whose words give the signs, uint32 [rows, 8, 256].
+        sign_bit: the bit of the word that is the sign, 0 .. 7.
+        first_id: the first id, 0 .. 2^64 - 1.
+        counts: the count of each id, int64 [n].
     """
     first_id = validate.integer(first_id=first_id)
     counts = check_counts(counts, len(counts))
-    # Without ids to check: the kernel counts from first_id itself, so none are stored.
+    # There is no array of ids to check: the kernel generates the ids from first_id on.
     location, sign, _ = check_encoding(counters, location, sign, sign_bit, np.empty(0, np.uint64))
     level = backend()
     if level == "numpy":
@@ -160,15 +161,15 @@ def accumulate_range(
 def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U64:
     """Return the keyed fingerprint of each byte string data[offsets[i]:offsets[i+1]].
 
-    It is a polynomial in k over chunks of 7 bytes, times k2, mod 2^61 - 1. Over the key, two
-    strings of at most `len` bytes collide with probability at most (len/7 + 2) / 2^61. See
-    docs/protocol.md.
+    The fingerprint is a polynomial in k over chunks of 7 bytes, times k2, mod 2^61 - 1. For a
+    random key (k, k2), two strings of at most `len` bytes collide with probability at most (len/7 +
+    2) / 2^61. See docs/protocol.md.
 
     Args:
-        data: uint8 [bytes].
-        offsets: int64 [n + 1], not falling, within data.
-        k: 0 .. 2^61 - 2.
-        k2: 0 .. 2^61 - 2.
+        data: the bytes of all strings, uint8 [bytes].
+        offsets: the boundaries of the strings in `data`, int64 [n + 1], nondecreasing.
+        k: the first part of the key, 0 .. 2^61 - 2.
+        k2: the second part of the key, 0 .. 2^61 - 2.
 
     Returns:
         uint64 [n].
@@ -180,7 +181,7 @@ def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U
     offsets = np.ascontiguousarray(offsets, np.int64)
     validate.integer(0, reference.PRIME - 1, k=k)
     validate.integer(0, reference.PRIME - 1, k2=k2)
-    # With other offsets the compiled kernel would read outside of `data`.
+    # With invalid offsets the compiled kernel would read outside of `data`.
     if (
         not len(offsets)
         or offsets[0] < 0
@@ -223,23 +224,24 @@ def refit(
     sweeps: int,
     frozen: bool = False,
 ) -> None:
-    """Fit items' values in every batch of rounds to all cells, by Gauss-Seidel sweeps, in place.
+    """Fit the items' values in every batch of rounds to all cells, in place (Gauss-Seidel).
 
-    The rule is `reference.refit`; the order of the items is the order of the sweep.
+    `reference.refit` defines the rule. A sweep updates the items in their given order.
 
     Args:
-        cells: int64 [n, rows, 1 or batches], the place of each item in `residual` seen as one
-            dimension. With 1 it is the place of the first batch, which the others follow.
-        signs: int8 [n, rows, batches], +1 or -1.
-        clients: float64 [batches]; a batch without clients takes no part.
-        residual: float64 [rows, width, batches], C-contiguous: the landed frequencies less the
-            items' values.
-        values: float64 [n, batches], C-contiguous: the items' frequencies.
-        shrinkage: float64 [n, batches], C-contiguous: the share, 0 .. 1, that is kept of a batch's
-            deviation from the item's mean.
-        sweeps: at least 0.
-        frozen: whether `shrinkage` is used as it is given. Otherwise it is chosen, and written
-            there. A frozen fit is linear.
+        cells: the index of each item's cell in the flattened `residual`, int64 [n, rows, 1 or
+            batches]. With 1 it is the cell of the first batch, and the other batches follow it.
+        signs: the sign of each item in each cell, int8 [n, rows, batches], +1 or -1.
+        clients: the number of clients in each batch, float64 [batches]; a batch without clients is
+            ignored.
+        residual: the landed frequencies less the items' values, float64 [rows, width, batches],
+            C-contiguous; changed.
+        values: the items' frequencies, float64 [n, batches], C-contiguous; changed.
+        shrinkage: the share, 0 .. 1, of a batch's deviation from the item's mean that is kept:
+            float64 [n, batches], C-contiguous; changed unless `frozen`.
+        sweeps: the number of sweeps over all items, at least 0.
+        frozen: whether `shrinkage` is used as it is given. Otherwise it is computed, and written to
+            `shrinkage`. A frozen fit is linear.
     """
     rows, _, batches = residual.shape
     shapes = (len(values), rows)
@@ -256,7 +258,7 @@ def refit(
             f"values {values.shape}, shrinkage {shrinkage.shape} and clients {clients.shape} must"
             f" be of {batches} batches"
         )
-    # These are changed in place, so a converted copy would take the changes away with it.
+    # These arrays are changed in place: a converted copy would lose the changes.
     if any(
         a.dtype != np.float64 or not a.flags.c_contiguous
         for a in (residual, values, shrinkage, clients)
@@ -264,7 +266,7 @@ def refit(
         raise InvalidInputError(
             "residual, values, shrinkage and clients must be C-contiguous float64"
         )
-    # The compiled kernel writes to the cells without a look at the bounds.
+    # The compiled kernel writes to the cells without checking bounds.
     if cells.size and (
         cells.min() < 0 or cells.max() + (batches if cells.shape[2] == 1 else 1) > residual.size
     ):
@@ -278,17 +280,17 @@ def refit(
 
 
 def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
-    """Return the mean over rows of an id's signed counters, each cut to -most .. most.
+    """Return the mean over rows of each id's signed counters, each clipped to -most .. most.
 
-    It is asked of many small sketches at once, for the 256 ids that differ in their last byte:
-    first_id, first_id + 1 and so on. Bit 0 of a word is the sign. The rule is
-    `reference.symbol_means`.
+    It works on many small sketches at once, for the 256 ids that differ only in their last byte:
+    first_id, first_id + 1 and so on. Bit 0 of a word is the sign. `reference.symbol_means` defines
+    the rule.
 
     Args:
-        tables: uint32 [sketches, rows, 8, 256].
-        sums: float64 [sketches, rows, width], C-contiguous.
-        first_id: a multiple of 256, 0 .. 2^64 - 256.
-        most: float64 [sketches], at least 0.
+        tables: the hash tables of each sketch, uint32 [sketches, rows, 8, 256].
+        sums: the counters of each sketch, float64 [sketches, rows, width], C-contiguous.
+        first_id: the first id, a multiple of 256, 0 .. 2^64 - 256.
+        most: the clipping bound of each sketch, float64 [sketches], at least 0.
 
     Returns:
         float64 [sketches, 256].
@@ -325,8 +327,8 @@ def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
 
 
 def _accumulate_parts(counters: I64, count: int, one: Callable[[I64, slice], None]) -> None:
-    """Run `one` on parts of the ids, each thread into counters of its own, and add them up."""
-    # Each thread pays for counters of its own, so it must get at least a row's width of ids.
+    """Run `one` on parts of the ids in threads, each with its own counters, and add these up."""
+    # A thread's own counters cost time: give each thread at least as many ids as a row has cells.
     threads = min(
         num_threads(),
         max(1, count * len(counters) // PARALLEL_FROM),
@@ -336,7 +338,7 @@ def _accumulate_parts(counters: I64, count: int, one: Callable[[I64, slice], Non
         one(counters, slice(0, count))
         return
     parts = list(blocks(count, -(-count // threads)))
-    # The first part goes into the caller's counters: one array less to allocate and to add.
+    # The first thread uses the caller's counters, which saves an array.
     own = [counters, *(np.zeros_like(counters) for _ in parts[1:])]
     in_threads(lambda job: one(*job), zip(own, parts, strict=True), threads)
     for other in own[1:]:

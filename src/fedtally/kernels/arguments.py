@@ -1,6 +1,6 @@
-"""The checks of the arrays that callers hand to the kernels.
+"""Checks of the arrays that callers pass to the kernels.
 
-Compiled kernels read memory without checks of their own: a wrong shape would read beyond an array.
+Compiled kernels do not check their arguments: with a wrong shape they would read beyond an array.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def check_tables(tables: U32) -> U32:
 def check_ids(ids: Any) -> U64:
     """Return ids as a contiguous array, or raise InvalidInputError.
 
-    Other integers are refused, not converted: a negative one would silently become another id.
+    Other integer types are refused, not converted: a negative id would silently become another id.
     """
     ids = np.asarray(ids)
     if ids.dtype != np.uint64 or ids.ndim != 1:
@@ -82,7 +82,7 @@ def check_encoding(
     validate.integer(1, MAX_ROWS, rows=counters.shape[0])
     validate.integer(1, MAX_WIDTH, width=counters.shape[1])
     validate.integer(0, 7, sign_bit=sign_bit)
-    # The compiled kernel hashes an id once if both arguments are the same array: keep them so.
+    # If both arguments are the same array, the compiled kernel hashes each id once: keep them so.
     same = sign is location
     location = check_tables(location)
     sign = location if same else check_tables(sign)

@@ -1,4 +1,4 @@
-"""The choice between the kernels' two implementations, and the threads that they may use.
+"""The choice between the kernels' two implementations, and the number of their threads.
 
 This module is the only place that chooses. The environment variable FEDTALLY_KERNELS forces one of
 ``numpy``, ``baseline``, ``v3``, ``v4``; FEDTALLY_NUM_THREADS bounds the threads (default: the cores
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _AVAILABLE: tuple[str, ...] = ("numpy",) if native is None else ("numpy", *native.levels())
-# Ids x rows for each thread: below this number a second thread costs more than it brings.
+# Ids times rows for each thread: with fewer, a second thread costs more time than it saves.
 PARALLEL_FROM = 1 << 16
 _alone: ContextVar[bool] = ContextVar("one_thread", default=False)
 
@@ -52,10 +52,10 @@ def available_backends() -> tuple[str, ...]:
 
 
 def backend() -> str:
-    """Return the implementation in use: FEDTALLY_KERNELS, or the fastest that runs here.
+    """Return the implementation to use: FEDTALLY_KERNELS, or else the fastest that runs here.
 
     Raises:
-        InvalidInputError: FEDTALLY_KERNELS names one that does not run here.
+        InvalidInputError: FEDTALLY_KERNELS names an implementation that does not run here.
     """
     asked = os.environ.get("FEDTALLY_KERNELS", "")
     names = available_backends()
@@ -71,7 +71,7 @@ def backend() -> str:
 def one_thread() -> Iterator[None]:
     """Make the kernels that are called in this context use one thread.
 
-    Work in many small pieces gains nothing from more threads, which only cost CPU.
+    Many small pieces of work gain nothing from more threads, which only cost CPU time.
     """
     before = _alone.set(True)
     try:
@@ -81,16 +81,16 @@ def one_thread() -> Iterator[None]:
 
 
 def num_threads() -> int:
-    """Return how many threads a kernel may use.
+    """Return the largest number of threads that a kernel may use.
 
-    The number is FEDTALLY_NUM_THREADS or, where that is not set, the number of cores that this
-    process may use.
+    The number is FEDTALLY_NUM_THREADS or, if this is not set, the number of cores that this process
+    may use.
     """
     if _alone.get():
         return 1
     asked = os.environ.get("FEDTALLY_NUM_THREADS", "")
     if not asked:
-        # The affinity, not the number of cores: a container is often allowed a few of them only.
+        # Use the CPU affinity, not the number of cores: a container may often use only a few.
         return (
             len(os.sched_getaffinity(0))
             if hasattr(os, "sched_getaffinity")
@@ -111,12 +111,12 @@ def blocks(count: int, size: int) -> Iterator[slice]:
 
 
 def in_threads(work: Callable[[Any], None], jobs: Iterable[Any], threads: int) -> None:
-    """Do `work` on every job, in as many threads. The kernels release Python's lock meanwhile."""
+    """Call `work` on every job, in `threads` threads; kernels release Python's global lock."""
     if threads == 1:
         for job in jobs:
             work(job)
     else:
-        list(_pool(threads).map(work, jobs))  # the list raises what a thread raised
+        list(_pool(threads).map(work, jobs))  # list() raises the exceptions of the threads
 
 
 @cache
@@ -127,6 +127,6 @@ def _pool(threads: int) -> Any:
     return ThreadPoolExecutor(threads, thread_name_prefix="fedtally")
 
 
-# A fork copies a pool without its threads, so that the child would wait for them for ever.
+# A fork copies a pool without its threads: the child would wait for them for ever.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)

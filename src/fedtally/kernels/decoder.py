@@ -1,4 +1,4 @@
-"""Estimates of many ids from sums of sketches, with tables that are prepared once."""
+"""Estimates of many ids from sums of sketches, with tables that are computed once."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from fedtally.kernels.backends import (
     num_threads,
 )
 
-_SPARE = 1e-6  # of a step of the codes: more than floats lose
-_HELD = 64  # values of a row that registers hold: no look is faster than that at all of them
-# float32 holds every integer up to 2^24: sums that stay below it are exact in half the memory.
+_SPARE = 1e-6  # steps of the codes: larger than any floating-point error
+_HELD = 64  # values of a row that fit into registers: then decoding all ids is fastest
+# float32 is exact for integers up to 2^24: sums below it need half the memory.
 _FLOAT32_EXACT = 1 << 24
-# The cost of a gather, relative to one from the first-level cache, by the bytes of all tables of a
-# row (benchmarks/kernels.py).
+# (bytes of all tables of a row, cost of a gather relative to the first-level cache), measured with
+# benchmarks/kernels.py.
 GATHER_COSTS = (
     (1 << 15, 1.0),
     (1 << 16, 1.2),
@@ -53,11 +53,11 @@ GATHER_COSTS = (
 
 @dataclass(frozen=True)
 class Subtable:
-    """The sign patterns of consecutive batches, which are tabulated together.
+    """Consecutive batches whose sign patterns share one table.
 
     Attributes:
         group: the hash group whose word holds the signs.
-        shift: the bit of the word that is the first batch's sign.
+        shift: the bit of this word that is the sign of the first batch.
         bits: the number of batches.
     """
 
@@ -67,24 +67,24 @@ class Subtable:
 
 
 class Decoder:
-    """Estimates from sums of sketches, prepared once and asked often.
+    """Estimates of ids from sums: tables are computed once, for many requests.
 
     An estimate is the median, or mean, over rows of the sum over batches of sign * counter. For
     sums of integers every median is exact: single precision is used where no intermediate value can
     exceed 2^24, and otherwise double precision, which is exact below 2^53.
 
-    For each cell the sums under all patterns of signs are tabulated beforehand, for several batches
-    at once. Then an id costs one gather for each such table and row, instead of one for each batch.
+    For each cell, tables hold the sums of several batches under all patterns of signs. Then an id
+    costs one gather (memory read) for each table and row, instead of one for each batch and row.
 
     Args:
-        sums: int64, float64, or float32 [batches, rows, width]; float32 is added in single
-            precision.
-        tables: uint32 [groups, rows, 8, 256]. Group 0 gives the location. Bit b % 8 of the word of
-            group b // 8 is the sign of batch b.
-        expected: about how many ids will be asked for; small numbers make preparation cheaper.
-        fold: "median" or "mean".
-        signed: whether values get signs. Without signs there is one batch, and an id's row gives
-            the value of its cell.
+        sums: the sums of each batch, int64, float64, or float32 [batches, rows, width]; float32 is
+            added in single precision.
+        tables: the hash tables, uint32 [groups, rows, 8, 256]. Group 0 gives the location. Bit b %
+            8 of the word of group b // 8 is the sign of batch b.
+        expected: the approximate number of ids to estimate; preparation is cheaper if it is small.
+        fold: how rows are combined: "median" or "mean".
+        signed: whether counters have signs. Otherwise there is one batch, and a row's value for an
+            id is the id's cell.
     """
 
     def __init__(
@@ -119,10 +119,10 @@ class Decoder:
             raise InvalidInputError(f"values without signs must be of one batch, got {batches}")
         validate.integer(1, MAX_ROWS, rows=rows)
         validate.integer(1, MAX_WIDTH, width=width)
-        # The level is kept: the tables below have the form that the compiled kernels read.
+        # Store the level: it decides the form of the tables below.
         self._level = backend()
         self._values: Any
-        self._sieve: tuple[float, U8] | None = None  # the codes for a floor
+        self._sieve: tuple[float, U8] | None = None  # the last floor, and its codes (`_codes`)
         if self._level != "numpy":
             self._prepare(expected)
 
@@ -145,16 +145,16 @@ class Decoder:
         return self._run(count, None, first_id)
 
     def above(self, first_id: int, count: int, floor: float) -> tuple[I64, F64] | None:
-        """Return the estimates above a floor of the ids from `first_id` on, without the others.
+        """Return only the ids of a range whose estimates are above a floor, with the estimates.
 
         Args:
             first_id: the first id.
-            count: how many ids are looked at.
-            floor: a value that few estimates exceed, or this takes longer than `range`.
+            count: the number of ids in the range.
+            floor: a value that few estimates exceed; otherwise this takes longer than `range`.
 
         Returns:
-            How far each such id is from the first one, rising: int64 [n]; and its estimate:
-            float64 [n]. None: these tables have no such look.
+            the distance of each such id from `first_id`, ascending: int64 [n], and its estimate:
+            float64 [n]. None: this search does not work with these tables; use `range`.
         """
         if self._level == "numpy" or self._values.dtype != np.float32 or len(self._layout) > 1:
             return None
@@ -190,17 +190,17 @@ class Decoder:
         return np.concatenate([p for p, _ in parts]), np.concatenate([v for _, v in parts])
 
     def _codes(self, floor: float) -> U8:
-        """Return small numbers that add up to 255 for every id whose estimate is above a floor.
+        """Return uint8 codes whose sum over rows reaches 255 if an id's estimate exceeds the floor.
 
-        They are a table like `_values`, of a byte each, which the nearest cache holds.
+        The codes have the shape of `_values`. With a byte each they fit into the nearest cache.
         """
         rows = len(self._values)
         if self._fold == "median":
-            # A median, or the mean of two, is above it only if this number of rows is.
+            # The median is above the floor only if at least this number of rows is.
             need = (rows + 1) // 2
             codes: U8 = np.where(self._values > floor, -(-255 // need), 0).astype(np.uint8)
             return codes
-        # Values below `low` count as much as it, which adds to the sums. So does rounding upwards.
+        # Values below `low` get its code. Both this and rounding up make sums larger: none is lost.
         low = -3.0 * float(np.sqrt(np.mean(np.square(self._values, dtype=np.float64))))
         step = rows * (floor - low) / 255
         steps: F64 = np.ceil((self._values.astype(np.float64) - low) / step + _SPARE)
@@ -229,8 +229,8 @@ class Decoder:
         return estimates
 
     def _in_parts(self, one: Callable[[slice], None], count: int) -> None:
-        """Call a function for each part of the ids."""
-        # One part for each thread: the tables are shared, and parts need nothing of each other.
+        """Call a function for slices of 0 .. count, in threads."""
+        # One part for each thread: parts are independent, and share the tables.
         rows = self._sums.shape[1]
         threads = min(num_threads(), max(1, count * rows // PARALLEL_FROM))
         in_threads(one, blocks(count, -(-count // threads) if count else 1), threads)
@@ -243,7 +243,7 @@ class Decoder:
             self._layout = np.zeros((1, 3), np.uint32)
             return
         subtables = plan_subtables(self._sums.shape, np.dtype(dtype).itemsize, expected)
-        # The tables of a cell lie side by side.
+        # The tables of a cell are next to each other in memory.
         offsets = np.cumsum([0, *(1 << s.bits for s in subtables)]).tolist()
         if width * offsets[-1] > 2**32:
             raise InvalidInputError(
@@ -266,7 +266,7 @@ class Decoder:
 
 
 def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list[Subtable]:
-    """Return the tables that make decoding cheapest: few large ones, or more that fit the caches.
+    """Return the tables that make decoding cheapest: few large tables, or more that fit caches.
 
     All tables together take at most twice the memory of the sums, or 64 MiB if that is more.
     """
@@ -287,7 +287,7 @@ def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list
         cells = sum(width << s.bits for s in subtables)
         size = cells * itemsize
         gather = next(cost for bound, cost in GATHER_COSTS if size <= bound)
-        # In gathers from the first-level cache; filling a cell of a table costs about two.
+        # The unit is a gather from the first-level cache; filling a table's cell costs about two.
         return len(subtables) * gather * expected + 2.0 * cells
 
     def fits(bits: int) -> bool:

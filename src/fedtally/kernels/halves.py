@@ -1,4 +1,4 @@
-"""Ids of a range whose cells are heavy, found without a look at each id: meet in the middle."""
+"""A search for the ids of a range with heavy cells, without testing each id: meet in the middle."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from fedtally.kernels import reference
 from fedtally.kernels.arguments import F32, MAX_ROWS, MAX_WIDTH, U32, U64, check_tables
 from fedtally.kernels.backends import backend, blocks, in_threads, native, num_threads
 
-LOW_BITS = 16  # an id is x 2^16 + y
-# Bits of a key beyond those that tell the cells of a row apart. A width that is no power of two
-# cuts through blocks of words; with smaller blocks fewer ids share one with a heavy cell.
+LOW_BITS = 16  # an id is x 2^16 + y: the number of bits of y
+# Bits of a key (the upper bits of a word) beyond those that the number of cells needs. If the width
+# is no power of two, a block of words with one key may have two cells. Smaller blocks help: fewer
+# ids are then in the block of a heavy cell.
 _FINER = 2
-_PAD = 16  # words that the kernel may read beyond the last one
-_TILE = 16  # ids of a bucket that the kernel looks at together, however few there are
-_ROOM = 1 << 16  # ids that are found at once; more are found by a second call
+_PAD = 16  # extra words at the end, which the kernel may read
+_TILE = 16  # the kernel tests the ids of a bucket 16 at a time, even if there are fewer
+_ROOM = 1 << 16  # ids that one call of the kernel can return; more need a second call
 
 
 class _Row(NamedTuple):
-    """The ids below 2^16 by their keys in one row (native/kernels.h, `Halves`)."""
+    """The ids below 2^16, grouped by their keys in one row (native/kernels.h, `Halves`)."""
 
     starts: U32
     places: U32
@@ -30,16 +31,16 @@ class _Row(NamedTuple):
 
 
 class Halves:
-    """The ids of a range, prepared once, of which those with heavy cells are found often.
+    """The ids of a range, prepared for fast searches of ids with heavy cells.
 
-    A hash word of an id is the XOR of a word of its upper six bytes and a word of its two lower
-    ones. Both the cell and the signs follow from the word. So, for each x and each heavy cell of a
-    row, the ids x 2^16 + y with this cell are looked up: no other id is looked at.
+    An id is x 2^16 + y. Its hash word is the XOR of a word of x and a word of y, and gives both
+    cell and signs. So, for each x and each heavy cell of a row, a table gives the y with this cell:
+    other ids cost no time.
 
     Args:
-        tables: uint32 [rows, 8, 256], of at least two rows.
-        width: the number of cells of a row, 2 to 2^20.
-        bits: the number of batches, whose signs are the low bits of a word, 1 to 8.
+        tables: the hash tables, uint32 [rows, 8, 256], with at least two rows.
+        width: the number of cells in a row, 2 to 2^20.
+        bits: the number of batches, 1 to 8; their signs are the lowest bits of a word.
         first_id: the first id.
         count: the number of ids, at least 1; the last one is below 2^64.
 
@@ -70,9 +71,9 @@ class Halves:
             self._prepare()
 
     def looked_at(self, values: F32, need: int = 0, least: float = 0.0) -> float:
-        """Return about how many ids `find` would look at, in one row each.
+        """Return about how many ids `find` would test, each in one row.
 
-        A bucket of few ids counts as much as one of 16, which takes as long.
+        A bucket (the ids with one key) of few ids counts like one of 16, since it takes as long.
         """
         if self._level == "numpy":
             return float(self._count * self._rows)
@@ -83,16 +84,17 @@ class Halves:
         return buckets * self._count / (1 << LOW_BITS) * max(each + _TILE / 2, _TILE)
 
     def find(self, values: F32, need: int = 0, least: float = 0.0) -> U64:
-        """Return the ids of the range with heavy cells, rising: uint64 [n].
+        """Return the ids of the range with heavy cells, ascending: uint64 [n].
 
-        Sums are rounded to single precision, and so ids within this rounding of `least` may be
-        there or not.
+        Sums are rounded to single precision. An id whose sum is within this rounding error of
+        `least` may be in the result or not.
 
         Args:
-            values: float32 [rows, width, 2^bits], what a cell is worth under each pattern of signs.
+            values: the value of each cell under each pattern of signs, float32 [rows, width,
+                2^bits].
             need: the number of rows in which the value of an id must exceed `least`; 0: the sum of
                 its values must exceed `least`, which is at most 0.
-            least: a value.
+            least: the value to exceed.
         """
         shape = (self._rows, self._width, 1 << self._bits)
         if values.dtype != np.float32 or values.shape != shape:
@@ -112,17 +114,18 @@ class Halves:
             keys = np.flatnonzero(tops > least).astype(np.uint32)
             if len(keys):
                 found += self._meet(row, values, keys, tops[keys], need, least)
-        # `np.unique` hashes, which takes several times as long.
+        # `np.unique` uses hashing, which takes several times as long.
         ids: U64 = np.sort(np.concatenate([np.empty(0, np.uint64), *found]))
         ids = ids[np.append(True, ids[1:] != ids[:-1])[: len(ids)]]
         inside: U64 = ids[(ids >= self._first) & (ids - np.uint64(self._first) < self._count)]
         return inside
 
     def _starting(self, need: int) -> range:
-        """Return the rows of which one must be heavy, and begin the search in each.
+        """Return the rows of which at least one must be heavy: the search begins in each of them.
 
-        If a sum of numbers is positive, one of their rotations has positive partial sums only (the
-        cycle lemma). And of `need` heavy rows the first leaves room for the others.
+        Without `need`: if a sum of numbers is positive, one of their rotations has only positive
+        partial sums (cycle lemma). With it: the first of `need` heavy rows has `need` - 1 rows
+        after it.
         """
         return range(self._rows - need + 1 if need else self._rows)
 
@@ -130,7 +133,7 @@ class Halves:
         """Return the largest value of each key of a row: float32 [blocks of words, patterns]."""
         first = np.arange(1 << (32 - self._top), dtype=np.uint64) << np.uint64(self._top - 8)
         last = first + np.uint64((1 << (self._top - 8)) - 1)
-        # A block has at most two cells.
+        # The words of a block have at most two cells.
         low, high = ((at * np.uint64(self._width)) >> np.uint64(24) for at in (first, last))
         tops: F32 = np.maximum(values[low], values[high])
         return tops
@@ -156,7 +159,7 @@ class Halves:
     def _meet(
         self, row: int, values: F32, keys: U32, tops: F32, need: int, least: float
     ) -> list[U64]:
-        """Return the ids that have one of the keys in a row, in a part for each thread."""
+        """Return the ids with one of the keys in a row, as one array for each thread."""
         found: list[U64] = []
 
         def one(part: slice) -> None:

@@ -15,8 +15,8 @@ from fedtally.kernels.backends import backend, native
 
 MAX_ENTRIES = 1 << 21
 _WORD = 2**64 - 1  # the largest 64-bit word
-# The fewest and the most bits of a word that find its slot in the guide table. Between them the
-# guide has at least 8 slots for each entry, so that few slots have two entries.
+# The fewest and the most upper bits of a word that give its slot in the guide table. Within these
+# limits the guide has at least 8 slots for each entry, so that few slots have two entries.
 _GUIDE_BITS = 10, 20
 
 
@@ -25,12 +25,12 @@ class Inversion:
 
     A draw is `first` plus the number of entries of the table that are at most u = 2^64 word + low
     word. For uniform u the draw first + j has probability (cumulative[j] - cumulative[j - 1]) /
-    2^128. The word alone settles the draw unless it equals the upper half of an entry. Only then is
-    the low word needed.
+    2^128. The draw follows from the word alone, unless the word equals the upper 64 bits of an
+    entry. Only then the low word is needed.
 
     Args:
-        cumulative: integers 0 .. 2^128 - 1 that do not fall, 1 .. 2^21 of them: 2^128 times the
-            distribution function, without the last 1.
+        cumulative: the nondecreasing table, 1 .. 2^21 integers in 0 .. 2^128 - 1: 2^128 times the
+            distribution function, without the final 1.
         first: the smallest draw, -2^62 .. 2^62.
 
     >>> Inversion([2**127], 5).draw(np.array([2**63 - 1, 2**63 + 1], np.uint64)).tolist()
@@ -54,20 +54,22 @@ class Inversion:
         self._bounds = np.concatenate(
             [np.array([0], np.uint64), inner, np.array([_WORD], np.uint64)]
         )
-        # Less 1: the bound 0 is below every decided word, but no entry of the table.
+        # Minus 1: the added bound 0 is below every decided word, but is no entry of the table.
         self._base = self._first + int(np.count_nonzero(upper == 0)) - 1
         bits = min(max(_GUIDE_BITS[0], len(inner).bit_length() + 3), _GUIDE_BITS[1])
         slots = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
         self._guide = np.searchsorted(self._bounds, slots).astype(np.uint32)
 
     def draw(self, words: U64, low: U64 | None = None, scan: bool = False) -> I64 | None:
-        """Return a draw for every word, or None where a word needs its low word and there is none.
+        """Return a draw for every word; None if a word needs its low word and `low` is None.
 
         Args:
-            words: uint64 [n], C-contiguous and writeable. Overwritten: the draws may take their
-                memory.
-            low: uint64 [n], or None. With them the reference draws.
-            scan: compare every word with every entry, so that time does not depend on the draw.
+            words: the upper 64 random bits of each draw, uint64 [n], C-contiguous and writeable.
+                Overwritten: the result may use this memory.
+            low: the lower 64 random bits, uint64 [n], or None. With them the NumPy reference makes
+                the draws.
+            scan: whether to compare every word with every entry, so that the time does not depend
+                on the draw.
 
         Returns:
             int64 [n], or None: some word equals the upper half of an entry (or is 0 or 2^64 - 1).

@@ -1,6 +1,6 @@
-"""The loops over the symbols of one name, compiled; `recovery.names` has the definitions, in NumPy.
+"""Compiled loops over the symbols of one name; `recovery.names` defines them in NumPy.
 
-The arguments are trusted. Nothing here may be called where `backends.backend()` is "numpy".
+The arguments are not checked. Do not call these functions if `backends.backend()` is "numpy".
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ U8 = npt.NDArray[np.uint8]
 
 
 def posteriors(every: Sequence[F64], pairs: F64, single: F64, weight: float, end: int) -> list[F64]:
-    """Return the probability of each byte at each place, given all places.
+    """Return the probability of each byte at each place of a name, given all its places.
 
     Args:
-        every: for each name the likelihoods of its bytes, float64 [places, 256].
-        pairs: float64 [257, 256], how often a byte followed another one; the last row has the first
-            bytes of names.
-        single: float64 [256], the shares of bytes.
-        weight: what `single` counts, in pairs.
-        end: the symbol behind the last byte.
+        every: the likelihoods of the bytes of each name, float64 [places, 256] each.
+        pairs: float64 [257, 256], the number of times that a byte (column) follows another one
+            (row); the last row counts the first bytes of names.
+        single: the share of each byte in all bytes, float64 [256].
+        weight: the weight of `single`, as a number of pairs.
+        end: the symbol after the last byte of a name.
 
     Returns:
         For each name float64 [places, 256].
@@ -39,14 +39,15 @@ def posteriors(every: Sequence[F64], pairs: F64, single: F64, weight: float, end
 
 
 def likeliest(copies: F64, posterior: F64, prior: F64, branches: int, most: int) -> U8:
-    """Return the words of the largest scores: uint8 [n, places].
+    """Return the words with the largest scores: uint8 [n, places].
 
     Args:
-        copies: float64 [places, 256], log likelihoods of the bytes.
-        posterior: float64 [places, 256], what is likely there: the largest are tried.
-        prior: float64 [257, 256], log probabilities of a byte behind another one.
-        branches: how many bytes of each place are tried.
-        most: how many words are kept, at each place; at least the branches.
+        copies: the log likelihoods of the bytes at each place, float64 [places, 256].
+        posterior: the probabilities of the bytes at each place, float64 [places, 256]; the most
+            probable bytes are tried.
+        prior: the log probability of a byte (column) after another one (row), float64 [257, 256].
+        branches: the number of bytes to try at each place.
+        most: the most words to keep at each place; at least `branches`.
     """
     words = np.empty((most, len(copies)), np.uint8)
     found = native.likeliest(
@@ -61,12 +62,13 @@ def interpolated(
     """Return words that are interpolated from the surest places: uint8 [n, size - 1].
 
     Args:
-        posterior: float64 [size - 1, 256], log probabilities of the symbols before the end mark.
-        parity: float64 [n, 256], those of the parity.
-        replaced: how many chosen places are exchanged, one at a time.
-        by_flips: int64 [2^flips], the combinations of second symbols, in their order.
-        end: the end mark.
-        unused: the least byte that no name has.
+        posterior: the log probabilities of the symbols before the end mark, float64 [size - 1,
+            256].
+        parity: the log probabilities of the parity symbols, float64 [n, 256].
+        replaced: the number of chosen places to replace, one at a time.
+        by_flips: the combinations of second-best symbols in the order to try, int64 [2^flips].
+        end: the end mark's symbol.
+        unused: the smallest byte that no name has.
     """
     words = np.empty(((1 + replaced) * len(by_flips), len(posterior)), np.uint8)
     flips = len(by_flips).bit_length() - 1

@@ -1,8 +1,8 @@
-"""The kernels of fully linear proofs: words mod p, and the steps of a proof over GF(p^K).
+"""The kernels of fully linear proofs: integers mod p, and the steps of a proof over GF(p^K).
 
-`fedtally.flp` is the definition, in NumPy: it calls these where `level_for` and `compiles` say that
-they are there. The results are equal. Arrays may have axes before those that are named: reports,
-which are broadcast.
+`fedtally.flp` defines the results in NumPy. It calls these kernels if `level_for` and `compiles`
+say that they are available. Arrays may have more axes before the named ones, one entry for each
+report; these are broadcast.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Extension(NamedTuple):
 
 
 def level_for(prime: int) -> str | None:
-    """Return the level of the kernels for words mod an odd prime, or None where NumPy does it."""
+    """Return the level of the kernels for integers mod an odd prime; None: use NumPy."""
     level = backend()
     return level if prime < 1 << 32 and level != "numpy" else None
 
 
 def compiles(field: Extension) -> bool:
-    """Return whether the steps of proofs are compiled for this field, where anything is."""
-    # A sum of MAX_TERMS K products of words must fit. For K = 4 the halves of products are summed.
+    """Return whether the kernels support the proof steps of this field."""
+    # A sum of MAX_TERMS * K products of words must fit. For K = 4, halves of products are summed.
     small = MAX_TERMS * field.degree * field.prime**2 < 1 << 63
     return field.degree in DEGREES and field.prime < 1 << 32 and (small or field.degree == 4)
 
@@ -51,9 +51,9 @@ def reduce_words(level: str, words: I64, prime: int) -> I64:
     """Return integers mod p, 0 .. p - 1.
 
     Args:
-        level: from `level_for`.
-        words: int64 [...].
-        prime: odd, below 2^32.
+        level: the level, which `level_for` returns.
+        words: the integers, int64 [...].
+        prime: the prime p, odd, below 2^32.
     """
     given = np.asarray(words, order="C")
     out = np.empty(given.shape, np.int64)
@@ -62,17 +62,17 @@ def reduce_words(level: str, words: I64, prime: int) -> I64:
 
 
 def read_words(word_bytes: int, bits: int, prime: int, data: bytes, out: I64) -> int:
-    """Fill an array with the first integers of the data that are below the prime.
+    """Fill `out` with the first integers in `data` that are below the prime.
 
     Args:
-        word_bytes: the bytes of an integer, 1 .. 4.
-        bits: how many low bits of an integer count; the others are dropped.
-        prime: below 2^32.
-        data: little-endian integers.
-        out: int64 [most].
+        word_bytes: the number of bytes of an integer, 1 .. 4.
+        bits: the number of low bits of an integer to use; the others are dropped.
+        prime: the prime, below 2^32.
+        data: the little-endian integers.
+        out: the array to fill, int64 [most].
 
     Returns:
-        How many there are, at most `most`; what comes after them in `out` is not set.
+        the number of integers written, at most `most`; later entries of `out` are not set.
     """
     return int(native.read_words(bytes(data), word_bytes, (1 << bits) - 1, prime, out))
 
@@ -81,11 +81,12 @@ class SketchInputs:
     """The factors of all products of the circuit `flp.OneHot`.
 
     Args:
-        field: the field, of a degree that `compiles`.
-        widths: the counters of each row.
-        side: the cells of a line of the grid, at most 4096, as are the lines of a row.
-        slots: at least the products, 3 rows + abstain; those after them are (0, 0).
-        abstain: whether the last word is e.
+        field: the field, with a degree that `compiles` accepts.
+        widths: the number of counters in each row.
+        side: the number of cells in a line of the grid, at most 4096; a row has at most 4096 lines.
+        slots: the number of pairs of factors, at least 3 rows + abstain (the products); pairs after
+            these are (0, 0).
+        abstain: whether the last word is e, the bit of a client that abstains.
     """
 
     def __init__(
@@ -109,9 +110,9 @@ class SketchInputs:
 
         Args:
             level: from `level_for`.
-            words: integers [..., length].
-            joint: integers [..., 3, K].
-            share: 1 / the number of shares, mod p.
+            words: the report's integers, [..., length].
+            joint: the joint randomness, integers [..., 3, K].
+            share: the inverse of the number of shares, mod p.
         """
         prime, generator, degree = self._field
         if words.shape[-1] < self._least or joint.shape[-2:] != (3, degree):
@@ -129,13 +130,13 @@ class SketchInputs:
 
 
 class Gadget:
-    """The steps of a proof that know no circuit, but what its gadget gets.
+    """The steps of a proof that depend only on the gadget (the repeated part), not the circuit.
 
-    P is the number of nodes, above the calls.
+    P is the number of interpolation nodes, which is above the number of calls.
 
     Args:
         field: the field, of a degree that `compiles`.
-        chunk: the products of a call, at most 4096.
+        chunk: the number of products in a call, at most 4096.
         between: words [P, P], below p: what the value at node i is multiplied with, to be a part of
             the value at the next point after node j.
         wire_basis: words [P, P], below p: the coefficient of X^j in what the value of a wire at
@@ -147,7 +148,7 @@ class Gadget:
         self, field: Extension, chunk: int, between: Array, wire_basis: Array, gadget_basis: Array
     ) -> None:
         nodes = len(between)
-        # with more, a sum of products could be above 2^64
+        # with more terms, a sum of products could exceed 2^64
         if not compiles(field) or not (0 < chunk <= MAX_TERMS and 0 < nodes <= MAX_TERMS // 2):
             raise InvalidInputError(
                 f"there are no kernels for {field}, {nodes} nodes and {chunk} products"
@@ -165,8 +166,8 @@ class Gadget:
 
         Args:
             level: from `level_for`.
-            inputs: integers [..., calls, 2 chunk, K].
-            seeds: integers [..., 2 chunk, K].
+            inputs: the factors of the gadget's calls, integers [..., calls, 2 chunk, K].
+            seeds: the random seeds of the wires, integers [..., 2 chunk, K].
 
         Returns:
             int64 [..., 2 chunk + 2P - 1, K].
@@ -185,9 +186,9 @@ class Gadget:
 
         Args:
             level: from `level_for`.
-            inputs: integers [..., calls, 2 chunk, K].
-            proof: integers [..., 2 chunk + 2P - 1, K].
-            point: integers [..., K].
+            inputs: the factors of the gadget's calls, integers [..., calls, 2 chunk, K].
+            proof: the proof, integers [..., 2 chunk + 2P - 1, K].
+            point: the point at which the polynomials are evaluated, integers [..., K].
 
         Returns:
             int64 [..., 2 chunk + 2, K], of which the first element is not set.
@@ -216,9 +217,9 @@ class Gadget:
 def _run(
     level: str, prime: int, kernel: Callable[..., bool], tail: Shape, *arrays: tuple[Array, int]
 ) -> I64:
-    """Run a kernel on arrays, given with their own axes; once more if they are not reduced."""
+    """Run a kernel on pairs (array, number of its own axes); reduce mod p and rerun if needed."""
     leads = {array.shape[:-axes] for array, axes in arrays}
-    # equal ones are usual, and looking is faster than NumPy
+    # usually the shapes are equal, and this test is faster than NumPy's broadcast
     lead = leads.pop() if len(leads) == 1 else np.broadcast_shapes(*leads)
     flat = [_flat(array, lead, axes) for array, axes in arrays]
     out = np.empty((*lead, *tail), np.int64)
@@ -229,7 +230,7 @@ def _run(
 
 
 def _flat(array: Array, lead: Shape, axes: int) -> I64:
-    """Return an array with one axis before its own ones: contiguous int64."""
+    """Return an array with all leading axes joined to one: contiguous int64."""
     tail = array.shape[-axes:]
     if array.shape[:-axes] != lead:
         array = np.broadcast_to(array, (*lead, *tail))

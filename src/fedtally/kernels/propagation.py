@@ -1,8 +1,9 @@
-"""The messages of belief propagation: what cells say of items, and what items tell cells.
+"""The messages of belief propagation, from cells to items and from items to cells.
 
-`docs/accuracy.md` has the algorithm, and `recovery.decoders.belief` repeats the steps. Here is one
-step: `read_messages` joins what an item's cells say, and `exchange_messages` also makes the new
-messages. Both have a compiled kernel (native/messages.h); the NumPy functions below define it.
+`docs/accuracy.md` has the algorithm, and `recovery.decoders.belief` repeats the steps. This module
+has one step: `read_messages` combines the messages of an item's cells, and `exchange_messages` also
+makes the item's new messages. Both have a compiled kernel (native/messages.h); the NumPy functions
+below define it.
 
 Items are kept in blocks of `LANES`, the last of them filled up, so that the kernel reads memory in
 order:
@@ -31,27 +32,27 @@ from fedtally.kernels.backends import backend, blocks, in_threads, native, num_t
 F32 = npt.NDArray[np.float32]
 
 LANES = 32
-# Values further above 0 than so many standard deviations are taken as they are.
+# Values above 0 by more standard deviations than this need no table: the estimate is the value.
 FAR = 8.0
-COLUMNS = 161  # of a table: values from -FAR to FAR standard deviations
+COLUMNS = 161  # columns of a table: values from -FAR to FAR standard deviations
 STEP = 2 * FAR / (COLUMNS - 1)
 LEAST = 1e-9  # a variance below this share of the noise's is rounding
-TINY = 1e-9  # squared clients: stands for a variance of 0
-OWN_SHARE = 0.05  # the least share of a cell's variance that is left without an item's own part
-# Items are split into so many parts, each with sums of its own. That the number does not depend on
-# the threads makes the sums the same for any number of them.
+TINY = 1e-9  # squared clients: used in place of a variance of 0
+OWN_SHARE = 0.05  # the least share of a cell's variance that remains without an item's own part
+# The number of parts of the items, each with its own sums. It does not depend on the number of
+# threads, so that the sums are the same for any number of threads.
 _PARTS = 8
-_FEWEST = 1 << 10  # items of a part
+_FEWEST = 1 << 10  # the fewest items of a part
 
 
 class Cells(NamedTuple):
-    """What messages are read from.
+    """The state of the cells, from which items read messages.
 
     Attributes:
-        residual: float64 [rows, width, batches], in clients: sums less all messages.
-        variance: float64 [rows, width, kinds], of the residual, above 0.
+        residual: the sums less all items' messages, in clients: float64 [rows, width, batches].
+        variance: the variance of the residual, above 0: float64 [rows, width, kinds].
         fresh: whether each batch has locations of its own.
-        inflation: factor on all variances.
+        inflation: a factor on all variances.
     """
 
     residual: F64
@@ -61,12 +62,13 @@ class Cells(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The counts of items given values with normal noise.
+    """The posterior of an item's count, given a value with normal noise, as a table.
 
     Attributes:
-        first: logarithm of the standard deviation of the first row.
-        ratio: the step of that logarithm from each row to the next.
-        entries: float64 [scales, COLUMNS, 2]: mean and variance, for noise of variance 1.
+        first: the logarithm of the noise's standard deviation in the first row of the table.
+        ratio: the step of this logarithm from each row to the next.
+        entries: the mean and the variance of the count for noise of variance 1, float64 [scales,
+            COLUMNS, 2].
     """
 
     first: float
@@ -75,15 +77,16 @@ class Table(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """How new messages are made.
+    """The settings by which new messages are made.
 
     Attributes:
-        table: the counts given values.
-        weights: float64 [batches], shares of all clients.
-        shares: float64 [batches], of a cell's noise; ones under "fresh".
-        clearly: how much larger a spread between batches must be than noise explains.
-        update: the share of a message that is new.
-        gate: standard deviations; an item tells a cell nothing if its other rows say less.
+        table: the posterior of counts given values.
+        weights: each batch's share of all clients, float64 [batches].
+        shares: each batch's share of a cell's noise, float64 [batches]; ones under "fresh".
+        clearly: the factor by which the spread between batches must exceed what noise explains.
+        update: the weight of the new value in an updated message, 0 to 1.
+        gate: a number of standard deviations; an item sends a cell no message if the item's other
+            rows say less.
     """
 
     table: Table
@@ -95,7 +98,7 @@ class Rule(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What the cells say: float64 [n] each, and the range of all standard deviations."""
+    """The items' values according to their cells, float64 [n] each, and the stddevs' range."""
 
     value: F64
     stddev: F64
@@ -103,16 +106,16 @@ class Read(NamedTuple):
 
 
 class Exchanged(NamedTuple):
-    """The values before the step, and what the new messages amount to.
+    """The values before the step, and the sums of the new messages.
 
     Attributes:
         read: the values that `read_messages` returned.
-        explained: float64 like the residual: the sums of all messages.
-        unknown: float64 like the variance: the sums of their variances.
-        moved: the root mean square change of the messages of counts, in their standard deviations.
+        explained: the sums of all messages in each cell, shaped like the residual, float64.
+        unknown: the sums of the messages' variances, shaped like the variance, float64.
+        moved: the root mean square change of the messages, in their standard deviations.
         fits: float64 [3], mean squared errors of a row over their prediction, where the other rows
             say at most 2 standard deviations, at most FAR, and more.
-        numbers: float64 [3], how many errors those are of.
+        numbers: the number of errors in each of the three means of `fits`, float64 [3].
     """
 
     read: Read
@@ -142,7 +145,7 @@ def pack_words(words: U32) -> U32:
 def read_messages(
     cells: Cells, words: U32, count: int, beliefs: F32 | None = None, unsure: F32 | None = None
 ) -> Read:
-    """Return what the cells say of `count` items that send these messages, or none."""
+    """Return what the cells say of `count` items; None for `beliefs`: items sent no messages."""
     _check(cells, words, count, beliefs, unsure)
     if backend() == "numpy":
         return _joined(cells, words, count, beliefs, unsure)[0]
@@ -168,9 +171,9 @@ def exchange_messages(
 
 
 def posterior(table: Table, values: F64, stddevs: F64) -> tuple[F64, F64]:
-    """Return means and variances of counts given values, by interpolation: float64, like values.
+    """Return means and variances of counts given values, interpolated: float64, like values.
 
-    Beyond FAR standard deviations they are the value and the variance of its noise.
+    Beyond FAR standard deviations, the mean is the value, and the variance that of its noise.
     """
     scales = len(table.entries)
     row, column = place(table, values, stddevs)
@@ -195,21 +198,21 @@ def posterior(table: Table, values: F64, stddevs: F64) -> tuple[F64, F64]:
 
 
 def place(table: Table, values: F64, stddevs: F64) -> tuple[F64, F64]:
-    """Return where values lie among the rows and columns of a table, cut at its ends."""
+    """Return the fractional row and column of values in a table, clipped to its ends."""
     last = len(table.entries) - 1.0
     row = np.clip((np.log(stddevs) - table.first) / table.ratio, 0.0, last)
     return row, np.clip((values / stddevs + FAR) / STEP, 0.0, COLUMNS - 1.0)
 
 
 def clearly_larger(excess: F64, poisson: F64, square: F64, clearly: float, spread: float) -> F64:
-    """Return the variance of an item's batches: that of Poisson noise, or what clearly exceeds it.
+    """Return the variance between an item's batches: Poisson noise, or what clearly exceeds it.
 
     Args:
-        excess: the sum of squared deviations less what noise explains.
+        excess: the sum of squared deviations between batches, less what noise explains.
         poisson: the variance of Poisson noise.
-        square: the variance of the noise.
-        clearly: how much larger a spread between batches must be than noise explains.
-        spread: 1 less the sum of squared weights.
+        square: the variance of the cells' noise.
+        clearly: the factor by which the spread between batches must exceed what noise explains.
+        spread: 1 minus the sum of the squared weights.
     """
     found: F64 = np.where(
         excess > (poisson + clearly * (square + poisson)) * spread, excess / spread, poisson
@@ -223,7 +226,7 @@ def clearly_larger(excess: F64, poisson: F64, square: F64, clearly: float, sprea
 def _joined(
     cells: Cells, words: U32, count: int, beliefs: F32 | None, unsure: F32 | None
 ) -> tuple[Read, dict[str, F64]]:
-    """Join rows by their precision. Arrays are [rows, batches or kinds, n]."""
+    """Combine an item's rows, weighted by precision; arrays are [rows, batches or kinds, n]."""
     rows, width, batches = cells.residual.shape
     own = np.moveaxis(words, 0, 2).reshape(words.shape[1], rows, -1)[..., :count]
     groups = np.arange(batches) if cells.fresh else np.arange(batches) // 8
@@ -246,7 +249,7 @@ def _joined(
     precision = 1.0 / variance
     total = precision.sum(axis=0)
     sums = (precision * heard).sum(axis=0)
-    # at least: where a row has nearly all of the precision, the difference is rounding
+    # a lower bound: if one row has nearly all the precision, the difference is only rounding
     left = np.maximum(total - precision, 1e-9 * precision)
     scale = np.sqrt((1.0 / left).sum(axis=1))
     stddev = np.sqrt((1.0 / total).sum(axis=0))
@@ -277,7 +280,7 @@ def _flat(blocked: F32, count: int) -> F32:
 
 
 def _store(blocked: F32, flat: F32) -> None:
-    """Put [rows, batches or kinds, n] into an array in blocks."""
+    """Write an array [rows, batches or kinds, n] into an array in blocks."""
     size, rows, batches, _ = blocked.shape
     whole = np.zeros((rows, batches, size * LANES), np.float32)
     whole[..., : flat.shape[-1]] = flat
@@ -343,7 +346,7 @@ def _exchanged(
 
 
 class _Total:
-    """Sums over blocks of items."""
+    """The sums that a step collects over blocks of items."""
 
     def __init__(self, cells: Cells) -> None:
         self.explained = np.zeros(cells.residual.shape)
@@ -354,7 +357,7 @@ class _Total:
     def judge(
         self, found: dict[str, F64], z: F64, mean: F64, variance: F64, sends: npt.NDArray[np.bool_]
     ) -> None:
-        """See how far each row is from what the others said of it."""
+        """Add the error of each row's value against the prediction from the item's other rows."""
         kind = ((z > 2.0).astype(np.intp) + (z > FAR))[sends]
         known = found["variance"].sum(axis=1) + variance
         error = np.minimum((found["heard"].sum(axis=1) - mean) ** 2 / known, 25.0)[sends]
@@ -372,7 +375,7 @@ class _Total:
             into += added.reshape(into.shape)
 
     def result(self, read: Read) -> Exchanged:
-        """Return all of it."""
+        """Return all sums as `Exchanged`."""
         return Exchanged(
             read,
             self.explained,
@@ -417,11 +420,11 @@ def _native(
     level = backend()
     batches = cells.residual.shape[2]
     value, stddev = np.empty(count), np.empty(count)
-    # A part is of whole blocks.
+    # A part has whole blocks.
     size = max(-(-count // (_PARTS * LANES)), _FEWEST // LANES)
     parts = list(blocks(-(-count // LANES), size))
     stats = np.zeros((len(parts), 10))
-    # Without a rule nothing is summed.
+    # Without a rule there are no new messages to sum.
     shapes = (cells.residual.shape, cells.variance.shape) if rule else ((0, 0, 0), (0, 0, 0))
     sums = [[np.zeros(shape) for shape in shapes] for _ in parts]
     table, weights, numbers = None, np.zeros(batches), np.zeros(10)

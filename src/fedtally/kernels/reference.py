@@ -1,6 +1,6 @@
-"""The kernels in NumPy: the definition of correct results.
+"""The kernels in NumPy, which define the correct results.
 
-They are the oracle of the tests, and the fallback where nothing was compiled.
+Tests compare with them, and they run where no compiled kernels are installed.
 
 Hash tables are uint32 [rows, 8, 256] (simple tabulation, see docs/protocol.md), counters int64
 [rows, width].
@@ -19,17 +19,17 @@ I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 F32 = npt.NDArray[np.float32]
 
-PRIME = (1 << 61) - 1  # of fingerprints: a Mersenne prime, so that reducing needs no division
+PRIME = (1 << 61) - 1  # the fingerprints' modulus: mod a Mersenne prime needs no division
 BUCKETS = 64
-# 2^64 over the golden ratio: multiplied by it, consecutive numbers spread over all buckets (Knuth's
+# 2^64 / golden ratio: a product with it spreads consecutive numbers over all buckets (Knuth's
 # multiplicative hashing)
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _BUCKET_SHIFT = np.uint64(64 - 6)  # the upper 6 bits of a hash number one of 64 buckets
-BLOCK = 1 << 16  # ids that are handled at once, to bound the memory
+BLOCK = 1 << 16  # ids to process at a time: bounds memory
 
 
 def hash_words(tables: U32, ids: U64) -> U32:
-    """Return the word of every (row, id): the XOR of tables[row, c, byte c of the id] over c.
+    """Return each id's hash word in each row: the XOR over c of tables[row, c, byte c of the id].
 
     Byte 0 is the least significant one.
     """
@@ -55,7 +55,7 @@ def signs(words: U32, bit: int) -> I64:
 def accumulate(
     counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64, counts: I64 | None
 ) -> None:
-    """Add sign * count of every id to its cell in every row, in place."""
+    """Add sign * count of each id to its cell in each row, in place."""
     rows, width = counters.shape
     for start in range(0, len(ids), BLOCK):
         block = ids[start : start + BLOCK]
@@ -159,7 +159,7 @@ def refit(
                 )
                 expected = (poisson @ weights)[:, None]
                 spread = ((z - mean) ** 2 @ weights)[:, None] / (1.0 - 1.0 / effective) - mean_noise
-                # A spread that is larger by 3 standard deviations of such a variance is no chance.
+                # A spread counts as real if it exceeds noise by 3 of its standard deviations.
                 limit = 3.0 * np.sqrt(2.0 / (effective - 1.0)) * (mean_noise + expected)
                 variance = np.where(spread > expected + limit, spread, poisson)
                 # 1e-300: never 0 / 0
@@ -170,7 +170,7 @@ def refit(
 
 
 def _turns(cells: I64) -> list[I64]:
-    """Split items into turns, each after those of all earlier items that share a cell with it."""
+    """Return turns of items: an item's turn is after those of earlier items that share a cell."""
     last: dict[int, int] = {}
     turns: list[list[int]] = []
     for item, own in enumerate(cells.reshape(len(cells), cells.shape[1] * cells.shape[2]).tolist()):
@@ -185,8 +185,8 @@ def _turns(cells: I64) -> list[I64]:
 def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U64:
     """Return the keyed fingerprint of each byte string data[offsets[i]:offsets[i+1]].
 
-    It is a polynomial mod 2^61 - 1 with the length + 1 as its first coefficient, so that strings
-    which differ in zero bytes at the end differ.
+    It is a polynomial mod 2^61 - 1. Its first coefficient is the length + 1, so that strings with
+    different numbers of zero bytes at the end have different fingerprints.
     """
     lengths = np.diff(offsets)
     h = (lengths + 1).astype(np.uint64)
@@ -227,7 +227,7 @@ def _multiply(a: U64, b: int) -> U64:
 
 
 def heavy(tables: U32, values: F32, need: int, least: float, first_id: int, count: int) -> U64:
-    """Return the ids of a range with heavy cells.
+    """Return the ids of a range with heavy cells. `values` is [rows, width, patterns of signs].
 
     Without `need` the sum of an id's values exceeds `least`; with it, that number of them do.
     values: [rows, width, patterns of signs]
@@ -269,21 +269,21 @@ def invert(
 
 
 def group(ids: U64) -> tuple[I64, I64]:
-    """Return where each distinct id stands first, in order, and how often it is there."""
+    """Return each distinct id's first place, in order, and how often the id occurs: int64."""
     _, first, counts = np.unique(ids, return_index=True, return_counts=True)
     order = np.argsort(first)
     return first[order].astype(np.int64), counts[order].astype(np.int64)
 
 
 def bucket_of(clients: U64) -> npt.NDArray[np.uint8]:
-    """Return the number of each client's bucket."""
+    """Return the bucket of each client, uint8 [n]."""
     return ((clients * GOLDEN) >> _BUCKET_SHIFT).astype(np.uint8)
 
 
 def spread(columns: Sequence[U64]) -> tuple[U64, I64]:
-    """Return rows in order of the buckets of their clients, and where each bucket begins."""
+    """Return rows sorted by their clients' buckets, and the place where each bucket begins."""
     bucket = bucket_of(columns[0])
-    # a stable sort of bytes counts them, which is faster than comparing
+    # a stable sort of bytes is a counting sort, which is faster than comparisons
     order = np.argsort(bucket, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(bucket, minlength=BUCKETS))])
     return np.stack([column[order] for column in columns]), starts.astype(np.int64)
@@ -301,8 +301,8 @@ def distinct_rows(rows: U64) -> U64:
 def quotes_are_closed(data: bytes, delimiter: str) -> bool:
     """Return whether the quotes of whole lines of a CSV are in order.
 
-    Every second quote opens a field, or stands behind the one before it; the others are followed by
-    the end of a field, or by a quote.
+    Quotes 1, 3, 5, ... must begin a field or follow a quote. Quotes 2, 4, 6, ... must end a field
+    or precede a quote.
     """
     letters = np.frombuffer(b"\n" + data, np.uint8)
     quotes = np.flatnonzero(letters == ord('"'))

@@ -1,4 +1,4 @@
-"""Rows of tables: ids counted, rows of clients brought together, and the quotes of a CSV."""
+"""Kernels for rows of tables: count ids, group the rows of each client, check CSV quotes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fedtally.kernels.backends import backend, native
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 BUCKETS = reference.BUCKETS
-_MOST_ROWS = 1 << 32  # that `distinct_rows` can number
+_MOST_ROWS = 1 << 32  # `distinct_rows` takes fewer rows than this
 
 
 def group(ids: U64) -> tuple[I64, I64]:
-    """Return where each distinct id stands first, in order, and how often it is there: int64 each.
+    """Return each distinct id's first place, in order, and its number of occurrences: int64 each.
 
     >>> [part.tolist() for part in group(np.array([7, 5, 7], np.uint64))]
     [[0, 1], [2, 1]]
@@ -27,18 +27,19 @@ def group(ids: U64) -> tuple[I64, I64]:
         return reference.group(ids)
     first, counts = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
     number = native.group_ids(np.ascontiguousarray(ids, np.uint64), first, counts)
-    # a copy: the rest of the room is given back
+    # copy, so that the unused rest of the arrays is freed
     return first[:number].copy(), counts[:number].copy()
 
 
 def spread(columns: Sequence[U64]) -> tuple[U64, I64]:
-    """Return rows in order of the buckets of their clients, which stay in order within a bucket.
+    """Return rows sorted by their clients' buckets; within a bucket their order does not change.
 
     Args:
         columns: uint64 [n] each; the first holds the clients.
 
     Returns:
-        uint64 [columns, n]; and int64 [BUCKETS + 1], where each bucket begins, and n.
+        the rows, uint64 [columns, n], and the place where each bucket begins, followed by n: int64
+        [BUCKETS + 1].
 
     >>> rows, starts = spread([np.array([2, 1, 2], np.uint64), np.array([7, 8, 9], np.uint64)])
     >>> rows.tolist(), sorted(set(starts.tolist()))
@@ -58,8 +59,7 @@ def distinct_rows(rows: U64) -> U64:
     """Return the distinct rows in order of bucket, client, round and id.
 
     Args:
-        rows: uint64 [2 or 3, n]: the client, an id, and a round, or another number, if there is
-            one.
+        rows: uint64 [2 or 3, n]: the client, an id, and optionally a round or another number.
 
     >>> distinct_rows(np.array([[1, 1, 1, 1], [9, 5, 9, 7]], np.uint64)).tolist()
     [[1, 1, 1], [5, 7, 9]]
@@ -74,14 +74,14 @@ def distinct_rows(rows: U64) -> U64:
 
 
 def quotes_are_closed(data: bytes, delimiter: str) -> bool:
-    r"""Return whether the quotes of whole lines of a CSV are in order.
+    r"""Return whether the quotes in whole lines of a CSV file are well formed.
 
-    Each quote that begins a field is closed at the end of one, quotes inside are doubled, and no
-    other field has any.
+    A field that begins with a quote must end with one, and quotes inside it are doubled. Other
+    fields must have no quotes.
 
     Args:
-        data: the lines, up to a line feed.
-        delimiter: one ASCII character.
+        data: the lines, up to and including a line feed.
+        delimiter: the field delimiter, one ASCII character.
 
     >>> quotes_are_closed(b'tea,"ri""ce"\n', ","), quotes_are_closed(b'5" wide,"tea"\n', ",")
     (True, False)

@@ -1,1 +1,1 @@
-"""Studies run campaigns again and again, to test what was planned and guaranteed."""
+"""Studies: they simulate many campaigns to test what a plan promises and guarantees."""

@@ -1,13 +1,13 @@
-"""The audit behind `fedtally audit`: is what a plan's campaigns release as noisy as the plan says?
+"""The audit behind `fedtally audit`: is the noise of a plan's releases as the plan says?
 
-Whole campaigns of the plan are run (`simulation.run`) on clients that are made up
-(`audit_clients`), so that the exact sums are known. A release less its exact sum is noise. It must
-look like independent draws of the plan's distribution in every check of `noise_checks` and
-`dependence_checks`; `audit_evidence` gathers the noise and calls them. Besides, some clients hold
-something or not by the toss of a coin: what an attacker who knows everything else tells of the coin
-bounds epsilon from below.
+Whole campaigns of the plan are run (`simulation.run`) on invented clients (`audit_clients`), so
+that the exact sums are known. A release (a published sum) less its exact sum is noise. This noise
+must look like independent draws of the plan's distribution in every check of `noise_checks` and
+`dependence_checks`; `audit_evidence` gathers the noise and calls the checks. In addition, a coin
+decides what some clients hold. The success of an attacker who knows everything else and guesses the
+coin gives a lower bound on epsilon.
 
-Every population is used twice, so that noise that follows from plan and data is seen to repeat.
+Every population is used in two campaigns: noise that depends only on plan and data would repeat.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ from fedtally.studies.noise_checks import Check, campaigns_to_see_unchanging
 
 __all__ = ["FALSE_ALARM", "Audit", "AuditResult", "Check", "Detection", "Release", "run"]
 
-# Of each release, over all campaigns: noise 6.6 % too small is seen 99 times in 100, and 10 % too
-# small in practically every audit.
+# Counters of each release, over all campaigns. With them noise that is 6.6 % too small is found in
+# 99 of 100 audits, and noise that is 10 % too small in practically every audit.
 _COUNTERS = 12_000
 _MOST_CAMPAIGNS = 1000  # bounds the time of an audit of small sketches
-# The most campaigns that are run to see one counter without noise. They are enough but for very
-# little noise.
+# The most campaigns that are run to find a single counter without noise. They suffice unless the
+# noise is very small.
 _MOST_FOR_A_COUNTER = 40
-_SURE = FALSE_ALARM / 1000  # the level of each check is above it: fewer than 500 checks are made
-_CANDIDATES = 4096  # stand-ins for the candidates of the plan
-_DISTANCE_MARGIN = 1e-9  # of the sums of squares, in floating point
+_SURE = FALSE_ALARM / 1000  # below the level of each check, since there are fewer than 500 checks
+_CANDIDATES = 4096  # the number of integers that replace the plan's candidates
+_DISTANCE_MARGIN = 1e-9  # relative, for floating-point errors in sums of squares
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The plan to audit, and how.
+    """The plan to audit, and the settings of the audit.
 
     Args:
         plan: a plan with differential privacy.
         campaigns: the number of campaigns, two for each population; an odd number is rounded up.
-            None: as many as have 12,000 counters of each release, at most 1,000, and as show a
-            counter without noise, at most 40.
+            None: enough for 12,000 counters of each release (at most 1,000 campaigns), and enough
+            to find a counter without noise (at most 40 campaigns).
         dropout: the share of clients that drop out of a real secure sum. If it is above 0, all
-            clients hold the same, so that the exact sum follows from their number. Epsilon is then
-            not bounded from below.
-        clients: the clients of each round, or its silos. None: as few as the plan takes, or 64
-            where it leaves that open. Not used where the number of clients is hidden.
+            clients hold the same items, so that the exact sum follows from their number. There is
+            then no lower bound on epsilon.
+        clients: the number of clients (or silos) of each round. None: the fewest that the plan
+            allows, or 64 if it sets no limit. Not used where the number of clients is hidden.
 
     Raises:
         InvalidInputError: the plan has no privacy, or a value is out of bounds.
@@ -90,7 +90,7 @@ class Audit:
 
     @property
     def runs(self) -> int:
-        """The number of campaigns that are run."""
+        """The number of campaigns to run."""
         needed = math.ceil(_COUNTERS / (self.plan.rows * self.plan.width))
         terms = terms_of(self.plan)
         distribution = law_of(terms, terms.event.honest_survivors or 1)
@@ -108,15 +108,15 @@ class AuditResult:
 
     Attributes:
         audit: the audit that was run.
-        clients: the clients of each round, or its silos, or the clients of all rounds where their
-            number is hidden.
-        releases: one entry for each of the plan's releases.
+        clients: the number of clients (or silos) of each round; of all rounds if their number is
+            hidden.
+        releases: the measurements of each of the plan's releases.
         checks: all checks that were made.
-        detection: what the releases tell of single clients; None where no client had a coin.
-        detectable: the least share of its deviation that the noise of one release can lack and be
-            found too small 99 times in 100.
-        bounds: the bounds on a client, or on a person of silos, that crowds tested, each with the
-            number of campaigns: "items", "clip" or "silos".
+        detection: what the releases reveal about single clients; None if no client had a coin.
+        detectable: the smallest detectable lack of noise: if the standard deviation of one release
+            is too small by this share, 99 of 100 audits find it.
+        bounds: the tested bounds on a client (or a person in silos), "items", "clip" or "silos",
+            each with its number of campaigns. Crowds tested them: clients that exceed a bound.
     """
 
     audit: Audit
@@ -129,17 +129,17 @@ class AuditResult:
 
     @property
     def false_alarm(self) -> float:
-        """The probability that the audit of a sound engine fails."""
+        """The probability that an audit fails although the engine is correct."""
         return FALSE_ALARM
 
     @property
     def level(self) -> float:
-        """The probability below which a check fails."""
+        """The probability (p-value) below which a check fails."""
         return failing_level(len(self.checks))
 
     @property
     def failures(self) -> list[str]:
-        """The failures in words; a sound engine has some once in a million audits."""
+        """The failures in words; a correct engine has failures in one of a million audits."""
         found = [check.failure for check in self.checks if check.probability < self.level]
         if (seen := self.detection) is not None:
             if seen.bound > seen.guaranteed:
@@ -155,7 +155,7 @@ class AuditResult:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no check failed."""
         return not self.failures
 
 
@@ -164,10 +164,10 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
 
     Args:
         audit: the audit to run.
-        progress: called as ("audit", campaigns done, of all).
+        progress: called as ("audit", campaigns done, all campaigns).
 
     Raises:
-        InvalidInputError: no clients can be made up that the plan takes.
+        InvalidInputError: no clients can be invented that the plan accepts.
 
     >>> import fedtally
     >>> plan = fedtally.estimate([1, 2, 3], domain="range:1..9", epsilon=1.0, rows=3, width=64).plan
@@ -175,7 +175,7 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
     []
     """
     report = progress or (lambda *_: None)
-    # seeded anew in each audit: an engine could pass on populations that it knows beforehand
+    # a new seed for each audit: an engine must not know the populations beforehand
     rng = np.random.default_rng(secrets.randbits(128))
     plan, domain = _stand_in(audit.plan)
     asked = Simulation.of(
@@ -205,11 +205,11 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
 
 
 def _stand_in(plan: Plan) -> tuple[Plan, IntegerRange]:
-    """Return the plan with integers as candidates, and their domain.
+    """Return the plan with integers as candidates, and the domain of these integers.
 
-    No noise depends on the candidates, so that those of the plan need not be known. There are so
-    few that the plan's certificate of collisions holds for them. A histogram has as many as it has
-    counters.
+    Noise does not depend on the candidates, so the plan's own candidates need not be known. The
+    integers are few enough that the plan's certified bound on collisions holds for them. For a
+    histogram there is one integer for each counter.
     """
     said = None if plan.privacy is None else plan.privacy.event.collisions
     size = _CANDIDATES if plan.vector.shares_counters else plan.width

@@ -1,10 +1,10 @@
-"""The clients of an audit: made up for a plan, so that every exact sum is known.
+"""The invented clients of an audit, made for a plan so that every exact sum is known.
 
-Most clients hold any item. Some hold their items or not by the toss of a coin: what a release tells
-of the coin bounds epsilon from below. Crowds hold more than a client may contribute: they show
-whether the bounds on a client are enforced.
+Most clients hold arbitrary items. For some clients a coin decides what they hold: what a release
+reveals about the coin gives a lower bound on epsilon. The clients of a crowd hold more than a
+client may contribute: they show whether the bounds on a client are enforced.
 
-Under a plan of silos a client here is a person (`studies.audit_silos`).
+If the clients of the plan are silos, a "client" here is a person in them (`studies.audit_silos`).
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from fedtally.sketch import CountSketch
 from fedtally.sources import from_items
 from fedtally.studies.noise_checks import Distribution
 
-_CROWD = 1024  # clients of a round that hold too much, where the plan leaves it open
-_STARTS = 16  # items with which the greedy choice of a crowd's items begins
-_CHOICES = 1024  # of an item, about, for all releases: bounds the time of that choice
-_MOST_OF_CROWDS = 16  # campaigns of each kind of crowd: where more are needed, there is no crowd
-_SEEN = 10.0  # standard deviations by which a crowd without its bound moves a release
-USUAL_CLIENTS = 64  # of a round, where the plan leaves it open
-_COINS = 512  # clients with a coin in a campaign, at most: more tell little and take longer
+_CROWD = 1024  # the clients of a crowd in a round, where the plan sets no limit
+_STARTS = 16  # first items to try in the greedy choice of a crowd's items
+_CHOICES = 1024  # steps of the greedy choice for all releases, about: bounds its time
+_MOST_OF_CROWDS = 16  # campaigns for each kind of crowd; a crowd that needs more is left out
+_SEEN = 10.0  # standard deviations: a crowd must move a release so far if its bound is missing
+USUAL_CLIENTS = 64  # clients of a round, where the plan sets no limit
+_COINS = 512  # the most clients with a coin in a campaign: more reveal little and take time
 I64 = npt.NDArray[np.int64]
 
 
 class Client(NamedTuple):
-    """A client that is made up.
+    """An invented client.
 
     Attributes:
-        rounds: the rounds that it is in.
-        held: its items, if its coin says yes.
-        other: its items, if its coin says no.
-        direction: what the releases differ by between the two; empty for a client without a coin.
-        silos: the silos that it is in, each of which holds its items; empty where there are none.
+        rounds: the numbers of the rounds that it takes part in.
+        held: the ids of its items if its coin says yes.
+        other: the ids of its items if its coin says no.
+        direction: the difference between the releases in the two cases (`Moved`); empty: the client
+            has no coin.
+        silos: the numbers of the silos that hold its items; empty: the plan has no silos.
     """
 
     rounds: tuple[int, ...]
@@ -54,7 +55,7 @@ class Client(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """The counters of a release that a client moves, and by how much: int64 [moved] each."""
+    """The counters that a client's coin changes in release k, and by how much: int64 [moved]."""
 
     release: int
     counters: I64
@@ -62,7 +63,7 @@ class Moved(NamedTuple):
 
     @property
     def square(self) -> float:
-        """The squared length."""
+        """The squared l2 norm of the change."""
         return float(self.by @ self.by)
 
 
@@ -70,13 +71,13 @@ class Crowd(NamedTuple):
     """Clients that all hold more than they may contribute, so that a missing bound shows.
 
     Attributes:
-        bound: the bound that they exceed, "items", "clip" or "silos".
-        population: all clients of the crowd.
-        towards: for each release, the direction in which they would move it without that bound:
-            int64 [rows * width].
-        most: for each release, the largest product of one client's contribution with that
-            direction.
-        campaigns: the number of campaigns after which a missing bound is seen.
+        bound: the bound that the clients exceed, "items", "clip" or "silos".
+        population: the clients of the crowd.
+        towards: for each release, the direction in which the clients move it if the bound is
+            missing: int64 [rows * width].
+        most: for each release, the largest inner product of one client's contribution with this
+            direction, if the bound is enforced.
+        campaigns: the number of campaigns after which a missing bound is detected.
     """
 
     bound: str
@@ -90,10 +91,11 @@ class Population(NamedTuple):
     """The clients of a campaign, and the coins of those that have one.
 
     Attributes:
-        names_rounds: whether rows name their rounds.
-        is_hidden: whether it is secret which clients take part: then a client whose coin says no
-            is not there.
-        outside: an item that is no candidate. Half of the clients without items hold it instead.
+        names_rounds: whether the rows of the table name their rounds.
+        is_hidden: whether it is secret which clients take part. Then a client whose coin says no
+            does not take part.
+        outside: an item that is no candidate. Half of the clients without items hold this item
+            instead.
     """
 
     clients: Sequence[Client]
@@ -103,19 +105,19 @@ class Population(NamedTuple):
     outside: int
 
     def holding(self) -> Iterator[tuple[int, Client, tuple[int, ...]]]:
-        """Yield every client that takes part, with its number and its items."""
+        """Yield every client that takes part, as (number, client, ids of its items)."""
         for i, (client, coin) in enumerate(zip(self.clients, self.coins.tolist(), strict=True)):
             if coin or not (self.is_hidden and client.direction):
                 yield i, client, client.held if coin else client.other
 
     def source(self) -> Any:
-        """Return the rows: one for each item, and one for a client without items."""
+        """Return the table: a row for each item, and a row for each client without items."""
         rows = [
             (item, i, round, silo)
             for i, client, items in self.holding()
             for round in client.rounds
             for silo in client.silos or (None,)
-            # both ways to hold nothing of the domain must be counted alike
+            # no item, and an item outside the domain, must give the same sketch
             for item in items or (self.outside if i % 2 else None,)
         ]
         items, clients, rounds, silos = (list(column) for column in zip(*rows, strict=True))
@@ -128,10 +130,9 @@ class Population(NamedTuple):
 
 
 class Design:
-    """Clients for the campaigns of a plan: as many as it takes, in rounds that are known.
+    """The clients for the campaigns of a plan: as many as it accepts, in known rounds.
 
-    Clients with a coin share no counter with each other, so that they are independent observations
-    of the noise.
+    Clients with a coin share no counter, so that they are independent observations of the noise.
     """
 
     def __init__(
@@ -139,8 +140,8 @@ class Design:
     ) -> None:
         self.plan, self.terms = plan, terms_of(plan)
         self._asked, self._dropout = clients, dropout
-        # With real dropouts nobody knows whose items are in the exact sum. If all clients hold the
-        # same, the number of survivors gives it.
+        # With real dropouts it is unknown whose items are in the exact sum. If all clients hold the
+        # same items, the number of survivors gives the exact sum.
         self.alike = dropout > 0
         self.is_hidden = self.terms.event.relation.hides_number
         self._names_rounds = self._are_rounds_named()
@@ -161,7 +162,7 @@ class Design:
         return self._names_rounds or len(self._releases_of_plan) == 1
 
     def population(self, rng: np.random.Generator) -> Population:
-        """Return the clients with their coins tossed; clients without a coin always say yes."""
+        """Return the clients after a toss of their coins; clients without a coin count as yes."""
         coins = rng.integers(0, 2, len(self.clients)).astype(np.bool_)
         coins |= np.array([not client.direction for client in self.clients])
         return Population(
@@ -169,7 +170,7 @@ class Design:
         )
 
     def exact(self, population: Population) -> list[I64]:
-        """Return the sums of every release without noise: int64 [rows * width] each."""
+        """Return the exact sum of every release, without noise: int64 [rows * width] each."""
         held: dict[int, list[int]] = {}
         for _, client, items in population.holding():
             for round in client.rounds:
@@ -182,30 +183,30 @@ class Design:
         return totals
 
     def sketch(self, round: int, items: Sequence[int]) -> I64:
-        """Return the counters of some items in a round: int64 [rows * width]."""
+        """Return the counters of the items with these ids in a round: int64 [rows * width]."""
         sketch = CountSketch(self.plan.spec, round)
         sketch.add(np.array(items, np.uint64))
         return sketch.counters.reshape(-1)
 
     def crowds(self, rng: np.random.Generator) -> list[Crowd]:
-        """Return crowds that exceed the bounds on a client.
+        """Return crowds of clients that exceed the bounds on a client.
 
-        There is none for a bound whose absence no crowd could show.
+        A bound has no crowd if no crowd could show that it is missing.
         """
-        # The rounds of a client are drawn where nobody sees them, so that no direction is known.
+        # If a client's rounds are drawn in secret, the direction of its contribution is unknown.
         if not self.are_rounds_known:
             return []
         event = self.terms.event
         more = event.max_items + 1
-        # The fewest items that show it. With a clip more items would be cut by the clip instead, so
-        # that a missing bound on items would not show.
+        # Use the fewest items that show a missing bound. If there is a clip, it would cut more
+        # items, and hide that the bound on items is missing.
         numbers = [more] if event.is_clipped else [more << i for i in range(9)]
         found = next(filter(None, (self._crowd("items", number, rng) for number in numbers)), None)
         clip = self._crowd("clip", event.max_items, rng) if event.is_clipped else None
         return [crowd for crowd in (found, clip) if crowd is not None]
 
     def _crowd(self, bound: str, number: int, rng: np.random.Generator) -> Crowd | None:
-        """Return clients of `number` items each, or None if too few or too short to be seen."""
+        """Return a crowd whose clients hold `number` items each; None if it would not be seen."""
         if number > len(self._ids):
             return None
         held = [
@@ -247,75 +248,77 @@ class Design:
         )
         return Crowd(bound, population, towards, most, max(seen))
 
-    # What persons and the people of silos differ in: `studies.audit_silos` has the other answers.
+    # The methods below differ for people in silos: `studies.audit_silos` overrides them.
 
     def _are_rounds_named(self) -> bool:
-        """Return whether rows name their rounds."""
+        """Return whether the rows of the table name their rounds."""
         return not self.is_hidden
 
     def _vectors_of(self, number: int) -> int:
-        """Return the vectors that hold a number of contributions."""
+        """Return the number of vectors that hold `number` contributions."""
         return number
 
     def _crowd_places(self, bound: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Return rounds and silos of each of a crowd; none, if nobody can exceed that bound."""
+        """Return the rounds and the silos of each client of a crowd; [] if there is no crowd."""
         return [(rounds, self._silos_of(i)) for i, rounds in enumerate(self._places(_CROWD))]
 
     def _silos_of(self, number: int) -> tuple[int, ...]:
-        """Return the silos of a client, by its number: none."""
+        """Return the silos of the client with this number: none."""
         return ()
 
     @property
     def _num_sure(self) -> int:
-        """The number of clients that must take part whatever the coins say."""
+        """The number of clients that take part whatever the coins say."""
         return 0
 
     def _gap(self, bound: str, length: float, most: float) -> float:
-        """Return how much farther one of a crowd moves a release if its bound is missing.
+        """Return how much farther a client of a crowd moves a release if its bound is missing.
 
         Args:
             bound: the bound that the crowd exceeds.
-            length: the length of the sketch of all that one client holds.
-            most: the largest product of one contribution within the bound with that direction.
+            length: the l2 norm of the sketch of everything that one client holds.
+            most: the largest inner product of one contribution within the bound with the crowd's
+                direction.
         """
-        # A client without this bound, but with the other one, contributes all that it holds, if its
-        # sketch is within the clip.
+        # If only the bound on items is missing, a client contributes everything that it holds,
+        # provided that its sketch is within the clip.
         is_whole = not self.terms.event.is_clipped or length <= math.sqrt(self._square())
         return length**2 - most if bound == "clip" or is_whole else 0.0
 
     def _campaigns(self, bound: str, vector: I64, most: float, number: int) -> int | None:
-        """Return after how many campaigns a missing bound shows in a release, or None if never.
+        """Return after how many campaigns a missing bound shows in a release; None if never.
 
         Args:
             bound: the bound that the crowd exceeds.
-            vector: the direction in which each of the crowd would move the release.
-            most: the largest product of one contribution within the bound with that direction.
+            vector: the direction in which each client of the crowd would move the release.
+            most: the largest inner product of one contribution within the bound with this
+                direction.
             number: the most contributions of the crowd to the release.
         """
         length = math.sqrt(float(vector @ vector))
         gap = self._gap(bound, length, most)
         noise = length * math.sqrt(law_of(self.terms, self._vectors_of(number)).variance)
-        # Equal, too: items whose sketches cancel are no direction, and both sides are 0.
+        # <=, not <: if the items' sketches cancel, there is no direction, and both sides are 0.
         if gap * number * math.sqrt(_MOST_OF_CROWDS) <= _SEEN * noise:
             return None
         return math.ceil((_SEEN * noise / (gap * number)) ** 2)
 
     def number_in(self, clients: Sequence[Client], release: int) -> int:
-        """Return the most contributions of some clients to a release that the plan allows."""
+        """Return the most contributions that the plan allows these clients to a release."""
         each = self.terms.event.silos_per_person
         return each * sum(
             self._release_of[round] == release for client in clients for round in client.rounds
         )
 
     def number_square(self, client: Client) -> int:
-        """Return the square of what a client moves the numbers of clients by, if it is hidden."""
+        """Return the squared change of the hidden numbers of clients by one client, else 0."""
         if not self.is_hidden:
             return 0
         parts = range(len(self._releases_of_plan)) if self.are_rounds_known else range(1)
         return sum(self.number_in([client], k) ** 2 for k in parts)
 
     def _square(self) -> int:
-        """Return the largest squared norm that the plan allows one contribution to a round."""
+        """Return the largest squared l2 norm that the plan allows one contribution to a round."""
         event = self.terms.event
         most = event.encoding.exposure(self.plan.rows, event.max_items).square
         return (
@@ -325,7 +328,7 @@ class Design:
         )
 
     def _product(self, release: int, towards: I64, held: Sequence[int]) -> float:
-        """Return the largest product with a direction that the plan allows a client's items."""
+        """Return the largest inner product with `towards` that the plan allows a client's items."""
         cells, signs = self._hash(self._releases_of_plan[release].start)
         places = np.array(held, np.intp) - 1
         rows = np.arange(self.plan.rows)[:, None]
@@ -333,15 +336,15 @@ class Design:
             axis=0
         )
         best = np.sort(each[each > 0])[::-1][: self.terms.event.max_items]
-        # the inequality of Cauchy and Schwarz bounds what the clip allows
+        # the Cauchy-Schwarz inequality bounds the product of a clipped sketch
         return min(float(best.sum()), math.sqrt(self._square() * float(towards @ towards)))
 
     def _together(
         self, round: int, number: int, sense: int, rng: np.random.Generator
     ) -> tuple[int, ...]:
-        """Return `number` items whose sketch is long (`sense` 1) or short (-1).
+        """Return `number` items whose sketch has a large norm (`sense` 1) or a small one (-1).
 
-        They are the best of several greedy choices, each from another first item.
+        They are the best of several greedy choices, each with a different first item.
         """
         cells, signs = self._hash(round)
         rows, best, best_square = np.arange(self.plan.rows)[:, None], (), -math.inf
@@ -366,11 +369,11 @@ class Design:
     def _places(self, most_usual: int = USUAL_CLIENTS) -> list[tuple[int, ...]]:
         """Return the rounds of each client.
 
-        A round has `most_usual` clients where the plan leaves their number open.
+        A round has `most_usual` clients if the plan sets no limit.
         """
         plan, together = self.plan, self.terms.event.participations
-        # The engine draws the rounds of these clients itself, so that 0 stands for any. There are
-        # so many that noise does not take their number to 0, where it would be cut off.
+        # The engine draws these clients' rounds itself, so 0 stands for any round. There are enough
+        # clients that noise does not make their number negative, which would be cut off at 0.
         if self.is_hidden:
             most = 24 * self.terms.stddev * math.sqrt(len(self._releases_of_plan))
             return [(0,)] * (USUAL_CLIENTS + math.ceil(most))
@@ -384,7 +387,7 @@ class Design:
                 f"the plan takes rounds of {least:,} to {plan.max_round_clients:,} clients, each of"
                 f" them in {together:,}: no even rounds can be made up; raise max_round_clients"
             )
-        # each client in as many rounds as its whole life may hold, and as many clients in each
+        # each client takes part in as many rounds as the plan allows, and rounds have equal sizes
         number = plan.num_rounds
         in_a_row = self.terms.event.per_rounds or number
         return [
@@ -394,7 +397,7 @@ class Design:
         ]
 
     def _fewest(self) -> int:
-        """Return the fewest clients of a round that the plan takes."""
+        """Return the fewest clients of a round that the plan accepts."""
         summing, releases = self.plan.summing, self._releases_of_plan
         if self.plan.secure_sum is None:
             return self.terms.event.honest_survivors or 1
@@ -402,7 +405,7 @@ class Design:
         return -(-summing.least_clients // min(map(len, together)))
 
     def _clients(self, places: list[tuple[int, ...]], rng: np.random.Generator) -> list[Client]:
-        # Nobody knows the rounds of a client. If none holds anything, the exact sums are 0.
+        # The rounds of clients are unknown. If clients hold nothing, the exact sums are 0.
         silos = self._silos_of
         if not self.are_rounds_known:
             return [Client(rounds, (), (), silos=silos(i)) for i, rounds in enumerate(places)]
@@ -427,15 +430,15 @@ class Design:
     def _told_apart(
         self, rounds: tuple[int, ...], used: Any, rng: np.random.Generator
     ) -> Client | None:
-        """Return a client with a coin, in counters that no other such client uses.
+        """Return a client with a coin, which changes counters that no other such client changes.
 
-        It is None if too few counters are left.
+        Return None if too few counters are left.
         """
         free = np.ones(len(self._ids), np.bool_)
         rows = np.arange(self.plan.rows)[:, None]
         for round in rounds:
             free &= ~used[self._release_of[round]][rows, self._hash(round)[0]].any(axis=0)
-        # a random half of the items for each client, so that not all hold the same
+        # a random half of the items for each client, so that clients hold different items
         free &= rng.permutation(len(free)) < len(free) / 2
         held = self._worst(rounds, None, free)
         other: tuple[int, ...] = ()
@@ -463,10 +466,10 @@ class Design:
     def _worst(
         self, rounds: Sequence[int], against: tuple[int, ...] | None, free: Any
     ) -> tuple[int, ...]:
-        """Return items of one client that make its sketch, less that of `against`, long.
+        """Return items of one client whose sketch, less that of `against`, has a large norm.
 
-        Its sketch stays within the clip in all rounds. The items are taken one by one: the item
-        that adds the most, and of equal ones the first.
+        The client's sketch stays within the clip in all rounds. Items are chosen one by one: each
+        time the item that adds the most to the norm, the first one among equals.
         """
         event = self.terms.event
         most = math.inf if event.clip_norm is None else event.clip_norm**2
@@ -497,29 +500,29 @@ class Design:
         return tuple(found)
 
     def _hash(self, round: int) -> tuple[I64, I64]:
-        """Return the cell and the sign of every candidate in a round: [rows, candidates]."""
+        """Return the cell and the sign of every candidate in a round: [rows, candidates] each."""
         if round not in self._hashes:
             self._hashes[round] = self.plan.spec.hashes(round).cells(self._ids, self.plan.width)
         return self._hashes[round]
 
 
 def law_of(terms: PrivacyConfig, clients: int) -> Distribution:
-    """Return the distribution that the noise of a release must have, by the plan's numbers alone.
+    """Return the distribution that the noise of a release must have, from the plan's numbers.
 
     Args:
         terms: the privacy terms of the plan.
-        clients: the number of clients in the release, or of its silos.
+        clients: the number of clients (or silos) in the release.
     """
     event = terms.event
     if event.honest_survivors is None:
         variance = event.noise_variance
-    else:  # each client adds a share, and variances of shares add up
+    else:  # each client adds a share of the noise, and the variances add up
         variance = event.noise_variance * clients / event.honest_survivors
-    # each of two servers adds all of the noise, since the other one may not
+    # each of two servers adds the full noise, since the other server may add none
     return _DISTRIBUTIONS[event.mechanism](variance).times(event.draws_of_sum)
 
 
-# By other ways than the noise is drawn (`privacy.laws`): an audit must not share their errors.
+# Computed independently of the noise code (`privacy.laws`): an audit must not share its errors.
 _DISTRIBUTIONS = {
     Mechanism.ROUNDED_GAUSSIAN: Distribution.rounded_gaussian,
     Mechanism.SKELLAM: Distribution.skellam,
@@ -528,6 +531,6 @@ _DISTRIBUTIONS = {
 
 
 def terms_of(plan: Plan) -> PrivacyConfig:
-    """Return the privacy terms of a plan that has some."""
+    """Return the privacy terms of a plan, which must have some."""
     assert plan.privacy is not None
     return plan.privacy

@@ -1,4 +1,4 @@
-"""The evidence of an audit: the noise of all campaigns, and every check of it."""
+"""The evidence of an audit: the noise of all campaigns, and the results of all checks."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from fedtally.studies.noise_checks import (
     weighted_tail,
 )
 
-# The probability that a sound engine fails an audit, all checks together: rare enough that a
-# failure is looked into, and not run again until it passes.
+# The probability that an audit fails, in any of its checks, although the engine is correct. It is
+# so small that a failure must be examined: running the audit again is no answer.
 FALSE_ALARM = 1e-6
-# Thresholds between the two worlds of a coin, in standard deviations from the middle. Five are
-# enough for a bound that is near the best one, and each takes its part of the false alarms.
+# Thresholds for guesses of a coin, in standard deviations from the middle between yes and no. Five
+# give nearly the best bound; each more would take its part of the false-alarm probability.
 _THRESHOLDS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -41,13 +41,13 @@ class Release(NamedTuple):
     """The measurements of one of the plan's releases, over all campaigns.
 
     Attributes:
-        rounds: the rounds that are added up in it, from 0.
-        counters: the number of counters that were looked at.
-        planned: root of the mean square of the planned noise.
-        measured: root of the mean square of what was released less the exact sums.
-        positive: the share of positive noise, of all noise that is not 0.
-        correlation: the largest, in absolute value, with another release of the same campaign. If
-            the plan has one release only, that with the release of the next campaign.
+        rounds: the numbers of the rounds that are added up in it, from 0.
+        counters: the number of counters that were examined.
+        planned: the root mean square of the planned noise.
+        measured: the root mean square of the released sums less the exact sums.
+        positive: the share of positive values among all noise values other than 0.
+        correlation: the largest absolute correlation with another release of the same campaign. If
+            the plan has one release, the correlation with the release of the next campaign.
     """
 
     rounds: range
@@ -59,14 +59,15 @@ class Release(NamedTuple):
 
 
 class Detection(NamedTuple):
-    """The lower bound on epsilon that follows from single clients.
+    """The lower bound on epsilon that follows from the clients with a coin.
 
     Attributes:
-        bound: a lower bound on epsilon; 0 where the releases told nothing.
+        bound: a lower bound on epsilon; 0: the releases revealed nothing.
         guaranteed: the epsilon that the plan guarantees for all of its rounds together.
-        clients: the number of clients with a coin, in all campaigns.
-        distance: the largest l2 distance that one of these clients made, in all releases together.
-        sensitivity: the l2 distance that the plan allows for.
+        clients: the number of clients with a coin, over all campaigns.
+        distance: the largest l2 distance by which one of these clients changed all releases
+            together.
+        sensitivity: the largest l2 distance that the plan allows for.
     """
 
     bound: float
@@ -77,7 +78,7 @@ class Detection(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """The outcome of all checks: see `fedtally.studies.audit.AuditResult`."""
+    """The outcomes of all checks; `fedtally.studies.audit.AuditResult` describes the fields."""
 
     clients: int
     releases: tuple[Release, ...]
@@ -88,7 +89,7 @@ class Findings(NamedTuple):
 
 
 class Evidence:
-    """The noise of all campaigns: what they released, less the exact sums."""
+    """The noise of all campaigns: released sums less exact sums."""
 
     def __init__(self, plan: Plan, design: Design, rng: np.random.Generator) -> None:
         self._plan, self._design, self._rng = plan, design, rng
@@ -103,9 +104,9 @@ class Evidence:
         self._crowds: dict[str, list[tuple[Crowd, list[float], list[Distribution]]]] = {}
 
     def add_crowd(self, crowd: Crowd, result: Result) -> None:
-        """Add a campaign of clients that hold too much.
+        """Add a campaign of a crowd, whose clients hold more than they may contribute.
 
-        What is kept is by how much they move each release beyond what the plan allows.
+        For each release, the evidence keeps how far the crowd moved it beyond what the plan allows.
         """
         found = {sketch.round: sketch for sketch in result.sketches}
         excess, distributions = [], []
@@ -119,7 +120,7 @@ class Evidence:
         self._crowds.setdefault(crowd.bound, []).append((crowd, excess, distributions))
 
     def _bounds(self) -> list[Check]:
-        """Check that no crowd moves a release by more than the plan lets its clients."""
+        """Check that no crowd moves a release farther than the plan allows its clients to."""
         checks = []
         for bound, seen in self._crowds.items():
             crowd = seen[0][0]
@@ -139,7 +140,7 @@ class Evidence:
         return checks
 
     def add(self, population: Population, result: Result) -> None:
-        """Add a campaign."""
+        """Add the noise of a campaign."""
         found = {sketch.round: sketch for sketch in result.sketches}
         exact = self._exact_sums(population, result)
         for k, rounds in enumerate(self._plan.releases):
@@ -166,20 +167,20 @@ class Evidence:
         return [numbers[start] * self._design.sketch(start, held) for start in starts]
 
     def _exact_number(self, sketch: CountSketch) -> int:
-        """Return the number of clients in a sum: of silos, all of which have as many people."""
+        """Return the number of clients in a sum; of people, if silos (of equal size) made it."""
         clients = self._design.clients
         if not sketch.num_silos:
             return sketch.num_clients
         return sketch.num_silos * sum(len(one.silos) for one in clients) // self._design.num_clients
 
     def _tell(self, population: Population) -> None:
-        """Note what an attacker sees of each coin: about 1 where it says yes, and 0 where no.
+        """Record what an attacker sees of each coin: about 1 if it says yes, and 0 if no.
 
-        The attacker knows everything but the coin, so that the noise along the client's direction
-        is all that is left to tell.
+        The attacker knows everything but the coin. So the attacker's only error is the noise along
+        the client's direction.
         """
-        # The best test of two worlds with nearly Gaussian noise is the product with the direction
-        # between them, each release weighed by its variance.
+        # The best test of yes against no under nearly Gaussian noise is the inner product with the
+        # client's direction, where each release has the weight 1 / variance.
         variances = [self._distribution(clients[-1]).variance for clients in self._clients]
         for client, coin in zip(population.clients, population.coins.tolist(), strict=True):
             joint = np.zeros(2)
@@ -198,7 +199,7 @@ class Evidence:
         return law_of(self._terms, clients)
 
     def findings(self) -> Findings:
-        """Check everything that was added."""
+        """Return the outcomes of all checks of the evidence."""
         ranks = [
             Ranks.joined(
                 [
@@ -228,16 +229,16 @@ class Evidence:
             self._design.num_clients,
             tuple(map(self._release, range(self._releases), _correlations(self._residuals))),
             tuple(checks),
-            self._detection(FALSE_ALARM / 2),  # the checks have the other half
+            self._detection(FALSE_ALARM / 2),  # the checks use the other half
             detectable_scale(counters, failing_level(len(checks))),
             {bound: len(seen) for bound, seen in self._crowds.items()},
         )
 
     def _checks_of_the_rest(self, ranks: list[Ranks]) -> list[Check]:
-        """Check what is shown besides the sums."""
-        if self._design.alike:  # how many drop out, and when, shows
+        """Check everything that results show besides the sums."""
+        if self._design.alike:  # with dropouts, results show how many clients dropped out, and when
             return []
-        # 1 or 0, not a p-value: nothing here is random, so that any difference is a failure
+        # 1 or 0, not a p-value: nothing here is random, so any difference is a failure
         same = all(shown == self._shown[0] for shown in self._shown)
         failure = "what is said of a campaign depends on what clients hold"
         found = [Check("shown", 1.0 if same else 0.0, failure)]
@@ -264,10 +265,10 @@ class Evidence:
         ]
 
     def _law_of_numbers(self) -> Distribution:
-        """Return the distribution of the noise on the number of clients of all releases."""
+        """Return the distribution of the noise on the number of clients, over all releases."""
         if self._plan.protection.of_client() is None:
             return self._distribution(0).times(self._releases)
-        # of silos, whose shares add up over the releases
+        # silos add the noise, and their shares add up over the releases
         return self._distribution(sum(own[0] for own in self._clients))
 
     def _release(self, k: int, correlation: float) -> Release:
@@ -303,14 +304,14 @@ class Evidence:
                     (no <= threshold, yes <= threshold),
                 )
                 best = max(best, *(epsilon_bound(*pair, delta, share) for pair in (above, below)))
-        # the number of clients is one more counter, where it is hidden
+        # where the number of clients is hidden, it is one more counter
         longest = max(
             sum(moved.square for moved in client.direction) + self._design.number_square(client)
             for client in self._design.clients
             if client.direction
         )
         number = sum(k is None for k, _, _ in self._told)
-        # a client here lives through all rounds, and a plan may state the epsilon of a few in a row
+        # clients here may take part in all rounds; a plan may state epsilon for fewer in a row
         guaranteed = max(self._terms.epsilon, self._terms.guarantee.epsilon)
         return Detection(
             best, guaranteed, number, math.sqrt(longest), self._terms.event.l2_sensitivity
@@ -318,17 +319,17 @@ class Evidence:
 
 
 def failing_level(checks: int) -> float:
-    """Return the probability below which one of `checks` checks fails.
+    """Return the p-value below which one of `checks` checks fails.
 
     >>> failing_level(50)
     1e-08
     """
-    # by Bonferroni's inequality; the other half of the false alarms is for the bound on epsilon
+    # Bonferroni's inequality; the other half of FALSE_ALARM is for the bound on epsilon
     return FALSE_ALARM / (2 * checks)
 
 
 def _shown(result: Result, is_hidden: bool) -> Any:
-    """Return what a result says besides its sums: it must not depend on what clients hold."""
+    """Return what a result shows besides its sums; it must not depend on what clients hold."""
     number = None if is_hidden else result.num_clients
     found = (
         number,
@@ -338,14 +339,14 @@ def _shown(result: Result, is_hidden: bool) -> Any:
         result.secure_sum,
         result.sizing,
     )
-    # Timings tell of what clients hold. A private result has none, so that they may be compared.
+    # Timings reveal what clients hold. A private result must have none, so they are compared.
     return found if result.not_private else (*found, result.timings)
 
 
 def _correlations(residuals: Sequence[Sequence[I64]]) -> list[float]:
-    """Return the largest correlation of each release, in absolute value: see `Release`."""
+    """Return the largest absolute correlation of each release (see `Release.correlation`)."""
     flat = np.stack([np.concatenate(own) for own in residuals]).astype(np.float64)
-    # one release only: compared with itself, moved on by one campaign
+    # only one release: compare it with itself, shifted by one campaign
     if len(flat) == 1:
         flat = np.concatenate([flat, np.roll(flat, len(residuals[0][0]), axis=1)])
     flat /= np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1.0)

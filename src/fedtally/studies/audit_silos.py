@@ -1,6 +1,7 @@
-"""The clients of an audit of silos: here a client is a person.
+"""The invented clients for an audit of a plan of silos: here a "client" is a person.
 
-It is in as many silos as the plan counts on, and its coin says whether it is there.
+A person with a coin is in as many silos as the plan allows, and the coin decides whether this
+person is there.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ from fedtally.studies.audit_clients import USUAL_CLIENTS, Crowd, Design, law_of
 def design_of(
     plan: Plan, rng: np.random.Generator, *, clients: int | None, dropout: float
 ) -> Design:
-    """Return clients for the campaigns of a plan, or people of its silos.
+    """Return the invented clients for a plan's campaigns: people, if it is a plan of silos.
 
     Args:
         plan: a plan with privacy.
-        rng: draws the clients, and the items that they hold.
-        clients: the clients of a round; None: as the plan leaves it open.
-        dropout: the share of them that drops out.
+        rng: the generator that draws the clients and their items.
+        clients: the number of clients (or silos) of a round; None: as the plan says.
+        dropout: the share of clients that drop out, 0 to 1.
 
     Raises:
-        InvalidInputError: no such clients can be made up; the message says why.
+        InvalidInputError: no clients can be invented that suit the plan; the message says why.
     """
     made = People if plan.is_of_silos else Design
     return made(plan, rng, clients=clients, dropout=dropout)
 
 
 class People(Design):
-    """People of the silos of a plan: as many in each silo, and in all rounds that it may have."""
+    """People in the silos of a plan: as many in each silo, in all rounds that a silo may have."""
 
     def crowds(self, rng: np.random.Generator) -> list[Crowd]:
-        """Return those of any clients, and one of people in too many silos."""
+        """Return the crowds of `Design`, and a crowd of people in too many silos."""
         found = super().crowds(rng)
         silos = self._crowd("silos", 1, rng) if self.are_rounds_known else None
         return found if silos is None else [*found, silos]
@@ -60,7 +61,7 @@ class People(Design):
             return [(rounds, self._silos_of(i)) for i, rounds in enumerate(places)]
         if self._num_silos <= each:
             return []
-        # of a person in too many silos each counts: the rest of its rows must be left out
+        # a person in too many silos is in all of them: rows beyond the bound must be left out
         every = tuple(range(self._num_silos))
         return [(rounds, every) for rounds in places[: len(places) * each // self._num_silos]]
 
@@ -70,18 +71,18 @@ class People(Design):
 
     @property
     def _num_sure(self) -> int:
-        # every silo keeps somebody whatever the coins say: which silos there are is public
+        # every silo has a person without a coin: which silos take part is public
         return self._num_silos
 
     def _gap(self, bound: str, length: float, most: float) -> float:
         if bound != "silos":
             return super()._gap(bound, length, most)
-        # a person adds this in each silo
+        # a person contributes this in each silo
         return length**2 * (self._num_silos / self.terms.event.silos_per_person) - most
 
     @property
     def _num_silos(self) -> int:
-        """The number of silos: of a round where it is known, else of all rounds together."""
+        """The number of silos of a round if this is known, else of all rounds together."""
         if not self._names_rounds and self.plan.num_rounds > 1:
             return self.plan.num_clients
         least = max(self._fewest(), 1)
@@ -91,10 +92,10 @@ class People(Design):
         return max(min(number, self.plan.max_round_clients), self.terms.event.silos_per_person)
 
     def _places(self, most_usual: int = USUAL_CLIENTS) -> list[tuple[int, ...]]:
-        """Return the rounds of each person: as many in each silo, and all that silos may have."""
+        """Return the rounds of each person: each silo has as many people, in all its rounds."""
         releases, silos = len(self._releases_of_plan), self._num_silos
         each = self.terms.event.silos_per_person
-        # In each release so many that its noise does not take their number to 0.
+        # Enough people in each release that noise does not make their number negative.
         drawn = 1 if self._names_rounds else releases
         noise = math.sqrt(law_of(self.terms, silos).variance)
         wanted = USUAL_CLIENTS + math.ceil(24 * noise) * drawn

@@ -1,16 +1,15 @@
-"""Tests of whether the noise of one counter follows from others; their false alarms are bounded.
+"""Tests for dependent noise in different counters; their false alarms are bounded.
 
-Noise of the right distribution hides nothing where an attacker knows a sum of it: noise whose rows
-add up to 0 leaves the sum of each row exact. So these are compared with independent draws:
+Even noise of the right distribution hides nothing if an attacker knows sums of it: if the noise of
+each row adds up to 0, the sum of each row is exact. So the following are compared with independent
+draws:
 
-- the sums of each row, of each release and of each campaign: by their rank under the convolved
-  distribution (`Ranks`), and whether they are even;
-- how many draws of each size a row or a release has, whatever their order and signs: each number is
-  binomial given those before it, so that its rank is a fair coin, and two rows or releases agree in
-  half of their coins;
-- how many pairs of counters have the same noise, or the opposite, in every campaign: a union bound;
-- signs and sizes of each two counters, over the campaigns, where these are enough to show
-  something.
+- the sums of the noise of each row, release and campaign: by their rank under the convolved
+  distribution (`Ranks`), and by whether they are even; - how many draws of each size a row or a
+  release has, whatever their order and signs: each number is binomial given those before it, so
+  that its rank is a fair coin, and two rows or releases agree in half of their coins; - how many
+  pairs of counters have the same noise, or the opposite, in every campaign: a union bound; - signs
+  and sizes of each two counters, over the campaigns, where these are enough to show something.
 """
 
 from __future__ import annotations
@@ -27,33 +26,33 @@ from fedtally.studies.noise_checks import Check, Distribution, Ranks, binomial, 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 Distributions = Sequence[Sequence[Distribution]]  # of each release in each campaign
-# depths of sums: a sum that is always 0 is deeper than the first
+# depths of sums (see `Ranks`): a sum that is always 0 has a depth above the first one
 _TAILS = (0.995, 0.95, 0.12, 1e-3)
-_CELLS = 64  # the most ranges of sizes that are counted
-_MOST_ROWS = 2048  # rows that are compared in pairs: bounds time
-_MOST_COUNTERS = 8192  # counters that are compared in pairs: bounds time
-_BLOCK = 512  # counters of one product of matrices: bounds memory
-_USEFUL = 1e-9  # pairs are compared where even full agreement is less likely by chance
+_CELLS = 64  # the most ranges of absolute values whose draws are counted
+_MOST_ROWS = 2048  # the most rows to compare in pairs: bounds time
+_MOST_COUNTERS = 8192  # the most counters to compare in pairs: bounds time
+_BLOCK = 512  # counters in one matrix product: bounds memory
+_USEFUL = 1e-9  # pairs are compared only if chance makes full agreement less likely than this
 
 
 def dependence_checks(
     noise: Sequence[I64], distributions: Distributions, rows: int, rng: np.random.Generator
 ) -> list[Check]:
-    """Check that counters of a campaign have independent noise.
+    """Check that the noise of a campaign's counters is independent.
 
     Args:
         noise: the noise of each release: int64 [campaigns, rows * width].
         distributions: the distribution of each release in each campaign.
-        rows: the rows of the sketch.
-        rng: breaks ties.
+        rows: the number of rows of the sketch.
+        rng: the generator that breaks ties.
     """
     found = _sums(noise, distributions, rows, rng)
     for name, parts in (("row", rows), ("release", 1)):
         coins = _coins(noise, distributions, parts, rng)
         failure = f"two {name}s have noise of the same sizes, in whatever order"
-        together = coins.swapaxes(0, 1).reshape(coins.shape[1], -1)  # each two of a campaign
+        together = coins.swapaxes(0, 1).reshape(coins.shape[1], -1)  # pairs within a campaign
         found.append(of_products(together, f"orders, {name}s", failure))
-        each = coins.reshape(-1, coins.shape[2])[:_MOST_ROWS]  # each two of any campaigns
+        each = coins.reshape(-1, coins.shape[2])[:_MOST_ROWS]  # pairs across campaigns
         found.append(of_products(each, f"any orders, {name}s", failure))
     return [
         *found,
@@ -65,7 +64,7 @@ def dependence_checks(
 def _sums(
     noise: Sequence[I64], distributions: Distributions, rows: int, rng: np.random.Generator
 ) -> list[Check]:
-    """Check the sums of rows, releases and campaigns."""
+    """Check the sums of the noise over rows, releases and campaigns."""
     size = noise[0].shape[1]
     of_rows = [draws.reshape(len(draws), rows, -1).sum(axis=2) for draws in noise]
     of_releases = [draws.sum(axis=1)[:, None] for draws in noise]
@@ -101,9 +100,9 @@ def _sums(
 def _ranked(
     sums: I64, addends: Sequence[Distribution], number: int, rng: np.random.Generator
 ) -> tuple[Ranks, bool]:
-    """Return the ranks of sums of draws, and whether such a sum is even half of the time.
+    """Return the ranks of sums of draws, and whether half of such sums are even.
 
-    A sum has `number` draws of each distribution. A sum of a variance above 1e8 is ranked as
+    A sum has `number` draws of each distribution. If its variance is above 1e8, it is ranked as a
     Gaussian: its fourth cumulant is below 1e-8 of the squared variance.
     """
     variance = number * sum(distribution.variance for distribution in addends)
@@ -117,7 +116,7 @@ def _ranked(
 
 
 def _of_sums(ranks: Ranks, name: str, failure: str) -> Check:
-    """Check sums, all together and those of each part over the campaigns: [campaigns, parts]."""
+    """Check sums [campaigns, parts]: all together, and each part's over the campaigns."""
     campaigns, parts = ranks.side.shape
     events = [(ranks.side > 0, 0.5), *((ranks.depth < tail, tail) for tail in _TAILS)]
     best = 1.0
@@ -130,11 +129,12 @@ def _of_sums(ranks: Ranks, name: str, failure: str) -> Check:
 def _coins(
     noise: Sequence[I64], distributions: Distributions, parts: int, rng: np.random.Generator
 ) -> npt.NDArray[np.int8]:
-    """Return whether each part of a release has many or few draws of each size.
+    """Return whether each part of a release has many or few draws of each size, as +1 or -1.
 
-    The coins are int8 [campaigns, parts, cells - 1]. Cells are ranges of absolute values of about
-    the same probability. The number in a cell, given those in the cells before it, is binomial;
-    ties are broken at random, so that "many" is a fair coin, independent of all others.
+    The result is int8 [campaigns, parts, cells - 1]. Cells are ranges of absolute values with about
+    the same probability. The number of draws in a cell, given the numbers in earlier cells, is
+    binomial. Ties are broken at random, so that each entry is a fair coin, independent of all
+    others.
     """
     first = _folded(distributions[0][0])
     middles = np.cumsum(first) - first / 2
@@ -168,17 +168,18 @@ def _masses(distribution: Distribution, cells: I64, number: int) -> F64:
 
 
 def _folded(distribution: Distribution) -> F64:
-    """Return the probabilities of absolute values."""
+    """Return the probabilities of the absolute values 0, 1, ..., float64 [reach + 1]."""
     return np.append(distribution.pmf[:1], 2 * distribution.pmf[1:])
 
 
 def _equal_pairs(noise: Sequence[I64], distributions: Distributions) -> Check:
     """Check how many pairs of counters have the same noise, or the opposite one, in every campaign.
 
-    Of N counters, m pairs without a common counter are equal with a probability of at most (N (N -
-    1) / 2 * p)^m / m!, where p is the probability for one pair: there are at most (N (N - 1) /
-    2)^m / m! choices of m pairs, and the pairs are independent. Draws of two distributions agree
-    with at most the larger of the probabilities for two draws of either (Cauchy and Schwarz).
+    Among N counters, there are m pairs of equal noise, without a common counter, with a probability
+    of at most (N (N - 1) / 2 * p)^m / m!, where p is the probability for one pair: there are at
+    most (N (N - 1) / 2)^m / m! choices of m pairs, and the pairs are independent. Draws of two
+    distributions agree with at most the larger of the probabilities for two draws of either (Cauchy
+    and Schwarz).
     """
     absolute = np.ascontiguousarray(np.abs(np.concatenate(noise, axis=1)).T)
     log_p = sum(
@@ -196,7 +197,10 @@ def _equal_pairs(noise: Sequence[I64], distributions: Distributions) -> Check:
 def _correlated_pairs(
     noise: Sequence[I64], distributions: Distributions, rng: np.random.Generator
 ) -> list[Check]:
-    """Check each two counters over the campaigns, where there are enough to show something."""
+    """Check the noise of every two counters for correlation over the campaigns.
+
+    There are no checks if the campaigns are too few to show anything.
+    """
     parts = [
         Ranks.joined(
             [Ranks.of(one, distribution, rng) for one, distribution in zip(own, each, strict=True)]

@@ -1,14 +1,13 @@
-"""Tests of whether noise has its distribution, whose false alarms are known exactly.
+"""Tests whether noise has its planned distribution; false alarms have known probabilities.
 
-A draw is compared with its distribution by its *rank*: the side (above or below the middle), and
-the depth (the probability of a draw at least as far out), ties broken at random. If the
-distribution is right, sides are fair coins and depths are uniform on (0, 1), all independent,
-whatever the distribution, be it another one for each draw. So each test counts successes of a
-binomial of known probability, and no approximation is in its p-value. The test of the whole
-distribution is the inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's constant, a bound
-as well. (That two releases have the same values in another order is so unlikely that its
-probability need not be known closely.) Several tests of a kind are one check, whose probability is
-the smallest times their number (Bonferroni).
+A draw is compared with its distribution by its *rank*. The rank has two parts: the side (above or
+below the middle), and the depth (the probability of a draw at least as far out, ties broken at
+random). If the distribution is right, sides are fair coins and depths are uniform on (0, 1), all
+independent. This holds for any distribution, even a different one for each draw. So each test
+counts successes of a binomial of known probability, and its p-value is exact. The test of the whole
+distribution uses a bound, the inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's
+constant. The test for reordered values uses a bound, too. Several tests of one kind are one check:
+its p-value is the smallest p-value times their number (Bonferroni).
 """
 
 from __future__ import annotations
@@ -25,22 +24,23 @@ from scipy import fft, special, stats
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
-# Depths at which draws are counted: near the middle, and far out. Small changes of the scale move
-# the number at 0.12 the most, in its standard errors.
+# The tests count the draws whose depth is below these values. A small change of the noise's scale
+# changes the number below 0.12 the most, in standard errors of this number.
 _TAILS = (0.9, 0.5, 0.12, 1e-3, 1e-6)
 _SCALE_TAIL = 0.12
-_REACH = 12  # standard deviations, beyond which a distribution has less than 1e-32
+_REACH = 12  # standard deviations; beyond them a Gaussian has a probability below 1e-32
 _GEOMETRIC_REACH = 75  # the same in mean sizes of geometric noise
-_LINE = 1 << 20  # draws in which repetitions are looked for: bounds memory
-_MOST_RELEASES = 2048  # releases that are compared in pairs: bounds time
-_CANDIDATES = 64  # distances whose exact tails are computed: the others agree less
-_POWER = 0.99  # of `detectable_scale`
+_LINE = 1 << 20  # the most draws to search for repetitions: bounds memory
+_MOST_RELEASES = 2048  # the most releases to compare in pairs: bounds time
+_CANDIDATES = 64  # the distances of most agreement, for which exact tails are computed
+_POWER = 0.99  # the share of audits that detect noise too small by `detectable_scale`
 
 
 class Check(NamedTuple):
-    """One check of noise.
+    """The result of one check of noise.
 
-    `probability` bounds the probability of this result, or a worse one, for right noise.
+    `probability` is the p-value: a bound on the probability that correct noise has this result or a
+    worse one.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Distribution:
     """A symmetric distribution of integers.
 
     Attributes:
-        pmf: the probabilities of 0, 1, ... (and -1, ...): float64 [reach + 1].
+        pmf: the probabilities of 0, 1, ...; -1, -2, ... have the same ones: float64 [reach + 1].
     """
 
     pmf: F64
@@ -61,7 +61,7 @@ class Distribution:
     @classmethod
     @lru_cache(maxsize=64)
     def rounded_gaussian(cls, variance: float) -> Self:
-        """Return the distribution of a Gaussian, rounded to integers.
+        """Return the distribution of a Gaussian that is rounded to integers.
 
         >>> round(Distribution.rounded_gaussian(4.0).variance, 4)
         4.0833
@@ -73,7 +73,9 @@ class Distribution:
     @classmethod
     @lru_cache(maxsize=64)
     def skellam(cls, variance: float) -> Self:
-        """Return the distribution of the difference of two Poisson numbers: e^-v I_k(v).
+        """Return the distribution of the difference of two Poisson numbers: e^-v I_k(v) at k.
+
+        v is the variance, and I_k the modified Bessel function.
 
         >>> round(Distribution.skellam(4.0).variance, 4)
         4.0
@@ -84,7 +86,9 @@ class Distribution:
     @classmethod
     @lru_cache(maxsize=64)
     def discrete_laplace(cls, variance: float) -> Self:
-        """Return the two-sided geometric distribution: (1 - q) q^|k| / (1 + q).
+        """Return the two-sided geometric distribution: (1 - q) q^|k| / (1 + q) at k.
+
+        q, 0 to 1, follows from the variance 2 q / (1 - q)^2.
 
         >>> round(Distribution.discrete_laplace(4.0).variance, 4)
         4.0
@@ -128,8 +132,8 @@ class Distribution:
         return 2 * float((np.arange(len(self.pmf)) ** 2 * self.pmf).sum())
 
     def depths(self, draws: I64, uniform: F64) -> F64:
-        """Return the depth of each draw, ties broken by uniform numbers; 0 beyond the reach."""
-        above = np.append(np.cumsum(self.pmf[:0:-1])[::-1], 0.0)  # of more than k
+        """Return the depth of each draw; 0 beyond the reach. Uniform numbers break ties."""
+        above = np.append(np.cumsum(self.pmf[:0:-1])[::-1], 0.0)  # P(draw > k)
         far = np.minimum(np.abs(draws), len(self.pmf))
         above, own = np.append(above, 0.0)[far], np.append(self.pmf, 0.0)[far]
         return np.where(far == 0, 1.0 - own * uniform, 2 * (above + own * uniform))
@@ -144,14 +148,14 @@ class Ranks(NamedTuple):
     @classmethod
     def of(cls, draws: I64, distribution: Distribution, rng: np.random.Generator) -> Self:
         """Return the ranks of one campaign's draws under their distribution."""
-        # a draw of 0 is on either side by lot, so that sides are fair coins
+        # a draw of 0 gets a random side, so that sides are fair coins
         lots = np.where(rng.integers(0, 2, draws.shape) == 1, 1, -1)
         side = np.where(draws == 0, lots, np.sign(draws)).astype(np.int8)
         return cls(side[None], distribution.depths(draws, rng.random(draws.shape))[None])
 
     @classmethod
     def joined(cls, parts: Sequence[Ranks]) -> Self:
-        """Return the ranks of several campaigns."""
+        """Return the ranks of several campaigns as one array."""
         return cls(
             np.concatenate([part.side for part in parts]),
             np.concatenate([part.depth for part in parts]),
@@ -159,15 +163,15 @@ class Ranks(NamedTuple):
 
     @property
     def big(self) -> npt.NDArray[np.int8]:
-        """Whether each draw is in the outer half: -1 or +1."""
+        """Whether each draw is in the outer half of its distribution: +1, else -1."""
         return np.where(self.depth < 0.5, 1, -1).astype(np.int8)
 
     def some(self, which: npt.NDArray[np.bool_]) -> Ranks:
-        """Return some of the draws, in one line."""
+        """Return the ranks of the selected draws: [1, selected]."""
         return Ranks(self.side[which][None], self.depth[which][None])
 
     def checks(self, where: str) -> list[Check]:
-        """Check sides, how many draws are far out or near 0, and the whole distribution."""
+        """Check the sides, the numbers of draws at several depths, and the whole distribution."""
         n = self.side.size
         counts = [int((self.depth < tail).sum()) for tail in _TAILS]
         spread = min(
@@ -185,7 +189,7 @@ class Ranks(NamedTuple):
         ]
 
     def _distance(self) -> float:
-        """Return a bound on the probability of so large a distance (Massart 1990)."""
+        """Return a bound on the p-value of the distance from the distribution (Massart 1990)."""
         n = self.side.size
         if not n:
             return 1.0
@@ -200,8 +204,8 @@ def checks_of(releases: Sequence[Ranks], exact: Sequence[I64], rows: int) -> lis
 
     Args:
         releases: the ranks of each release: [campaigns, rows * width].
-        exact: the sums without noise, of the same shapes.
-        rows: the rows of the sketch.
+        exact: the exact sums, without noise, of the same shapes.
+        rows: the number of rows of the sketch.
     """
     found: list[Check] = []
     for k, (ranks, sums) in enumerate(zip(releases, exact, strict=True)):
@@ -243,7 +247,7 @@ def checks_of(releases: Sequence[Ranks], exact: Sequence[I64], rows: int) -> lis
 
 
 def _parts(name: str, ranks: Ranks, number: int, failure: str) -> Check:
-    """Check each of the `number` parts of a release, its rows or counters, over all campaigns."""
+    """Check each of the `number` parts of a release (rows or counters) over all campaigns."""
     depth = ranks.depth.reshape(len(ranks.depth), number, -1)
     n = depth.shape[0] * depth.shape[2]
     best = min(
@@ -254,7 +258,7 @@ def _parts(name: str, ranks: Ranks, number: int, failure: str) -> Check:
 
 
 def _between(features: Sequence[npt.NDArray[np.int8]], name: str) -> Check:
-    """Check each two releases of a campaign, over all campaigns."""
+    """Check every two releases of a campaign for correlated noise, over all campaigns."""
     flat = np.stack([feature.reshape(-1) for feature in features]).astype(np.float64)
     return of_products(
         flat, f"releases, {name}", "two releases of a campaign have correlated noise"
@@ -262,7 +266,7 @@ def _between(features: Sequence[npt.NDArray[np.int8]], name: str) -> Check:
 
 
 def _pairs(features: npt.NDArray[np.int8], name: str) -> Check:
-    """Check each two releases of any campaigns: a key that is used twice."""
+    """Check every two releases of any campaigns for equal noise: a key that is used twice."""
     some = features[:_MOST_RELEASES].astype(np.float64)
     return of_products(
         some, f"keys, {name}", "two releases have the same noise: a key was used twice"
@@ -270,7 +274,7 @@ def _pairs(features: npt.NDArray[np.int8], name: str) -> Check:
 
 
 def of_products(vectors: npt.NDArray[Any], name: str, failure: str) -> Check:
-    """Check that each two vectors of signs, [vectors, entries], agree in half of their entries."""
+    """Check that every two vectors of signs, [vectors, n], agree in about half of their entries."""
     number, n = vectors.shape
     if number < 2:
         return Check(name, 1.0, failure)
@@ -282,12 +286,12 @@ def of_products(vectors: npt.NDArray[Any], name: str, failure: str) -> Check:
 
 
 def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure: str) -> Check:
-    """Check that one more draw of each campaign does not go with that of any counter.
+    """Check that a further draw of each campaign is not correlated with any counter.
 
     Args:
-        sides: the sides of that draw: int8 [campaigns].
+        sides: the sides of the further draws, -1 or +1: int8 [campaigns].
         releases: the ranks of each release: [campaigns, rows * width].
-        failure: the sentence that says what is wrong if it does.
+        failure: the sentence that describes the failure.
     """
     counters = np.concatenate([ranks.side for ranks in releases], axis=1).astype(np.float64)
     n = len(sides)
@@ -298,12 +302,13 @@ def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure:
 def reordered(noise: Sequence[I64], distribution: Distribution) -> Check:
     """Check that no two releases have the same noise in another order.
 
-    They would if one key were used twice and laid out in two ways. Two independent releases have as
-    many draws of each value with at most the probability of the likeliest numbers.
+    They have if one key is used twice, with its draws in different places. Two independent releases
+    have the same number of draws of each value with a probability that is at most that of the
+    likeliest such numbers.
 
     Args:
         noise: the noise of each release of each campaign: int64 [rows * width] each.
-        distribution: the distribution of all of it, or about that.
+        distribution: the distribution of all the noise, at least approximately.
     """
     n = len(noise[0])
     expected = n * np.concatenate([distribution.pmf[:0:-1], distribution.pmf])
@@ -318,10 +323,11 @@ def reordered(noise: Sequence[I64], distribution: Distribution) -> Check:
 
 
 def unchanging(noise: Sequence[I64], distributions: Sequence[Sequence[Distribution]]) -> Check:
-    """Check that no counter has the same noise in every campaign, as a counter without noise has.
+    """Check that no counter has the same noise in every campaign: it would have no noise.
 
-    Independent draws are all equal with at most the product of the masses of the likeliest value of
-    each draw but one. The sum of that over all counters is a union bound.
+    The probability that independent draws are all equal is at most a product: for each draw but
+    one, the probability of its likeliest value. The sum of these bounds over all counters is a
+    union bound.
 
     Args:
         noise: the noise of each release: int64 [campaigns, rows * width].
@@ -337,12 +343,12 @@ def unchanging(noise: Sequence[I64], distributions: Sequence[Sequence[Distributi
 
 
 def campaigns_to_see_unchanging(counters: int, distribution: Distribution, level: float) -> int:
-    """Return the number of campaigns in which `unchanging` certainly sees a counter without noise.
+    """Return the number of campaigns in which `unchanging` surely finds a noiseless counter.
 
     Args:
-        counters: the counters of all releases of a campaign.
-        distribution: the distribution of the noise, not that of a constant.
-        level: the probability below which a check fails.
+        counters: the number of counters of all releases of a campaign.
+        distribution: the distribution of the noise; it must not be constant.
+        level: the p-value below which a check fails.
 
     >>> campaigns_to_see_unchanging(1200, Distribution.rounded_gaussian(90.0), 1e-8)
     10
@@ -353,8 +359,8 @@ def campaigns_to_see_unchanging(counters: int, distribution: Distribution, level
 def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribution]) -> float:
     """Return Chernoff's bound on the probability that a weighted sum of draws reaches `excess`.
 
-    Any exponent gives a bound. The best one for a Gaussian is taken, up to 7 standard deviations of
-    the sum, where the mass that distributions lack beyond their reach changes nothing.
+    Any exponent gives a bound. The exponent is the best one for a Gaussian, for an excess of up to
+    7 standard deviations of the sum: there it does not matter that `pmf` ends at the reach.
 
     Args:
         excess: the value that the sum reaches.
@@ -384,9 +390,10 @@ def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribut
 
 
 def _repeats(line: npt.NDArray[np.int8], name: str) -> Check:
-    """Check that signs do not repeat at any distance, in one line of releases and campaigns.
+    """Check that a sequence of signs does not repeat itself after any distance.
 
-    The products of fair signs at one distance are fair and independent signs themselves.
+    The sequence joins releases and campaigns. Products of two fair signs at one distance are again
+    fair and independent signs.
     """
     n = len(line)
     # the sums of these products at all distances, by one Fourier transform
@@ -402,7 +409,7 @@ def _repeats(line: npt.NDArray[np.int8], name: str) -> Check:
 
 
 def binomial(count: Any, n: Any, p: float) -> Any:
-    """Return twice the smaller tail of a binomial, at most 1."""
+    """Return the two-sided p-value of a binomial count: twice the smaller tail, at most 1."""
     tail = np.minimum(stats.binom.cdf(count, n, p), stats.binom.sf(np.asarray(count) - 1, n, p))
     return np.minimum(1.0, 2 * tail)
 
@@ -410,16 +417,16 @@ def binomial(count: Any, n: Any, p: float) -> Any:
 def epsilon_bound(
     yes: npt.NDArray[np.bool_], no: npt.NDArray[np.bool_], delta: float, false_alarm: float
 ) -> float:
-    """Return a lower bound on epsilon, from how often something was seen in each of two worlds.
+    """Return a lower bound on epsilon, from how often an event was seen in two worlds.
 
-    It follows from the bounds of Clopper and Pearson on both probabilities, each of which is wrong
-    with a probability of at most half of `false_alarm`.
+    It follows from the bounds of Clopper and Pearson on the event's probability in each world. Each
+    bound is wrong with a probability of at most half of `false_alarm`.
 
     Args:
-        yes: whether it was seen, in each trial of the world where it should be.
-        no: whether it was seen, in each trial of the other world.
+        yes: whether the event was seen, in each trial of the world where it is expected.
+        no: whether the event was seen, in each trial of the other world.
         delta: the delta of the guarantee.
-        false_alarm: the probability that the bound is too large.
+        false_alarm: the probability that the bound is larger than epsilon.
 
     >>> seen, not_seen = np.ones(100, bool), np.zeros(100, bool)
     >>> round(epsilon_bound(seen, not_seen, 1e-6, 1e-3), 2)
@@ -439,19 +446,19 @@ def epsilon_bound(
 
 
 def detectable_scale(counters: int, level: float) -> float | None:
-    """Return the least share that the noise of a release can lack and be found so 99 times in 100.
+    """Return the smallest lack of noise that 99 of 100 audits find, as a share of its scale.
 
-    It is None if so few counters never show it. It is for Gaussian noise; other noise is close to
-    it unless its variance is small.
+    Return None if there are too few counters to find any lack. The result is for Gaussian noise;
+    other noise is close to it unless its variance is small.
 
     Args:
-        counters: the counters of the release, over all campaigns.
-        level: the probability below which a check fails.
+        counters: the number of counters of the release, over all campaigns.
+        level: the p-value below which a check fails.
     """
     allowed = int(stats.binom.ppf(level / len(_TAILS) / 2, counters, _SCALE_TAIL)) - 1
     if allowed < 0:
         return None
-    # the probability of being far out at which so few are seen, or fewer, 99 times in 100
+    # the probability of a far draw at which 99 of 100 audits see at most `allowed` of them
     probability = float(special.bdtri(allowed, counters, _POWER))
     scale = stats.norm.isf(_SCALE_TAIL / 2) / stats.norm.isf(probability / 2)
     return float(1 - scale)

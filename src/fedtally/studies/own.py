@@ -1,7 +1,7 @@
-"""Decoders and schedules of one's own: what a study takes under a name `module:Class`.
+"""User-defined decoders and schedules: a study loads them by a name `module:Class`.
 
-Such a name imports code. So only a study takes it, never `Decoding` or `Result.load`: to load a
-file must not run what the file names. See docs/library.md.
+Loading such a name imports code. So only studies accept it, never `Decoding` or `Result.load`:
+reading a file must not run code that the file names. See docs/library.md.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 class OwnDecoder(Protocol):
-    """A decoder of one's own: it is made from the landed sums and the candidates."""
+    """The interface of a user's decoder: it is made from the landed sums and the candidates."""
 
     def __init__(self, sketches: Sequence[CountSketch], domain: Domain) -> None: ...
 
     def at(self, ids: U64) -> F64:
-        """Return the estimated counts of the items of these ids: float64 [n] for uint64 [n]."""
+        """Return the estimated counts of the items with these ids: float64 [n], ids uint64 [n]."""
 
 
 class OwnSchedule(Protocol):
-    """A schedule of one's own: it says which rounds share their cells, and which their signs."""
+    """The interface of a user's schedule: which rounds share their cells, and which their signs."""
 
     def hashes(self, num_rounds: int) -> Sequence[tuple[int, int]]:
-        """Return (number of the cells, number of the signs) for each round.
+        """Return the pair (number of the cells, number of the signs) of each round.
 
-        Rounds of equal numbers share their hashes. Numbers are at least 0 and below 2^20. Signs are
-        counted within the rounds that share their cells: of rounds whose cells differ, nothing is
-        shared.
+        Rounds with equal pairs share their hashes. Numbers are at least 0 and below 2^20. A number
+        of signs has a meaning only among rounds with the same cells: rounds with different cells
+        share nothing.
         """
 
 
 def is_own(name: str) -> bool:
-    """Return whether a name is of the form `module:Class`, and no schedule `batched:B`.
+    """Return whether a name has the form `module:Class`, and is not a schedule `batched:B`.
 
     >>> [is_own(name) for name in ("mine:Decoder", "batched:4", "batched:auto", "joint")]
     [True, False, False, False]
@@ -65,8 +65,8 @@ def load(name: str, method: str) -> type[Any]:
     """Import the class that a name `module:Class` names.
 
     Args:
-        name: the name; `is_own` holds for it.
-        method: a method that instances of the class must have.
+        name: the name of the class, such that `is_own(name)`.
+        method: the name of a method that the class must have.
 
     Raises:
         InvalidInputError: there is no such module or class, or the class lacks the method.
@@ -82,18 +82,18 @@ def load(name: str, method: str) -> type[Any]:
     try:
         found = getattr(importlib.import_module(module), attribute, None)
     except ModuleNotFoundError as error:
-        # a module that it imports may be what is missing: the error names that one
+        # the missing module may be one that this module imports: the error names it
         raise InvalidInputError(
             f"{name}: there is no module {error.name}; a module is looked for in the current"
             " folder, and among installed packages"
         ) from error
-    except Exception as error:  # the module is anybody's code, and may raise anything
+    except Exception as error:  # a user's module may raise anything
         raise InvalidInputError(
             f"{name}: importing {module} raised {type(error).__name__}: {error}"
         ) from error
     if found is None:
         there = importlib.import_module(module)
-        # a module that it imports is no class; names that it has not loaded yet may be one
+        # leave out modules that it imports; keep names that it loads only when they are used
         known = [name for name in dir(there) if not inspect.ismodule(vars(there).get(name))]
         meant = validate.did_you_mean(attribute, known)
         raise InvalidInputError(f"{name}: the module {module} has no {attribute}{meant}")
@@ -105,7 +105,7 @@ def load(name: str, method: str) -> type[Any]:
 
 
 def fits_items(name: str) -> bool:
-    """Return whether it is known of a decoder that it fits the heavy items together.
+    """Return whether a decoder is known to fit the heavy items together; a user's one is not.
 
     >>> fits_items("median"), fits_items("joint"), fits_items("mine:Decoder")
     (False, True, False)
@@ -114,7 +114,7 @@ def fits_items(name: str) -> bool:
 
 
 def make_decoder(name: str, sketches: Sequence[CountSketch], domain: Domain) -> Decoder:
-    """Return the decoder of that name for landed sums: one of ours, or one's own.
+    """Return the decoder with this name for landed sums: fedtally's, or a user's.
 
     Raises:
         InvalidInputError: there is no such decoder.
@@ -125,7 +125,7 @@ def make_decoder(name: str, sketches: Sequence[CountSketch], domain: Domain) -> 
 
 
 class _Checked:
-    """A decoder of one's own, whose answers are checked before they are used."""
+    """A user's decoder, whose return values are checked before they are used."""
 
     def __init__(self, name: str, decoder: OwnDecoder) -> None:
         self._name, self._decoder = name, decoder
@@ -149,18 +149,19 @@ class _Checked:
 
 
 class OwnRounds:
-    """The rounds of a schedule of one's own, as campaigns of the hybrid schedule.
+    """The rounds of a user's schedule, as campaigns of the hybrid schedule.
 
-    The rounds that share their cells are one campaign of the hybrid schedule, in which each number
-    of signs is a round. The campaigns have nothing in common but the candidates, so their estimated
-    counts add up.
+    Rounds that share their cells form one campaign of the hybrid schedule. Each number of signs is
+    a round of this campaign. The campaigns share only the candidates, so their estimated counts add
+    up.
 
     Args:
-        name: the schedule, as `module:Class`.
-        num_rounds: the rounds of the study.
+        name: the name of the schedule, `module:Class`.
+        num_rounds: the number of rounds of the study.
 
     Raises:
-        InvalidInputError: there is no such class, or it returned no pair of numbers for each round.
+        InvalidInputError: there is no such class, or it did not return a pair of numbers for each
+            round.
     """
 
     def __init__(self, name: str, num_rounds: int) -> None:
@@ -175,19 +176,19 @@ class OwnRounds:
         }
 
     def land(self, spec: SketchSpec, rounds: Sequence[RoundTally]) -> list[list[CountSketch]]:
-        """Return the sums that land, by campaign.
+        """Return the sums of all rounds, grouped by campaign.
 
-        One set of cells has the hashes of the seed itself, as in `hybrid`. Several have hashes of
-        seeds of their own, as in `fresh`.
+        If all rounds share their cells, the hashes come from the seed itself, as in `hybrid`.
+        Otherwise each campaign gets a seed of its own, as in `fresh`.
 
         Args:
-            spec: the rows, the width and the seed; its schedule and rounds do not matter.
-            rounds: what the clients hold.
+            spec: the sketch's rows, width and seed; its schedule and rounds are not used.
+            rounds: the items of the clients of each round.
         """
         alone = len(self._places) == 1
         sums: dict[int, dict[int, CountSketch]] = {}
         for (cells, signs), tally in zip(self._pairs, rounds, strict=True):
-            if tally.num_clients:  # rounds that are empty land nothing
+            if tally.num_clients:  # a round without clients has no sum
                 places = self._places[cells]
                 seed = spec.seed if alone else round_seed(spec.seed, cells)
                 own = SketchSpec(spec.rows, spec.width, Schedule.parse("hybrid"), len(places), seed)
@@ -201,7 +202,7 @@ def _checked_pairs(name: str, pairs: object, num_rounds: int) -> list[tuple[int,
     try:
         listed = [
             tuple(validate.integer(0, MAX_ROUNDS - 1, number=number) for number in pair)
-            for pair in pairs  # type: ignore[attr-defined]  # anybody's code may return anything
+            for pair in pairs  # type: ignore[attr-defined]  # a user's code may return anything
         ]
         checked = [(cells, signs) for cells, signs in listed]
     except (TypeError, ValueError, InvalidInputError) as error:

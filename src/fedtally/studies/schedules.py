@@ -1,9 +1,9 @@
-"""The study behind `fedtally simulate`: schedules and widths compared on one population.
+"""The study behind `fedtally simulate`: it compares schedules and widths on one population.
 
-The items are read once. Every repeat draws anew the round of each client and the hash seed. Within
-a repeat all methods and widths see the same rounds and the same seed, so that their differences are
-not those of the draws. A client holds one item, drawn from its own where it has several. The errors
-are those of all candidates against the truth among all clients.
+The items are read once. Every repeat draws new rounds of clients and a new hash seed. Within a
+repeat all methods and widths use the same rounds and the same seed, so that differences between
+them do not come from these draws. A client holds one item; if it has several, one is drawn at
+random. Errors are those of all candidates, against the truth among all clients.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ from fedtally.sketch import CountSketch, Schedule
 from fedtally.sources import Source
 from fedtally.studies import own
 
-EXACT = ("one-hot", "binary")  # methods without an error of hashing: only their bytes differ
+EXACT = ("one-hot", "binary")  # methods without hashing error: only their bytes differ
 F64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Study:
-    """The methods and widths that are compared.
+    """The methods and widths to compare, and the settings of the study.
 
     Args:
-        methods: schedules: shared, fresh, hybrid, batched:B, or `module:Class`, one of one's own
-            (`own.OwnSchedule`; without epsilon). "one-hot" and "binary", which are exact and have a
-            cost alone, are always added.
-        widths: counters per row; each schedule is tried with each.
-        rows: the rows of the sketches.
-        num_rounds: the rounds over which the clients are split.
+        methods: the schedules: shared, fresh, hybrid, batched:B, or `module:Class`, a user's
+            schedule (`own.OwnSchedule`; without epsilon). The exact methods "one-hot" and "binary"
+            are always added; only their cost differs.
+        widths: the numbers of counters per row; each schedule is tried with each width.
+        rows: the number of rows of the sketches.
+        num_rounds: the number of rounds over which the clients are split.
         repeats: the number of repeats.
-        recovery: the decoder of the sums: the name of one of ours for sketches, or `module:Class`,
-            one of one's own (`own.OwnDecoder`).
+        recovery: the decoder of the sums: the name of one of fedtally's for sketches, or
+            `module:Class`, a user's decoder (`own.OwnDecoder`).
         epsilon: the epsilon (zero-out) for which noise is added. None: no noise.
-        delta: the delta. None: 1e-6, or a tenth of one over the number of clients if that is less.
-        trust: "central", which noises the sum of the rounds that share their hashes, or
-            "distributed", which noises every round by the clients' shares.
-        seed: the seed of all draws; from the operating system if None.
+        delta: the delta of the guarantee. None: 1e-6, or 0.1 / number of clients if that is less.
+        trust: "central": noise is added to the sum of the rounds that share their hashes.
+            "distributed": the clients' shares of noise are added in every round.
+        seed: the seed of all random draws; None: from the operating system.
 
     >>> Study(methods=("batched:4",), num_rounds=2)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -96,11 +96,11 @@ class Study:
         for width in self.widths:
             validate.integer(1, kernels.MAX_WIDTH, width=width)
         if own.is_own(self.recovery):
-            own.load(self.recovery, "at")  # refuses now what cannot be imported
+            own.load(self.recovery, "at")  # fails now if it cannot be imported
         else:
             Decoding(self.recovery).check_rows(self.rows)
         check(given(delta=self.delta, trust=self.trust), unmet(epsilon=self.epsilon is None))
-        _ = self.privacy  # refuses now, and not after the data were read, what does not go together
+        _ = self.privacy  # fails now, before data are read, if settings do not fit together
         for method in self.methods:
             if own.is_own(method):
                 if self.epsilon is not None:
@@ -108,9 +108,9 @@ class Study:
                         f"{opt.epsilon} needs a schedule whose noise is proven (shared, fresh,"
                         f" hybrid or batched:B), got {method}: leave it or {opt.epsilon} out"
                     )
-                own.OwnRounds(method, self.num_rounds)  # refuses now what cannot be imported
+                own.OwnRounds(method, self.num_rounds)  # fails now if it cannot be imported
             elif method not in EXACT:
-                _schedule(method).num_batches(self.num_rounds)  # refuses more batches than rounds
+                _schedule(method).num_batches(self.num_rounds)  # fails if there are too many
         for name, values in (("methods", self.methods), ("widths", self.widths)):
             if not values or len(set(values)) < len(values):
                 raise InvalidInputError(
@@ -120,7 +120,7 @@ class Study:
 
     @cached_property
     def privacy(self) -> Privacy | None:
-        """The differential privacy whose noise is added, or None."""
+        """The differential privacy whose noise is added; None: no noise."""
         if self.epsilon is None:
             return None
         return resolve_privacy(
@@ -132,9 +132,9 @@ class Study:
 
     @property
     def cells(self) -> list[tuple[str, int | None]]:
-        """Every schedule with every width, then the exact methods, which have no width.
+        """Every pair of schedule and width, then the exact methods, whose width is None.
 
-        The exact methods show what bytes buy.
+        The exact methods show how many bytes an exact answer costs.
         """
         schedules = [method for method in self.methods if method not in EXACT]
         return [
@@ -144,11 +144,12 @@ class Study:
 
 
 class Measurement(NamedTuple):
-    """The errors of all candidates' frequencies in one repeat.
+    """The errors of all candidates' frequencies in one repeat of a method and width.
 
-    `linf` is the largest, `l2` the root of the sum of squares. Of an open domain: `strings` are
-    frequent, of which a share `recall` is named; of the `named` ones `wrong` are of nobody. Where
-    campaigns may end early, `rounds` took place.
+    `linf` is the largest absolute error, and `l2` the root of the sum of squared errors. Only in an
+    open domain: `strings` is the number of frequent strings, `recall` the share of them that are
+    named, `named` the number of names, and `wrong` the number of wrong ones (see `NameEvaluation`).
+    Only if campaigns may end early: `rounds` is the number of rounds that took place.
     """
 
     method: str
@@ -164,12 +165,13 @@ class Measurement(NamedTuple):
     rounds: int | None = None
 
 
-# Fields that only an open domain has, and campaigns that may end early: by the first of them.
+# Optional fields: those of an open domain, and those of campaigns that may end early. If the first
+# field of a group is None everywhere, the table leaves out the group.
 _ABSENT = {"strings": ("strings", "recall", "named", "wrong"), "rounds": ("rounds",)}
 
 
 class Spread(NamedTuple):
-    """The spread of a figure over the repeats."""
+    """The spread of a quantity over the repeats."""
 
     mean: float
     median: float
@@ -177,9 +179,9 @@ class Spread(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The figures of a method and width.
+    """The errors and bytes of a method and width, over all repeats.
 
-    `secure_sum` says whether secure summation can hide a client's message.
+    `secure_sum` is whether secure summation can hide a client's message.
     """
 
     method: str
@@ -192,7 +194,7 @@ class Comparison(NamedTuple):
 
 @dataclass(frozen=True)
 class StudyResult:
-    """The measurements of a study, and its population."""
+    """The measurements of a study, and the population that it used."""
 
     study: Study
     domain: Domain
@@ -201,12 +203,12 @@ class StudyResult:
     measurements: tuple[Measurement, ...]
 
     def comparisons(self) -> list[Comparison]:
-        """Return mean, median and 90 % quantile of the errors of every method and width."""
+        """Return mean, median and 90 % quantile of the errors, for every method and width."""
         return [self._comparison(method, width) for method, width in self.study.cells]
 
     def _comparison(self, method: str, width: int | None) -> Comparison:
         mine = [m for m in self.measurements if (m.method, m.width) == (method, width)]
-        # A repeat draws its rounds, and its largest one decides on the bits of a counter.
+        # Repeats have different rounds, and the largest round decides how many bits a counter has.
         cost = max(m.bytes_per_client for m in mine)
         return Comparison(
             method,
@@ -228,7 +230,7 @@ class StudyResult:
         return tidy(self.measurements, study.recovery, study.epsilon, settings)
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the tidy table to a file of the formats of `Result.export`, whole or not at all."""
+        """Write the tidy table to a .csv or .parquet file, whole or not at all."""
         check_export_path(path)
         write_table(self.to_arrow(), path)
 
@@ -239,7 +241,7 @@ def tidy(
     epsilon: float | None,
     settings: Mapping[str, int],
 ) -> Any:
-    """Return a `pyarrow.Table` with a row for each measurement, and the settings in each row."""
+    """Return a `pyarrow.Table` with a row for each measurement; `settings` become columns."""
     import pyarrow as pa
 
     columns = {name: [getattr(m, name) for m in measurements] for name in Measurement._fields}
@@ -269,12 +271,12 @@ def run(
         source: the source of the items.
         study: the methods and widths to compare.
         domain: the candidates, as in `Request`.
-        outside: what happens to items outside the domain, as in `Simulation`.
-        progress: called as (stage, done, total or None); stages are "read" (bytes) and "simulate"
-            (sketched campaigns).
+        outside: how to treat items outside the domain, as in `Simulation`.
+        progress: called as (stage, done, total or None). The stage "read" counts bytes, and
+            "simulate" counts simulated campaigns.
 
     Raises:
-        InvalidInputError: data that cannot be used.
+        InvalidInputError: the data cannot be used.
 
     >>> from fedtally.sources import from_items
     >>> words = from_items(["the", "of"], counts=[60, 40])
@@ -316,11 +318,11 @@ def _measurements(
     random = key_bytes(study.seed, b"noise")
     for repeat in range(study.repeats):
         rounds = split(population.everybody, study.num_rounds, rng)
-        seed = rng.bytes(32)  # one for all methods and widths, so that they differ by nothing else
+        seed = rng.bytes(32)  # the same seed for all methods and widths, for a fair comparison
         for method, width in study.cells:
             if width is None:
-                # One counter: of this plan only the bytes of the exact methods are asked, which do
-                # not depend on the sketch, and the noise of one row.
+                # A plan with one counter: it is only used for the bytes of the exact methods, which
+                # do not depend on the sketch, and for the noise of one row.
                 plan = _planned(study, rounds, seed, population, (1, "shared", 1))
                 cost, noise = plan.binary_bytes_per_client, np.empty(0)
                 if method == "one-hot":
@@ -329,7 +331,7 @@ def _measurements(
                 errors = _exact_errors(population, rounds, noise)
                 yield Measurement(method, None, repeat, cost, *errors)
                 continue
-            # The bytes of a client do not depend on the schedule.
+            # The bytes that a client sends do not depend on the schedule.
             schedule = "shared" if own.is_own(method) else method
             plan = _planned(study, rounds, seed, population, (study.rows, schedule, width))
             if own.is_own(method):
@@ -347,14 +349,14 @@ def _planned(
     population: _Population,
     size: tuple[int, str, int],
 ) -> Plan:
-    """Return the plan of a cell.
+    """Return the plan for one method and width.
 
     Args:
         study: the study.
-        rounds: the clients of each round.
+        rounds: the items of the clients of each round.
         seed: 32 bytes, the seed of the hashes.
-        population: the candidates and the clients of all rounds.
-        size: the rows, the schedule and the counters of a row.
+        population: the candidates, and the clients of all rounds together.
+        size: the number of rows, the schedule, and the counters of a row.
     """
     rows, schedule, width = size
     sizes = [part.num_clients for part in rounds]
@@ -369,7 +371,7 @@ def _planned(
             num_clients=sizes,
             most_clients=cohort,
             honest_survivors=Summation().sharers(asked.noise_by, sizes),
-            not_private=True,  # a study compares with the truth
+            not_private=True,  # a study compares with the truth, so its output is not private
         )
     clients, parameters = population.everybody.num_clients, population.domain.describe()
     fixed = (clients, cohort, parameters, 1, seed)
@@ -379,10 +381,10 @@ def _planned(
 def _landed(
     plan: Plan, population: _Population, rounds: Sequence[RoundTally], random: Random
 ) -> list[CountSketch]:
-    # through the door of real campaigns, so that a study has their noise; kept nowhere
+    # use the server of real campaigns, so that the noise is theirs; nothing is stored
     server = FrequencyServer(plan, MemoryBooks())
     for sketch in encode(plan, population.domain, rounds, lambda *_: None):
-        if sketch.num_clients:  # small populations leave rounds empty, and these land nothing
+        if sketch.num_clients:  # in a small population some rounds are empty and have no sum
             server.land_plain(sketch)
     return server.release(random)
 
@@ -390,12 +392,12 @@ def _landed(
 def _errors(
     landed: Sequence[Sequence[CountSketch]], population: _Population, recovery: str
 ) -> tuple[float, float]:
-    """Return the largest error, and the root of the sum of squares, of all frequencies.
+    """Return the errors of all frequencies: the largest, and the root of the sum of squares.
 
     Args:
-        landed: the sums of campaigns with hashes of their own, whose estimated counts add up.
-        population: the candidates and the truth.
-        recovery: the decoder.
+        landed: the sums, grouped by campaigns with different hashes, whose estimated counts add up.
+        population: the candidates and the true counts.
+        recovery: the name of the decoder.
     """
     domain = population.domain
     check_enumerable(domain)
@@ -414,17 +416,17 @@ def _errors(
 def _exact_errors(
     population: _Population, rounds: Sequence[RoundTally], noise: F64
 ) -> tuple[float, float]:
-    """Return the errors of the sum of all one-hot vectors.
+    """Return the two errors (as `_errors` does) of the sum of all one-hot vectors.
 
-    The binary messages add up to the same sum.
+    The binary messages give the same counts.
 
     Args:
         population: the population of the study.
-        rounds: the same clients, in rounds.
-        noise: the noise of every candidate's count; empty for none.
+        rounds: the items of the same clients in each round.
+        noise: the noise of every candidate's count; empty: no noise.
     """
     counted = true_counts(population.domain, rounds)
-    # All zeros, since every client is in one of the rounds; the noise then is the error.
+    # All differences are 0, since every client is in one of the rounds: the error is the noise.
     differences = counted.at(population.truth.positions) - population.truth.counts
     errors = np.concatenate([differences, noise]) / population.everybody.num_clients
     return float(np.abs(errors).max(initial=0.0)), float(np.sqrt(errors @ errors))
@@ -433,7 +435,10 @@ def _exact_errors(
 def _one_hot_noise(
     plan: Plan, population: _Population, rounds: Sequence[RoundTally], random: Random
 ) -> F64:
-    """Return the noise that makes the sum of one-hot vectors as private; none without privacy."""
+    """Return the noise that makes the sum of one-hot vectors as private as the plan's sums.
+
+    It is empty without privacy.
+    """
     # a one-hot vector changes one counter by 1, as a sketch of one row does
     if not plan.protection.is_charged:
         return np.empty(0)

@@ -1,18 +1,18 @@
-"""The study behind `fedtally simulate --plan`: does a plan meet its target?
+"""The study behind `fedtally simulate --plan`: it tests whether a plan meets its target.
 
-Every repeat is a campaign of the plan on exactly as many clients as the plan is for. Where the
-source has that many, they are its own; else they are drawn from the source's with replacement.
-Rounds are drawn anew, and so are the hashes, since a target is about hashes that nobody has chosen.
-The noise is the plan's. Sums are ideal, since a secure sum gives the same; where clients or servers
-add the noise before it, the noise of all of them is added.
+Every repeat is a campaign of the plan on exactly the number of clients that the plan is for. If the
+source has a different number of clients, they are drawn from it with replacement. Each repeat draws
+new rounds and new hashes, since the target is about random hashes. The noise is the plan's. Sums
+are ideal (added up in the clear), since a secure sum gives the same result. If clients or servers
+add noise before the sum, the noise of all of them is added.
 
-Of a plan for an open domain the names are judged, too: the plan promises that 95 % of the strings
-above twice its error are named, on average, if their frequencies are large enough by its model.
+For an open domain, names are judged, too. The plan promises for strings above twice its error: on
+average 95 % of those that its model predicts to be readable are named.
 
-The target is that the largest error exceeds `linf` with a probability of at most p. The study tests
-it: the plan is taken to keep its target unless more repeats exceed it than the 99 % quantile of
-Binomial(repeats, p). So a plan that keeps its target is found to miss it in at most 1 of 100 such
-studies.
+The target is that the largest error exceeds `linf` with a probability of at most p. The study finds
+that the plan misses its target if the number of repeats that exceed `linf` is above the 99 %
+quantile of Binomial(repeats, p). So a plan that keeps its target is found to miss it in at most 1
+of 100 such studies.
 """
 
 from __future__ import annotations
@@ -74,27 +74,27 @@ from fedtally.sketch import CountSketch
 from fedtally.sources import Source
 from fedtally.studies.schedules import Measurement, tidy
 
-LEVEL = 0.99  # how often a plan that meets its target is found to keep it, at least
-POWER = 0.9  # how often a plan that misses it by `detectable` is found to miss it
-_FEW = 20  # campaigns for the error of neighbouring widths, where it is simulated: a curve, no test
-_LISTED = 20  # items of a list whose smallest frequency counts where a plan has no target
+LEVEL = 0.99  # the least probability that a plan which meets its target passes
+POWER = 0.9  # the probability that a plan which exceeds its error as often as `detectable` fails
+_FEW = 20  # simulated campaigns for each neighbouring width: enough for a curve, not for a test
+_LISTED = 20  # without a target, the frequency of this rank is the threshold for names
 MOST_REPEATS = 1 << 20
 _NO_CLIENT = "no client is left: every item is missing, outside the domain, or counted 0 times"
-_ROUNDING = 1e-9  # an error of exactly the target does not exceed it, nor a quantile itself
+_ROUNDING = 1e-9  # relative: rounding must not make an error equal to the target exceed it
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The campaigns that are simulated.
+    """The campaigns to simulate.
 
     Args:
         plan: the plan of the campaigns.
         repeats: the number of campaigns.
-        recovery: the name of a decoder. None: as the plan's target says, else that of
-            `fedtally.estimate`.
-        seed: the seed of all draws; from the operating system if None.
+        recovery: the name of a decoder. None: the decoder in the plan's target, or that of
+            `fedtally.estimate` if there is no target.
+        seed: the seed of all random draws; None: from the operating system.
 
     >>> domain = {"kind": "range", "size": 2, "public": True}
     >>> plan = Plan(rows=3, width=4, schedule="shared", num_rounds=1, num_clients=9,
@@ -115,25 +115,25 @@ class Trial:
     def __post_init__(self) -> None:
         validate.integer(1, MOST_REPEATS, repeats=self.repeats)
         if self.recovery is not None:
-            named = Recovery.parse(self.recovery)  # "auto" is none: leave it out
+            named = Recovery.parse(self.recovery)  # "auto" names no decoder: None stands for it
             recovery_of(named, self.plan.domain_size, self.plan.rows, self.plan.encoding)
 
     @property
     def decoder(self) -> str:
-        """The name of the decoder of the sums."""
+        """The name of the decoder of the sums; "auto" is resolved."""
         if self.recovery is not None:
             return self.recovery
         if self.plan.target is not None:
             return self.plan.target.recovery
         plan = self.plan
-        # Rounds without clients do not land: of a plan of more rounds than clients, most of them.
+        # A round without clients has no sum, so there are at most as many sums as clients.
         landed = min(plan.schedule.num_batches(plan.num_rounds), plan.num_clients)
         return str(decoder_of(plan, "auto", landed))
 
     @cached_property
     def study_plan(self) -> Plan:
         """The plan, marked as not private if it has differential privacy."""
-        # the study compares with the truth, so that its outputs must not pass for private ones
+        # the study compares with the truth, so its output is not private and must be marked so
         privacy = self.plan.privacy
         return (
             self.plan
@@ -146,12 +146,13 @@ class Verdict(NamedTuple):
     """Whether a target is met.
 
     Attributes:
-        exceeded: the number of repeats whose largest error is above the target.
+        exceeded: the number of repeats whose largest error is above the target's.
         repeats: the number of all repeats.
-        allowed: the most that a plan that meets the target has, but for 1 of 100 such studies.
-        met: whether there are no more.
-        detectable: the probability of exceeding the target from which a plan is found to miss it 9
-            times in 10 or more. None: so few repeats never show it.
+        allowed: the largest value of `exceeded` for which the plan passes. A plan that meets its
+            target has more in at most 1 of 100 such studies.
+        met: whether `exceeded` is at most `allowed`.
+        detectable: a probability: plans that exceed the target's error at least so often fail in at
+            least 9 of 10 studies. None: there are too few repeats for that.
     """
 
     exceeded: int
@@ -162,7 +163,7 @@ class Verdict(NamedTuple):
 
     @classmethod
     def of(cls, exceeded: int, repeats: int, probability: float) -> Self:
-        """Test whether the probability of exceeding is at most `probability`.
+        """Test whether the target's error is exceeded with at most this probability.
 
         >>> Verdict.of(3, 50, 0.1).met, Verdict.of(11, 50, 0.1).met
         (True, False)
@@ -180,16 +181,17 @@ class Verdict(NamedTuple):
 
 
 class Recall(NamedTuple):
-    """How many of the strings above twice the target's error were named, over the repeats.
+    """The share of frequent strings (above twice the target's error) that were named.
 
     Attributes:
-        mean: the mean share over the repeats that have such strings; None: none has.
-        least: the least share in one of these repeats.
-        wrong: names of strings that fewer than half of the clients with their hash hold, in all
-            repeats.
-        promised: what the plan promises for these clients; None without a target.
-        met: whether the mean is not clearly below that: by more standard errors than chance brings
-            in 1 of 100 such studies. None: nothing is promised, or repeats are too few to tell.
+        mean: the mean share over the repeats that have such strings; None: no repeat has any.
+        least: the smallest share in one of these repeats.
+        wrong: the number of wrong names in all repeats: fewer than half of the clients with the
+            hash hold the string.
+        promised: the share that the plan promises for these clients; None: the plan has no target.
+        met: whether the mean is not clearly below `promised`: chance alone makes it False in at
+            most 1 of 100 such studies. None: nothing is promised, or there are too few repeats to
+            tell.
     """
 
     mean: float | None
@@ -200,12 +202,12 @@ class Recall(NamedTuple):
 
     @classmethod
     def of(cls, measurements: Sequence[Measurement], predicted: float | None) -> Self:
-        """Return the figures of repeats, and judge them.
+        """Return the shares of the repeats, compared with the promise.
 
         Args:
             measurements: the measurements of the repeats.
-            predicted: the share of the frequent strings whose frequency is large enough to be
-                named.
+            predicted: the predicted share of the frequent strings that are frequent enough to be
+                named; None: no prediction.
 
         >>> one = Measurement("shared", 9, 0, 100, 0.1, 0.1, 9, 1.0, 9, 0)
         >>> Recall.of([one] * 3, 1.0)
@@ -232,18 +234,18 @@ class Recall(NamedTuple):
 
 @dataclass(frozen=True)
 class TrialResult:
-    """The measurements of a trial, and its population.
+    """The measurements of a trial, and the population that it used.
 
     Attributes:
         trial: the campaigns that were simulated.
         domain: the candidates.
-        num_clients: the clients of the source.
-        distribution: the frequencies of the source. None where the error model does not hold: it
-            is for clients of one item each, and for campaigns that take every round.
-        measurements: one for each repeat.
+        num_clients: the number of clients in the source.
+        distribution: the frequencies in the source. None: the error model does not hold, which
+            needs clients of one item each, and campaigns that use all rounds.
+        measurements: the measurements, one for each repeat.
         warnings: sentences for the reader of the result.
-        names: the number of names that are predicted to be read, for the frequencies and lengths of
-            the source, where the domain is open and the plan has a target; None elsewhere.
+        names: the predicted numbers of names, for the frequencies and lengths in the source; None
+            unless the domain is open and the plan has a target.
     """
 
     trial: Trial
@@ -256,7 +258,7 @@ class TrialResult:
 
     @property
     def recall(self) -> Recall | None:
-        """How many of the frequent strings were named; None unless the domain is open."""
+        """The share of the frequent strings that were named; None unless the domain is open."""
         if not self.trial.plan.is_open:
             return None
         return Recall.of(self.measurements, None if self.names is None else self.names.named)
@@ -268,28 +270,28 @@ class TrialResult:
 
     @property
     def rounds(self) -> list[int] | None:
-        """How many rounds of each repeat took place; None where none may end early."""
+        """The number of rounds in each repeat; None if campaigns of the plan cannot end early."""
         held = [m.rounds for m in self.measurements if m.rounds is not None]
         return held or None
 
     def quantile(self, probability: float) -> float:
-        """Return the largest error that a share of the repeats exceeds."""
+        """Return the error that the largest errors exceed in this share of the repeats."""
         return float(np.quantile(self.errors, 1 - probability))
 
     @property
     def is_drawn(self) -> bool:
-        """Whether the clients of each repeat were drawn from the source's, with replacement."""
+        """Whether each repeat's clients were drawn from the source's, with replacement."""
         return self.num_clients != self.trial.plan.num_clients
 
     @property
     def exceeded(self) -> int | None:
-        """How many repeats have a larger error than the plan's target; None where it has none."""
+        """The number of repeats whose error exceeds the plan's target; None: no target."""
         target = self.trial.plan.target
         return None if target is None else int((self.errors > target.linf * (1 + _ROUNDING)).sum())
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether the plan's target is met; None where it has none, or not for this recovery."""
+        """The test of the target; None: no target, or it is for another decoder."""
         target, exceeded = self.trial.plan.target, self.exceeded
         if target is None or exceeded is None or target.recovery != self.trial.decoder:
             return None
@@ -299,7 +301,7 @@ class TrialResult:
     def predicted_failure(self) -> float | None:
         """The predicted probability that the largest error exceeds the plan's target.
 
-        It is None without a target or a distribution.
+        It is None if the plan has no target, or `distribution` is None.
         """
         plan = self.trial.plan
         if plan.target is None or self.distribution is None:
@@ -307,7 +309,7 @@ class TrialResult:
         return self._predictor.failure(self.distribution, plan.target.linf, plan.rows, plan.width)
 
     def predicted(self, probability: float) -> float | None:
-        """Return the predicted largest error that is exceeded with a probability."""
+        """Return the predicted largest error that is exceeded with this probability."""
         if self.distribution is None:
             return None
         plan = self.trial.plan
@@ -316,9 +318,9 @@ class TrialResult:
     def curve(
         self, probability: float, reach: float = 3.0, points: int = 13
     ) -> list[tuple[float, float]]:
-        """Return bytes per client and predicted largest error of neighbouring widths.
+        """Return pairs (bytes per client, predicted largest error) for widths near the plan's.
 
-        The rows are the plan's.
+        The number of rows is the plan's.
 
         Args:
             probability: the probability with which the error is exceeded.
@@ -330,7 +332,7 @@ class TrialResult:
         widths = sorted(
             {min(max(2, round(plan.width * factor)), MAX_WIDTH) for factor in factors.tolist()}
         )
-        if self.distribution is None or not plan.vector.shares_counters:  # it has one width
+        if self.distribution is None or not plan.vector.shares_counters:  # one width
             return []
         predictor = self._predictor.with_repeats(_FEW)
         return [
@@ -343,7 +345,7 @@ class TrialResult:
         return Predictor.from_plan(self.trial.plan, self.trial.decoder)
 
     def to_arrow(self) -> Any:
-        """Return a tidy `pyarrow.Table`, one row for each repeat, as `StudyResult.to_arrow`."""
+        """Return a tidy `pyarrow.Table` with a row for each repeat (see `StudyResult.to_arrow`)."""
         plan = self.trial.plan
         settings = {
             "rows": plan.rows,
@@ -354,7 +356,7 @@ class TrialResult:
         return tidy(self.measurements, self.trial.decoder, epsilon, settings)
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the tidy table to a file of the formats of `Result.export`, whole or not at all."""
+        """Write the tidy table to a .csv or .parquet file, whole or not at all."""
         check_export_path(path)
         write_table(self.to_arrow(), path)
 
@@ -366,19 +368,19 @@ def run(
     outside: str | None = None,
     progress: Progress | None = None,
 ) -> TrialResult:
-    """Simulate campaigns of a plan on a source.
+    """Simulate campaigns of a plan on the clients of a source.
 
     Args:
         source: the source of the clients.
         trial: the campaigns to simulate.
-        domain: the candidates, as in `Request`, of the plan's size. None, for a table and a
-            histogram: the plan's own, if the plan holds it as a whole.
-        outside: what happens to items outside the domain, as in `Simulation`.
-        progress: called as (stage, done, total or None); stages are "read" (bytes) and "simulate"
-            (campaigns).
+        domain: the candidates, as in `Request`; their number must be the plan's. None, for a table
+            and a histogram: the plan's own candidates, if the plan contains all of them.
+        outside: how to treat items outside the domain, as in `Simulation`.
+        progress: called as (stage, done, total or None). The stage "read" counts bytes, and
+            "simulate" counts campaigns.
 
     Raises:
-        InvalidInputError: data that cannot be used, or of another domain.
+        InvalidInputError: the data cannot be used, or the domain does not fit the plan.
 
     >>> from fedtally.sources import from_items
     >>> domain = {"kind": "strings", "size": 2, "public": False}
@@ -398,7 +400,7 @@ def run(
     seed = campaign_seed(trial.seed)
     is_private = plan.privacy is not None
     if domain is None and not plan.vector.shares_counters and source.synthetic_size is None:
-        # a table has no candidates with places of their own; a plan may hold those of its domain
+        # a table does not list candidates; the plan may contain all candidates of its domain
         with suppress(InvalidInputError):
             domain = load_domain(plan.domain, {})
     asked = Simulation.of(
@@ -414,21 +416,21 @@ def run_open(
     recovery: str | None = None,
     progress: Progress | None = None,
 ) -> TrialResult:
-    """Make a plan of an open domain for the clients of a source, and simulate its campaigns.
+    """Make an open domain's plan for the clients of a source, and simulate its campaigns.
 
-    The plan is the one that `fedtally plan` makes for the source's number of clients:
-    frequencies are assumed.
+    `fedtally plan` makes the same plan for this number of clients: it assumes frequencies.
 
     Args:
         source: the source of the clients.
-        asked: the campaign that is asked for, of an open domain, with a tau, or bytes, or neither.
+        asked: the campaign to plan: an open domain, and a tau (the target error), a number of
+            bytes, or neither.
         repeats: the number of campaigns.
         recovery: the name of a decoder, as for `Trial`.
         progress: called as (stage, done, total or None), as for `run`.
 
     Raises:
-        InvalidInputError: data that cannot be used, or nothing that meets what is asked; what would
-            do is named.
+        InvalidInputError: the data cannot be used, or no plan meets the request; the message names
+            one that would.
     """
     validate.integer(1, MOST_REPEATS, repeats=repeats)
     report, seed = progress or (lambda *_: None), campaign_seed(asked.seed)
@@ -451,14 +453,14 @@ def _tried(
     seed: bytes,
     report: Callable[..., None],
 ) -> TrialResult:
-    """Simulate campaigns of a plan on clients that have been read."""
+    """Simulate campaigns of a plan on clients that were read before."""
     plan = trial.study_plan
     is_private = plan.privacy is not None
     people = _joined(tally.finish(individuals=plan.max_items > 1))
     candidates = encoder.domain()
     _check(plan, trial.decoder, candidates, people)
     if not plan.vector.shares_counters:
-        # as many candidates, by rank: the error does not depend on which
+        # the same number of candidates, numbered by rank: the error does not depend on their names
         plan = replace(plan, domain=candidates.describe())
     rng, random = (
         np.random.default_rng(int.from_bytes(seed, "little")),
@@ -469,13 +471,13 @@ def _tried(
     for repeat, rounds in enumerate(_populations(people, trial, rng)):
         again, names = replace(plan, seed=rng.bytes(32)), None
         if isinstance(candidates, OpenStrings) and strings is not None:
-            # of another seed: the strings have other hashes, and other ids
+            # a different seed: the strings have different hashes, and so different ids
             candidates = candidates.with_seed(again.seed)
             names, rounds = _named_anew(strings, candidates, rounds)
         measurements.append(_measured(again, candidates, rounds, trial, repeat, random, names))
         unfit += not _fits(plan, rounds)
         report("simulate", repeat + 1, trial.repeats)
-    # the error model is for campaigns that take every round
+    # the error model holds only for campaigns that use all rounds
     distribution = None if plan.stopping else _distribution(people, candidates)
     dropped = tally.dropped.told(is_private=is_private)
     lacking = [skipped(dropped, tally)] if dropped.incomplete else []
@@ -499,7 +501,7 @@ def _tried(
 def _named_anew(
     strings: Names, domain: OpenStrings, rounds: Sequence[RoundTally]
 ) -> tuple[Names, list[RoundTally]]:
-    """Return the strings, and the rounds, with the ids that they have under another seed."""
+    """Return the strings and the rounds with the ids under the seed of `domain`."""
     names, ids = strings.rekeyed(domain)
 
     def anew(part: RoundTally) -> RoundTally:
@@ -515,7 +517,7 @@ def _named_anew(
 
 
 def _name_length(people: RoundTally, strings: Names, threshold: float) -> int:
-    """Return the bytes that 9 of 10 strings above a frequency do not exceed, at least 1."""
+    """Return the 90 % quantile of the lengths of strings above a frequency: bytes, at least 1."""
     frequent = people.ids[people.counts > threshold * people.num_clients]
     lengths = strings.lengths(frequent)
     return max(1, int(np.quantile(lengths, 0.9, method="higher"))) if len(lengths) else NAME_LENGTH
@@ -537,7 +539,7 @@ def _check(plan: Plan, recovery: str, domain: Domain, people: RoundTally) -> Non
 
 
 def _joined(rounds: Sequence[RoundTally]) -> RoundTally:
-    """Return the clients of all rounds, with their members if these are there."""
+    """Return the clients of all rounds together, with the items of each client if known."""
     members = [part.members for part in rounds if part.members is not None]
     if members:
         ids = np.concatenate([own.ids for own in members])
@@ -552,7 +554,7 @@ def _joined(rounds: Sequence[RoundTally]) -> RoundTally:
 def _populations(
     people: RoundTally, trial: Trial, rng: np.random.Generator
 ) -> Iterator[list[RoundTally]]:
-    """Yield the rounds of each repeat's clients: as many as the plan says."""
+    """Yield for each repeat the rounds with their clients, in the plan's numbers."""
     number, rounds = trial.plan.num_clients, trial.plan.num_rounds
     for _ in range(trial.repeats):
         if people.members is None:
@@ -564,9 +566,9 @@ def _populations(
 
 
 def _drawn(people: RoundTally, number: int, rng: np.random.Generator) -> RoundTally:
-    """Return `number` clients, of one item or none each, drawn with replacement.
+    """Return `number` clients with at most one item each, drawn with replacement.
 
-    If there are exactly `number` people, each is a client once.
+    If `people` has exactly `number` clients, return them.
     """
     if people.num_clients == number:
         return people
@@ -576,8 +578,8 @@ def _drawn(people: RoundTally, number: int, rng: np.random.Generator) -> RoundTa
 
 
 def _fits(plan: Plan, rounds: Sequence[RoundTally]) -> bool:
-    """Tell whether a campaign of the plan could run with these rounds."""
-    # too large a round overflows its sum, and too small a one has too little of the clients' noise
+    """Return whether a campaign of the plan could run with rounds of these sizes."""
+    # a round that is too large overflows its sum; one that is too small has too little noise
     sizes = [part.num_clients for part in rounds]
     privacy = plan.privacy
     honest = 0
@@ -609,7 +611,7 @@ def _measured(
     ]
     released = until_known(plan, domain, _noised(plan, sketches, random))
     held = None
-    if plan.stopping is not None:  # whose sums are of one round each
+    if plan.stopping is not None:  # then each sum is of one round
         held = released[-1].round + 1
         rounds = rounds[:held]
     truth = true_counts(domain, rounds)
@@ -638,12 +640,12 @@ def _measured(
 
 
 def _noised(plan: Plan, sketches: list[CountSketch], random: Random) -> list[CountSketch]:
-    """Return the released sums, as if the plan's secure sum had made them.
+    """Return the released sums, with the noise that the plan's secure sum and server add.
 
     Args:
         plan: the plan of the campaign.
-        sketches: the sums of all rounds that have clients, which change.
-        random: returns as many uniform bytes as it is asked for.
+        sketches: the sums of all rounds that have clients; they are changed.
+        random: a function that returns the requested number of uniform random bytes.
     """
     server = FrequencyServer(plan, MemoryBooks())
     summed = (
@@ -659,7 +661,7 @@ def _noised(plan: Plan, sketches: list[CountSketch], random: Random) -> list[Cou
 def _summed_with_noise(
     plan: Plan, sketches: list[CountSketch], random: Random
 ) -> list[CountSketch]:
-    """Return the secure sum of each release, with the noise that clients or two servers add."""
+    """Return the sum of each release, with the noise that clients or two servers add."""
     opened = []
     for rounds in plan.releases:
         own = [sketch for sketch in sketches if sketch.round in rounds]
@@ -669,8 +671,7 @@ def _summed_with_noise(
         for other in own[1:]:
             total.vector += other.vector
             total.num_clients += other.num_clients
-        # The shares of all cohorts' clients are together one draw; each of two servers draws for
-        # itself.
+        # All clients' shares of noise add up to one draw. Two servers make a draw each.
         for distribution in plan.protection.of_sum(total.num_clients):
             total.vector += distribution.draw(Secret(random(KEY_BYTES)), total.vector.size)
         total.noise = plan.noise_mark
@@ -724,12 +725,12 @@ def _warnings(
 
 
 def _bytes(plan: Plan, width: int) -> int:
-    """Return a client's upload under the plan with another width, at its bits per counter."""
+    """Return a client's upload in bytes for another width, with the plan's bits per counter."""
     counters, cohorts, servers = plan.rows * width, plan.summing.cohorts, plan.summing.servers
     if cohorts is not None:
         wider = replace(cohorts.parameters, length=counters)
         return replace(cohorts, parameters=wider).upload_bytes
     if servers is None:
         return -(-counters * plan.modulus_bits // 8)
-    added = 0 if plan.report_proof is None else plan.report_proof.added_bytes  # by its rows alone
+    added = 0 if plan.report_proof is None else plan.report_proof.added_bytes  # for any width
     return replace(servers, length=counters).upload_bytes + added

@@ -1,6 +1,7 @@
-"""An answer, section by section: each is one module, and says its part in every form.
+"""The sections of an answer: each module describes one subject, in every output form.
 
-`fields` are those of JSON documents, `line` is for the first screen, and `rows` are for --details.
+`fields` returns entries of JSON documents, `line` a text for the first screen, and `rows` rows of
+(name, text) for --details.
 """
 
 from fedtally.answer.sections import changed, cost, counted, dap_sums, error, listed, privacy, trust

@@ -1,4 +1,4 @@
-"""What changed over the rounds: its fields, its sentence, and its tables on a screen."""
+"""The section on changes over the rounds: JSON fields, a sentence, and tables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fedtally.base.text import escaped, in_number, shortened
 if TYPE_CHECKING:
     from fedtally.answer.trending import Change, Point, Series, Trends
 
-_LONGEST = 16  # columns of a label of a round in a table
+_LONGEST = 16  # the most terminal columns of a round's label in a table
 
 
 def fields(trends: Trends) -> dict[str, Any]:
-    """Return the fields of what changed, and of how that was found."""
+    """Return the JSON fields of the changed items, and of how they were found."""
     windows = {name: getattr(trends, name).fields() for name in ("window", "against", "rounds")}
     for told in windows.values():
-        del told["history"], told["prior"]  # each is of all rounds that were looked at
+        del told["history"], told["prior"]  # the same for every window: all examined rounds
     return {
         **windows,
         "tested": trends.tested,
@@ -31,7 +31,7 @@ def fields(trends: Trends) -> dict[str, Any]:
 
 
 def series_fields(series: Series) -> dict[str, Any]:
-    """Return the fields of lines of items."""
+    """Return the JSON fields of the shares of items by round."""
     return {
         "confidence": series.confidence,
         "whole": series.whole,
@@ -40,7 +40,7 @@ def series_fields(series: Series) -> dict[str, Any]:
 
 
 def line(trends: Trends) -> str:
-    """Return how many items changed, and in which ways.
+    """Return a sentence on how many items changed, and in which ways.
 
     >>> import fedtally
     >>> days = [day for day in range(8) for _ in range(100)]
@@ -56,7 +56,7 @@ def line(trends: Trends) -> str:
 
 
 def rate(trends: Trends) -> str:
-    """Return what the list promises.
+    """Return a sentence on the expected share of unchanged items in the list.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 80, rounds=[1, 2] * 40, seed=1)
@@ -70,17 +70,17 @@ def rate(trends: Trends) -> str:
 
 
 def stricter(trends: Trends) -> str:
-    """Return how many items of a list the stricter rule lists, too, and what it promises."""
+    """Return a sentence on how many listed items meet the stricter rule, and what it promises."""
     number = sum(change.flagged for change in trends.changed)
     meet = in_number(number, "one of these meets", "{} of these meet")
-    # Looks that leave the oldest rounds behind are tests of their own: the rate is of one set.
+    # Once the oldest rounds are left out, looks test other rounds: the level holds for one set.
     looks = "does, at any look at these rounds" if trends.earlier else "ever does, at any look"
     level = amounts.level(1 - trends.alpha)
     return f"{meet} a stricter rule: with {level} no unchanged item {looks}"
 
 
 def rows(trends: Trends) -> list[tuple[str, str]]:
-    """Return the rows on what was compared, and on what the list promises."""
+    """Return the rows on which rounds were compared, and on the list's error rate."""
     compared = [("Now", trends.window.told), ("Before", trends.against.told)]
     if not trends.changed:
         return [*compared, ("Rate", rate(trends))]
@@ -93,7 +93,7 @@ def rows(trends: Trends) -> list[tuple[str, str]]:
 
 
 def digits_of(listed: Sequence[Change]) -> int:
-    """Return the decimals that all shares, and changes, of a list have."""
+    """Return the number of decimals for all shares and changes of a list."""
     return amounts.decimals([*(change.change for change in listed), *_halves(listed)])
 
 
@@ -102,12 +102,12 @@ def _halves(listed: Sequence[Change]) -> list[float]:
 
 
 def share(value: float, digits: int) -> str:
-    """Return a share in percent: of nobody where its value is below 0."""
+    """Return a share in percent; negative estimates become 0."""
     return amounts.percent(max(0.0, value), digits)
 
 
 def since(change: Change) -> str:
-    """Return the round of a change, as a table has it."""
+    """Return the text in a table for the round of a change: its label or number, shortened."""
     return shortened(escaped(str(change.since)), _LONGEST)
 
 
@@ -129,12 +129,12 @@ def table(listed: Sequence[Change]) -> FittedTable:
 
 
 def points(value: float, digits: int, signed: bool = False) -> str:
-    """Return a difference in percentage points, as a number alone."""
+    """Return a difference in percentage points, as a number without the unit."""
     return amounts.points(value, digits, signed=signed).removesuffix(" points")
 
 
 def series_table(series: Series) -> FittedTable:
-    """Return the table of lines: a row for each round, and a column for each item."""
+    """Return the table of shares: a row for each round, and a column for each item."""
     lines = [series.of(item) for item in series.items]
     halves = [_half(point) for point in series.points]
     digits = amounts.decimals([max(halves, default=0.0)])
@@ -161,7 +161,7 @@ def _round(point: Point) -> str:
 
 
 def _half(point: Point) -> float:
-    """Return the distance of what is shown to the further limit."""
+    """Return the distance from the shown share (at least 0) to the further limit."""
     shown = max(0.0, point.frequency)
     return max(point.high - shown, shown - point.low)
 

@@ -1,4 +1,4 @@
-"""What a client sends, and the size of what it sends."""
+"""The section on what a client sends, and its size in bytes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class _Words(NamedTuple):
-    """What is said of a plan of one encoding.
+    """Words for plans of one encoding; each field but `heading` is a function of the plan.
 
     Attributes:
-        heading: what a client sends, as a heading.
-        counters: its counters, given their bits in words.
-        dimensions: its size in few words.
-        instead: what a client could send instead in the clear, given that in binary.
-        beside: what a histogram would take, given the bytes of an upload; it begins with a comma
-            or a semicolon.
+        heading: the heading for what a client sends.
+        counters: returns the counters in words, given the plan and their bits in words.
+        dimensions: returns the size of the sketch or histogram in few words.
+        instead: returns what a client could send in the clear instead, given the binary encoding in
+            words.
+        beside: returns what a histogram would take in bytes; the text begins with a comma or a
+            semicolon.
     """
 
     heading: str
@@ -40,7 +41,7 @@ class _Words(NamedTuple):
 
 
 def _beside_sketch(plan: Plan) -> str:
-    """Return what a histogram would take. It needs candidates that all clients know."""
+    """Return the bytes of a histogram, in words. It needs candidates that all clients know."""
     exact = plan.one_hot_bytes_per_client
     takes = "takes only" if exact <= plan.bytes_per_client else "takes"
     over = "" if plan.domain["public"] else "over a declared list "
@@ -67,14 +68,14 @@ _WORDS = {
             " no collisions"
         ),
         lambda plan: f"histogram of {plan.width:,}",
-        lambda plan, binary: binary,  # it is the one-hot vector
+        lambda plan, binary: binary,  # a histogram is the one-hot vector itself
         lambda plan: ", a counter for each candidate",
     ),
 }
 
 
 def encoded(plan: Plan) -> tuple[str, str]:
-    """Return the heading and the words for what a client sends under a plan.
+    """Return the heading for what a client sends under a plan, and its counters in words.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, max_items=1, seed=bytes(32),
@@ -101,7 +102,7 @@ def dimensions(plan: Plan) -> str:
 
 
 def upload(plan: Plan) -> str:
-    """Return what a client uploads, beside the cost of the two exact encodings, in words.
+    """Return the bytes that a client uploads, and of the two exact encodings, in words.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -125,22 +126,23 @@ def rows(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> list[tuple[str, s
     """Return the row on what a client uploads under a plan.
 
     Args:
-        plan: the plan.
-        traffic: the traffic of the secure sum, where there was one.
+        plan: the plan of the campaign.
+        traffic: the field `secure_sum` of a result; empty: there is no result yet.
     """
     return [("Upload", dap_sums.upload(traffic) if dap_sums.is_dap(traffic) else upload(plan))]
 
 
 def _sends(plan: Plan) -> str:
-    """Return the bytes of one upload, and what it is the upload of."""
+    """Return the bytes of one upload, per client or silo (and round), in words."""
     rounds = " and round" * (plan.num_rounds > 1)
     return f"{amounts.size(plan.bytes_per_client)} per {counted.who(plan)}{rounds}"
 
 
 def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
-    """Return what a client uploads, beside a histogram, in words; `traffic` as for `rows`.
+    """Return the bytes that a client uploads, and of a histogram, in words.
 
-    Candidates of the input itself are none that all clients know.
+    The histogram is left out if clients do not know its candidates, which came from the input.
+    `traffic` is the argument of `rows`.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -160,13 +162,13 @@ def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
 
 
 def planned(proposal: Proposal) -> str:
-    """Return what a client uploads under a plan, beside a histogram and its largest error."""
+    """Return a planned client's upload in words, with the bytes and the error of a histogram."""
     said, linf = line(proposal.plan), proposal.histogram_linf
     return said if linf is None else f"{said} for {amounts.points(linf)}"
 
 
 def spelled(plan: Plan) -> str:
-    """Return what spells names under a plan with an open domain, in words.
+    """Return the counters for hashes and for names under a plan with an open domain, in words.
 
     >>> from fedtally.domain import OpenStrings
     >>> from fedtally.sketch import Spelling
@@ -187,11 +189,11 @@ def spelled(plan: Plan) -> str:
 
 
 def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the fields of a plan: its size, clients, domain, cost and fingerprint.
+    """Return the JSON fields of a plan: its size, clients, domain, cost and fingerprint.
 
     Args:
-        plan: the plan.
-        traffic: the traffic of the secure sum, where it has happened.
+        plan: the plan of the campaign.
+        traffic: the field `secure_sum` of a result; None: there is no result yet.
 
     >>> plan = Plan(rows=7, width=200, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 9, "public": True},
@@ -215,7 +217,7 @@ def fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, An
         "one_hot_bytes_per_client": plan.one_hot_bytes_per_client,
         "binary_bytes_per_client": plan.binary_bytes_per_client,
         "fingerprint": plan.fingerprint,
-        # absent without a calendar, as before there were any
+        # absent without a calendar, so that older documents do not change
         **({} if plan.calendar is None else {"calendar": _calendar(plan.calendar)}),
     }
 
@@ -225,7 +227,7 @@ def _calendar(calendar: Calendar) -> dict[str, str]:
 
 
 def effort(proposal: Proposal, bill: Bill) -> str:
-    """Return what a plan costs a client and the server beside the upload, in one line."""
+    """Return the costs beside the upload, of a client and of the server, in one line."""
     down = f"{amounts.size(bill.download_bytes)} down, " if bill.download_bytes else ""
     cpu = amounts.seconds(server_seconds(proposal, bill))
     return (
@@ -235,6 +237,6 @@ def effort(proposal: Proposal, bill: Bill) -> str:
 
 
 def server_seconds(proposal: Proposal, bill: Bill) -> float:
-    """Return the CPU seconds of the servers, decoding and the names of strings included."""
+    """Return the CPU seconds of the servers, with decoding and the reading of names."""
     names = 0.0 if proposal.names is None else proposal.names.seconds
     return bill.server_seconds + bill.decoding_seconds + names

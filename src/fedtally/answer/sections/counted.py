@@ -1,4 +1,4 @@
-"""What was counted, among whom, and what the count left out."""
+"""The section on what was counted, among whom, and what was left out."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from fedtally.answer.result import Result
 
 
-_MOST_LOOKED = 1 << 16  # candidates that are decoded again to say how many a list left out
+_MOST_LOOKED = 1 << 16  # the most candidates to decode again, to count those that a list leaves out
 
 
 def contributions(part: Part) -> str:
-    """Return what the frequencies of a part are shares of, in words, and in which rounds.
+    """Return the contributions that frequencies are shares of, and their rounds, in words.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea", "milk"], rounds=["Mon", "Tue"], seed=1)
@@ -53,14 +53,14 @@ def _contributions(part: Part) -> str:
 
 
 def may_be_drawn(part: Part) -> bool:
-    """Return whether items of clients were drawn, or may have been, which privacy hides."""
+    """Return whether clients' items were drawn at random; also True if privacy hides it."""
     return bool(drawn_away(part.draw)) or (
         part.plan.privacy is not None and "client" in part.columns
     )
 
 
 def line(result: Result) -> str:
-    """Return what was counted, in words of the table where it named its columns.
+    """Return what was counted, in words; the table's own column names are used.
 
     >>> import fedtally
     >>> line(fedtally.estimate(["tea", "milk"], seed=1))
@@ -78,11 +78,11 @@ def line(result: Result) -> str:
 
 
 def left_out(result: Result, listed: Sequence[Estimate]) -> str:
-    """Return how many candidates a list lacks since nothing is left of them; "" for none.
+    """Return the number of candidates below half a client that a list leaves out; "" if none.
 
     Args:
-        result: the whole answer.
-        listed: the top items.
+        result: the whole result.
+        listed: the estimates of the top items.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 3, domain=["tea", "milk", "rice"], seed=1)
@@ -92,7 +92,7 @@ def left_out(result: Result, listed: Sequence[Estimate]) -> str:
     rest = result.plan.candidates.num_listed - len(listed)
     if not listed or not 0 < rest < _MOST_LOOKED:
         return ""
-    if len(result.top(len(listed) + 1)) > len(listed):  # it lacks others, too
+    if len(result.top(len(listed) + 1)) > len(listed):  # the list leaves out larger ones, too
         return ""
     have = in_number(rest, "has", "have")
     unit = one_of(result.unit)
@@ -100,10 +100,10 @@ def left_out(result: Result, listed: Sequence[Estimate]) -> str:
 
 
 def drawn_away(draw: Mapping[str, Any] | None) -> str:
-    """Return the share of the clients' items that the bound on them left out; "" for none.
+    """Return a sentence on the share of clients' items that the bound left out; "" if none.
 
     Args:
-        draw: the field `draw` of a result.
+        draw: the field `draw` of a result: the counts of dropped items.
 
     >>> drawn_away({"max_items": 1, "pairs": 100, "drawn_away": 73, "share_with_several": 0.5,
     ...             "max_items_for_all": 15})
@@ -111,7 +111,7 @@ def drawn_away(draw: Mapping[str, Any] | None) -> str:
     """
     if draw is None or not draw["drawn_away"]:
         return ""
-    # Rounded down below 100: not all of them can be left out. More than none are.
+    # Round down, since not all items can be left out. Below 1 % write "under 1".
     share = math.floor(100 * draw["drawn_away"] / draw["pairs"])
     return (
         f"The draw left out {share or 'under 1'} % of the clients' items: --max-items"
@@ -120,12 +120,12 @@ def drawn_away(draw: Mapping[str, Any] | None) -> str:
 
 
 def who(plan: Plan) -> str:
-    """Return what a client of a plan is called: a silo holds the items of many people."""
+    """Return the noun for who sends a message under a plan: client, or silo (of many people)."""
     return plan.clients.senders[0]
 
 
 def plan_title(plan: Plan) -> str:
-    """Return for whom a plan is, in words.
+    """Return the title of a plan: for how many clients and candidates it is.
 
     >>> plan_title(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...                 max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -133,13 +133,13 @@ def plan_title(plan: Plan) -> str:
     'Plan for 50 clients and 900 candidates'
     """
     clients = plan.num_clients
-    if plan.calendar is not None:  # which counts a client in each of its rounds
+    if plan.calendar is not None:  # then `num_clients` counts a client in each of its rounds
         clients //= plan.protection.lifetime
     return f"Plan for {amounts.counted(clients, who(plan))} and {num_candidates(plan)}"
 
 
 def by_calendar(plan: Plan) -> str:
-    """Return when the rounds of a plan with a calendar are open, and how often a client is in."""
+    """Return when a calendar's rounds are open, and how many rounds a client takes part in."""
     most = plan.protection.lifetime
     each = in_number(most, "one of them", "at most {} of them")
     return f"{plan.calendar}; {plan.num_clients // most:,} clients, each in {each}"
@@ -164,7 +164,7 @@ def num_candidates(plan: Plan) -> str:
 
 
 def candidates(domain: Domain) -> str:
-    """Return what the candidate items are, and whether they are public, in words.
+    """Return the kind and number of candidates, and whether they are public, in words.
 
     >>> from fedtally.domain import Grid, IntegerRange, Strings
     >>> candidates(IntegerRange(1, 9)), candidates(Strings(["tea"], bytes(32)))
@@ -181,7 +181,7 @@ def candidates(domain: Domain) -> str:
 
 
 def degrees(step: float) -> str:
-    """Return the width of a cell of a grid, in words.
+    """Return the width of a grid's cell in words, from degrees.
 
     >>> degrees(0.1), degrees(1.0)
     ('0.1 degrees', '1 degree')
@@ -192,7 +192,7 @@ def degrees(step: float) -> str:
 def collisions(domain: Domain) -> str:
     """Return the probability that two candidates share an id, in words.
 
-    It is empty where the ids are the items themselves.
+    The text is "" if the ids are the items themselves.
 
     >>> from fedtally.domain import IntegerRange, Strings
     >>> collisions(IntegerRange(1, 9)), collisions(Strings(["tea", "milk"], bytes(32)))
@@ -207,12 +207,12 @@ def collisions(domain: Domain) -> str:
 
 
 def candidates_row(domain: Domain) -> tuple[str, str]:
-    """Return the row on candidates, with the probability that two of them share an id."""
+    """Return the row on candidates, with the probability that two candidates share an id."""
     return "Candidates", "; ".join(filter(None, [candidates(domain), collisions(domain)]))
 
 
 def part_of_sum(result: Result) -> str:
-    """Return the noun for a part of a result's sums: a client, a contribution or a silo."""
+    """Return the noun for what a sum adds up: a client, a contribution or a silo."""
     if not result.num_silos:
         return result.unit.removesuffix("s")
     parts = sum(sketch.num_silos for sketch in result.sketches)
@@ -220,7 +220,7 @@ def part_of_sum(result: Result) -> str:
 
 
 def those(number: int, unit: str) -> str:
-    """Return those that took part, as they are counted.
+    """Return the words for the clients, contributions or people that took part.
 
     >>> those(3000, "clients"), those(1, "people")
     ('these 3,000 clients', 'this one person')
@@ -229,7 +229,7 @@ def those(number: int, unit: str) -> str:
 
 
 def open_fields(result: Result) -> dict[str, Any] | None:
-    """Return the fields of an open domain; None of others."""
+    """Return the JSON fields of an open domain; None for other domains."""
     domain = result.domain
     if not isinstance(domain, OpenStrings):
         return None
@@ -244,7 +244,7 @@ def open_fields(result: Result) -> dict[str, Any] | None:
 
 
 def fields(result: Result) -> dict[str, Any]:
-    """Return the fields of what was counted, and of what the bound on items left out."""
+    """Return the JSON fields of what was counted, and of what the bound on items left out."""
     return {
         "num_contributions": result.num_contributions,
         "num_silos": result.num_silos or None,
@@ -270,7 +270,7 @@ def _ended(result: Result) -> list[tuple[str, str]]:
 
 
 def _attended(result: Result) -> str:
-    """Return how many took part, in which rounds, and with how many items each."""
+    """Return how many clients took part, in which rounds, and with how many items each."""
     most = in_number(result.plan.max_items, "one item each", "at most {} items each")
     held = result.plan.num_rounds if result.ended is None else result.ended["rounds"]
     rounds = amounts.counted(held, "round")
@@ -286,7 +286,7 @@ def _attended(result: Result) -> str:
 
 
 def _each(result: Result) -> str:
-    """Return how often a person of silos counts, where that may be more than once; else ""."""
+    """Return how often a person in several silos counts, in words; "" if it is once."""
     if result.unit == "people":
         return ""
     if result.repeats_are_private:

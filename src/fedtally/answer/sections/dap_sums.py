@@ -1,4 +1,4 @@
-"""What an answer says of sums that two servers of DAP made."""
+"""The section on sums that two DAP servers made (the IETF's protocol for private sums)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fedtally.answer import amounts
 if TYPE_CHECKING:
     from fedtally.secagg.config import TwoServerConfig
 
-ENGINE = "dap"  # in `Result.secure_sum`
-# what statements on clients say of reports, which have no client
+ENGINE = "dap"  # the value of "engine" in `Result.secure_sum`
+# words in statements on clients -> words for reports: DAP does not know a report's client
 _OF_REPORTS = {
     "one client's items are replaced by any others": "one report is replaced by any other",
     "a client takes part in one round with one item": "a report is in one batch",
@@ -28,17 +28,17 @@ def is_dap(traffic: Mapping[str, Any]) -> bool:
 
 
 def method(traffic: Mapping[str, Any]) -> str:
-    """Return the name of what made the sums: no plan says it of DAP."""
+    """Return the name of the method that made the sums; plans do not name DAP."""
     return ENGINE if is_dap(traffic) else str(traffic["method"])
 
 
 def report_bytes(traffic: Mapping[str, Any]) -> int | None:
-    """Return the bytes of a report of DAP; None: the sums are not of DAP, and the plan says it."""
+    """Return the bytes of a DAP report; None: other servers made the sums."""
     return traffic["report_bytes"] if is_dap(traffic) else None
 
 
 def of_reports(text: str, traffic: Mapping[str, Any] | None) -> str:
-    """Return a statement on privacy in words of reports, where two servers of DAP made the sums.
+    """Return a statement on privacy, in words of reports if DAP servers made the sums.
 
     >>> of_reports("This protects one client of the population, all its items.", summed(10, 2_700))
     "This protects one report, and not all of a person's."
@@ -50,20 +50,20 @@ def of_reports(text: str, traffic: Mapping[str, Any] | None) -> str:
 
 
 def summed(least: int, report_bytes: int, noised: TwoServerConfig | None = None) -> dict[str, Any]:
-    """Return what a result of DAP keeps in `Result.secure_sum`.
+    """Return the field `Result.secure_sum` of a result that DAP servers made.
 
     Args:
         least: the fewest reports of a batch.
-        report_bytes: the bytes of a report.
-        noised: the terms in the plan, where both servers added noise.
+        report_bytes: the bytes of one report.
+        noised: the plan's terms of the two servers' noise; None: the servers added no noise.
     """
-    # as in the plan, which is made for the answer and summed by nobody
+    # as a plan without secure sums has it: the plan of a DAP result serves only the answer
     planned = {"method": "ideal"} if noised is None else noised.summary()
     of_dap = {
         "engine": ENGINE,
         "min_survivors": least,
         "report_bytes": report_bytes,
-        "validity": "proofs",  # of the standard's own
+        "validity": "proofs",  # the proofs of the DAP standard itself
     }
     return planned | of_dap
 
@@ -88,7 +88,7 @@ def rows(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def learned(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows on who could learn what, and on which conditions."""
+    """Return the rows on who could learn what, and on the conditions."""
     return [
         ("The two servers", "when reports came, and from which addresses"),
         ("", "no report, as long as they do not work together"),
@@ -98,7 +98,7 @@ def learned(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def upload(traffic: Mapping[str, Any]) -> str:
-    """Return what a client uploads.
+    """Return the bytes that a client uploads, in words.
 
     >>> upload(summed(10, 2_700))
     '2.70 kB per report, which goes to the leader'

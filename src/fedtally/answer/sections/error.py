@@ -1,4 +1,4 @@
-"""How wrong an answer may be: its limits, what they cover, and the error that was planned for."""
+"""The section on errors: the limits, what they cover, and the error that was planned."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 EXACT = "each count is exact"
-_NO_ERROR = 1e-9  # a share: the least target that a plan has
-_MOST_CAMPAIGNS = 1000  # that "9 of 10" is said with
+_NO_ERROR = 1e-9  # a share: a plan's smallest target, which stands for no error
+_MOST_CAMPAIGNS = 1000  # up to this many, a probability is told as "9 of 10 campaigns"
 
 
 NOT_ESTIMATED = "not estimated: the confidence is 0"
@@ -32,11 +32,11 @@ NOT_ESTIMATED = "not estimated: the confidence is 0"
 COVERS = "frequencies among those that took part"
 
 
-_ROUNDING = 1e-9  # of a share: a smaller error is none
+_ROUNDING = 1e-9  # a share: a smaller error is only rounding
 
 
 def covers(kind: str) -> str:
-    """Return the frequencies for which intervals of a kind hold, in words.
+    """Return the frequencies that intervals of this kind cover, in words.
 
     >>> covers("simultaneous").partition("; ")[2]
     'of all candidates at once, so also of a list chosen by its estimates'
@@ -52,7 +52,7 @@ def covers(kind: str) -> str:
 
 
 def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Return the rows on the choice of a sketch's size; none where the size was given.
+    """Return the rows on how a sketch's size was chosen; none if the size was given.
 
     >>> sizing_rows({"sizing": "minimax", "tau": 0.001, "failure_probability": 0.1,
     ...              "predicted_linf": None, "pilot": None, "message": ""})[0][1]
@@ -64,7 +64,7 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     tau = amounts.points(said["tau"])
     if said["sizing"] == "model":
         text = f"by the model for a largest error of {tau}, {chance}"
-    else:  # only the model comes with a probability of failure
+    else:  # only sizes from the error model have a probability of failure
         formula = f"by the formula {said['sizing']}"
         text = f"{formula} for a largest error of {tau}, which guarantees nothing"
     rows = [("Sized", text)]
@@ -90,9 +90,10 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def target_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return the row on the target of a plan; none where it does not say for which frequencies.
+    """Return the row on the target of a plan; none if its frequencies are not stated.
 
-    What is planned for is an assumption, unless it is any frequencies: then it is said to be one.
+    A plan for any frequencies keeps its target always. Otherwise the row says that the frequencies
+    are an assumption.
     """
     target = plan.target
     if target is None or target.frequencies is None:
@@ -106,7 +107,7 @@ def target_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def expected_error(intervals: Intervals) -> str:
-    """Return the predicted largest error: about how large it is, or between what it is.
+    """Return the predicted largest error in points: one number, or a range.
 
     >>> import fedtally
     >>> asked = {"domain": "range:1..900", "rows": 6, "seed": 1}
@@ -124,11 +125,11 @@ def expected_error(intervals: Intervals) -> str:
 
 
 def line(result: Result, shown: Sequence[Estimate]) -> str:
-    """Return how wrong an answer may be, with one number for each of its two readings.
+    """Return how wrong an answer may be: among these clients, and for a wider population.
 
     Args:
-        result: the whole answer.
-        shown: the estimates that are shown, in a list or since they were asked for.
+        result: the whole result.
+        shown: the estimates that are shown: listed or asked for by name.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea", "milk"] * 500, seed=1)
@@ -142,12 +143,12 @@ def line(result: Result, shown: Sequence[Estimate]) -> str:
 
 
 def doubt(shown: Sequence[Estimate], among: str, found: float | None = None) -> str:
-    """Return how far off estimates may be: among those that took part, and if they stand for more.
+    """Return how far off estimates may be: among these clients, and for a wider population.
 
     Args:
-        shown: the estimates. Those that cannot be told from 0 count only if none can.
-        among: the words for who took part, of `counted.those`.
-        found: the largest error of all candidates, where the truth is known.
+        shown: the estimates. An estimate that cannot be told from 0 counts only if none can.
+        among: the words for who took part, which `counted.those` returns.
+        found: the largest error of all candidates; None: the truth is unknown.
 
     >>> tea, rare = (Estimate("tea", f, low, f + 0.03, 9.0, 0.04, 0.0, f + 0.05)
     ...              for f, low in ((0.5, 0.47), (0.01, 0.0)))
@@ -171,10 +172,10 @@ def doubt(shown: Sequence[Estimate], among: str, found: float | None = None) -> 
 
 
 def _readings(shown: Sequence[Estimate]) -> tuple[str, str]:
-    """Return the uncertainty among the clients, and if they stand for more; "" where unknown."""
+    """Return the uncertainty among the clients, and for a population; "" if unknown."""
     if (off := largest_uncertainty(shown)) is not None:
         clients, wider = off
-        # limits of small noise have a width below rounding, which no reader can use
+        # if noise is tiny, limits are narrower than rounding: show no error
         within = f"± {amounts.points(clients if clients > _ROUNDING else 0.0)}"
         return within if clients else "exact", f"± {_bare(wider)}"
     highest = [(e.high, e.population_high) for e in shown if e.high is not None]
@@ -189,12 +190,12 @@ def _bare(error: float) -> str:
 
 
 def none_expected(result: Result, estimates: Sequence[Estimate]) -> str:
-    """Return what is said of the error where recovery looks exact, and what the limits still allow.
+    """Return a text for an answer that looks exact: the error, and what limits still allow.
 
-    Limits may be wider than the error that is expected: a reader would see a contradiction.
+    Limits may be wider than the expected error of 0, which would look like a contradiction.
 
     Args:
-        result: the whole answer, with intervals, whose predicted error is 0.
+        result: the whole result, with intervals whose predicted error is 0.
         estimates: the estimates that are shown.
 
     >>> import fedtally
@@ -211,7 +212,7 @@ def none_expected(result: Result, estimates: Sequence[Estimate]) -> str:
     )
     most = round(half * result.num_contributions)
     said = "none beyond rounding: recovery looks exact"
-    if result.plan.privacy is not None:  # no item's noise is likely to count, and some may
+    if result.plan.privacy is not None:  # noise is unlikely to change a count, but it may
         said = "most likely none: the plan's noise is small"
     if not most:
         return said
@@ -220,7 +221,7 @@ def none_expected(result: Result, estimates: Sequence[Estimate]) -> str:
 
 
 def evaluated_names(found: NameEvaluation) -> list[str]:
-    """Return in a few words how the names of an open domain compare with the true strings.
+    """Return how the names of an open domain compare with the true strings, in few words.
 
     >>> found = NameEvaluation(0.02, 3, 1.0, 1.0, 5, 0, 0.001, 0.002, 1.0)
     >>> evaluated_names(found)[1]
@@ -251,14 +252,14 @@ def evaluated_names(found: NameEvaluation) -> list[str]:
 def covered(
     confidence: float, asked: str, about: str, listed: Sequence[Estimate], named: Sequence[Estimate]
 ) -> list[tuple[str, str]]:
-    """Return the rows on what intervals cover, on how they were made, and on what they leave out.
+    """Return the rows on what intervals cover, how they were made, and what they leave out.
 
     Args:
         confidence: the confidence of the intervals.
-        asked: the kind of interval that was asked for.
-        about: how they were made, in words.
-        listed: estimates in a list that they chose themselves.
-        named: estimates of items named beforehand.
+        asked: the kind of intervals that was asked for.
+        about: a description of how the intervals were made.
+        listed: the estimates in a list, whose own size put them there.
+        named: the estimates of items named beforehand.
     """
     from fedtally.recovery.decoding import listed_kind, named_kind
 
@@ -278,9 +279,9 @@ def covered(
 
 
 def fields(estimates: Sequence[Estimate]) -> dict[str, float] | None:
-    """Return how far off estimates may be at most, for both readings; None if nobody knows.
+    """Return the largest errors of estimates, for both readings; None without intervals.
 
-    They are of all that can be told from 0, as the line of doubt on a screen is.
+    They cover all estimates that can be told from 0, like the line on a screen (`doubt`).
 
     >>> fields([Estimate("tea", 0.5, 0.25, 0.75, 9.0, 0.0)])
     {'clients': 0.25, 'population': 0.25}
@@ -290,7 +291,7 @@ def fields(estimates: Sequence[Estimate]) -> dict[str, float] | None:
 
 
 def intervals_fields(result: Result) -> dict[str, Any] | None:
-    """Return the fields of a result's intervals; None where it has none.
+    """Return the JSON fields of a result's intervals; None if it has none.
 
     >>> import fedtally
     >>> fields = intervals_fields(fedtally.estimate(["tea", "milk"], seed=1))
@@ -309,12 +310,12 @@ def intervals_fields(result: Result) -> dict[str, Any] | None:
 
 
 def limits_fields(confidence: float, kind: str, about: str) -> dict[str, Any]:
-    """Return the fields of limits, of one result or of several merged ones.
+    """Return the JSON fields of limits, of one result or of several merged results.
 
     Args:
         confidence: the confidence of the limits.
-        kind: the kind of interval that was asked for.
-        about: how they were made, in words.
+        kind: the kind of intervals that was asked for.
+        about: a description of how the limits were made.
     """
     from fedtally.recovery.decoding import listed_kind, named_kind
 
@@ -330,7 +331,7 @@ def limits_fields(confidence: float, kind: str, about: str) -> dict[str, Any]:
 def rows(
     result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]
 ) -> list[tuple[str, str]]:
-    """Return the rows on what the intervals cover, and on the largest error to expect."""
+    """Return the rows on what the intervals cover, and on the largest expected error."""
     intervals = result.intervals
     if intervals is None:
         return []
@@ -341,7 +342,7 @@ def rows(
         return [*rows, ("Expected", none_expected(result, [*listed, *named]))]
     before = " before shrinkage" if result.objective == "l2" else ""
     expected = f"largest error of all candidates{before} about ± {expected_error(intervals)}"
-    # no items share a counter of a histogram: its noise is all that may be wrong
+    # in a histogram no items share a counter: noise is the only error
     source = "the sums" if result.plan.vector.shares_counters else "the plan's noise"
     return [*rows, ("Expected", f"{expected}, predicted from {source}")]
 
@@ -363,7 +364,7 @@ def evaluated(found: Evaluation | NameEvaluation) -> str:
 
 
 def campaigns(failure_probability: float) -> str:
-    """Return in how many campaigns a plan keeps its error, in words.
+    """Return in how many campaigns a plan keeps its error, such as "9 of 10 campaigns".
 
     >>> campaigns(0.1), campaigns(0.01), campaigns(0.15), campaigns(1e-6)
     ('9 of 10 campaigns', '99 of 100 campaigns', '85 % of campaigns', '99.9999 % of campaigns')
@@ -375,7 +376,7 @@ def campaigns(failure_probability: float) -> str:
 
 
 def planned(proposal: Proposal) -> str:
-    """Return the largest error that a plan keeps, how often, and for which frequencies."""
+    """Return the largest error that a plan promises, how often, and for which frequencies."""
     target, plan = proposal.target, proposal.plan
     if plan.protection.leaves_exact(plan.vector):
         return "none: each candidate has a counter of its own, and counts are exact"

@@ -1,4 +1,4 @@
-"""The list of items: its fields, and its table on a screen."""
+"""The section with the list of items: JSON fields, and a table for terminals."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from fedtally.answer.result import Result
 
 
-MORE_PEOPLE = "± more\npeople"  # the heading of what is true if the clients stand for more
+MORE_PEOPLE = "± more\npeople"  # the heading of errors for a population
 
 
 def estimate_fields(estimate: Estimate) -> dict[str, Any]:
-    """Return the fields of an estimate. A hash without a name has no item, but a `hash`.
+    """Return the JSON fields of an estimate; a hash without a name has `hash` for `item`.
 
     >>> from fedtally.domain import Unread
     >>> fields = estimate_fields(Estimate(Unread.of(7), 0.25, None, None, 5.0))
@@ -43,7 +43,7 @@ def estimate_fields(estimate: Estimate) -> dict[str, Any]:
 
 
 def fields(answer: Answer, estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
-    """Return the fields of the estimates of a list, and whether each surely stands above noise.
+    """Return the JSON fields of listed estimates, and whether each surely stands above noise.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
@@ -59,7 +59,10 @@ def fields(answer: Answer, estimates: Sequence[Estimate]) -> list[dict[str, Any]
 
 
 def no_candidates(domain: Domain, queried: Sequence[str | int]) -> Text | None:
-    """Return the line on items that were asked for and were no candidates: typing errors, often."""
+    """Return the line that names queried items that are no candidates; None if all are.
+
+    Such an item is often a typing error.
+    """
     from rich.text import Text
 
     found = domain.contains(queried)
@@ -71,7 +74,7 @@ def no_candidates(domain: Domain, queried: Sequence[str | int]) -> Text | None:
 
 
 def like_hashes(result: Result, queried: Sequence[Estimate]) -> list[RenderableType]:
-    """Return the line on strings that were asked for and look like hashes of the list, if any."""
+    """Return the line on queried strings that look like hashes; empty if there are none."""
     from rich.text import Text
 
     asked = [e.item for e in queried if result.plan.is_open and not isinstance(e.item, Unread)]
@@ -83,7 +86,7 @@ def like_hashes(result: Result, queried: Sequence[Estimate]) -> list[RenderableT
 
 
 def described(result: Result) -> dict[str, Any]:
-    """Return what a table of estimates says of their result."""
+    """Return the keyword arguments of `table` that depend on the result."""
     names = result.columns.get("item", [])
     return {
         "unit": result.unit,
@@ -150,16 +153,15 @@ def table(
 ) -> FittedTable:
     """Return a table of estimates, with limits, true frequencies and errors where they are known.
 
-    Beside each share stands how far off it may be among these clients, and then if they stand for
-    more people. An item that cannot be told from 0 is dim, has no bar, and of its intervals only
-    the upper limits are shown.
+    Beside each share stand its errors: among these clients, and for a population that they are a
+    sample of. An item that cannot be told from 0 is dim, has no bar, and shows only upper limits.
 
     Args:
         estimates: the estimates, in the order of the rows.
-        truth: the true frequency of each; None: unknown.
-        ranked: number the rows.
-        unit: the noun for the things that are counted.
-        item: the heading of the items.
+        truth: the true frequency of each item; None: unknown.
+        ranked: whether rows are numbered.
+        unit: the plural noun for what is counted.
+        item: the heading of the column of items.
         shares_counters: whether items share counters; in a histogram none does.
 
     >>> from fedtally.answer.screen import plain
@@ -189,7 +191,7 @@ def table(
         names=[printable(estimate.item) for estimate in estimates],
         before=[Column("#", numbers, rank=3)] if ranked else [],
         after=after,
-        # what may be nothing has no bar
+        # an item that cannot be told from 0 has no bar
         shares=[e.frequency if is_told_from_zero(e) else 0.0 for e in estimates],
         styles=["dim" if is_doubtful else "" for is_doubtful in doubtful],
         line=line,
@@ -200,7 +202,7 @@ def table(
 def _doubts(
     doubtful: Sequence[bool], shares_counters: bool
 ) -> tuple[tuple[int, Text] | None, Text | None]:
-    """Return what a table says of rows that cannot be told from 0: between its rows, or below."""
+    """Return the text on rows that cannot be told from 0: a line between rows, or a note below."""
     from rich.text import Text
 
     number, rows = sum(doubtful), len(doubtful)
@@ -214,17 +216,17 @@ def _doubts(
             (rows - number, Text(f"── {below} cannot be told from 0", style="dim")),
             None,
         )
-    # Without the reason a reader would ask why a larger share can be less certain.
+    # Say why: a reader may wonder that a larger share is less certain.
     why = ": an item's margin depends on the items in its counters" * shares_counters
     text = f"{number:,} of these {rows:,} cannot be told from 0 (at most){why}"
     return None, Text(text, style="dim")
 
 
 def _uncertainties(estimates: Sequence[Estimate], digits: int, unit: str) -> list[Column]:
-    """Return how far off each estimate may be: among the clients, then if they stand for more.
+    """Return the columns of errors: among these clients, then for a wider population.
 
-    An item that cannot be told from 0 has its upper limits. Both columns have the same decimals, so
-    that rounding makes no wider limit look narrower.
+    An item that cannot be told from 0 shows upper limits. Both columns have the same number of
+    decimals: otherwise rounding could make the larger error look smaller.
     """
     off = uncertainty_of(estimates)
     if off is None:
@@ -240,7 +242,7 @@ def _uncertainties(estimates: Sequence[Estimate], digits: int, unit: str) -> lis
 
 
 def _off(estimate: Estimate, half: float, high: float | None, digits: int) -> str:
-    """Return how far off an estimate may be; its upper limit where it cannot be told from 0."""
+    """Return the error of an estimate; its upper limit if it cannot be told from 0."""
     if is_told_from_zero(estimate) or high is None:
         return amounts.points(half, digits).removesuffix(" points")
     return f"at most {amounts.percent(high, digits)}"

@@ -1,4 +1,4 @@
-"""How sums were made, who saw them, and who could learn what on which conditions."""
+"""The section on how sums were made, who saw them, and who could learn what, and when."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedtally.plan import Plan, Sums
 
 _SERVER_SEES = "; it sees exact sums, and adds the noise"
 _LEADER_SEES = "; the leader sees exact sums, and adds the noise"
-_SEVERAL = 4  # sums of a round: of more, one that does not begin leaves out little
+_SEVERAL = 4  # sums of a round: with more, a sum that does not begin leaves out few clients
 _APART = "the two servers do not work together, and neither chose the list of keys"
 
 
@@ -24,7 +24,7 @@ def seen(traffic: Mapping[str, Any]) -> str:
         return "ideal secure summation: the server would see only these sums"
     if traffic["method"] == "two-server":
         return "the servers, unless they collude, see only these sums"
-    # A result made by hand of landed sums has what the plan says, which knows no number of cohorts.
+    # A result made by hand has only the plan's fields, without a number of cohorts.
     if "cohorts" not in traffic:
         return "the server sees only these sums, or those of the cohorts that add up to them"
     sums = in_number(traffic["cohorts"], "these sums", "the sum of each cohort")
@@ -32,12 +32,12 @@ def seen(traffic: Mapping[str, Any]) -> str:
 
 
 def rows(plan: Plan, traffic: Mapping[str, Any], part: str = "client") -> list[tuple[str, str]]:
-    """Return the rows on the secure sum; none where it was ideal.
+    """Return the rows on the secure sum; none if the sums were ideal (added up in the clear).
 
     Args:
         plan: the plan of the campaign.
-        traffic: the traffic of its secure sum; fields that only a run knows may be missing.
-        part: the noun for a part of a sum, "client", "contribution" or "silo".
+        traffic: the field `secure_sum` of a result; fields that only a run knows may be missing.
+        part: the noun for what a sum adds up: "client", "contribution" or "silo".
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -65,7 +65,7 @@ def rows(plan: Plan, traffic: Mapping[str, Any], part: str = "client") -> list[t
         ("", _attendance(traffic, part)),
         *([("Screening", screened(traffic["screening"]))] if "screening" in traffic else []),
     ]
-    # Real clients count their own bytes and seconds; a simulation counts those of all.
+    # Only a simulation knows the bytes and seconds of all clients.
     if "engine" in traffic:
         return known
     return [
@@ -82,7 +82,7 @@ def _validity(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def validity(name: str | None) -> str:
-    """Return what two servers know of the reports that they add up; "" if nothing is said of it.
+    """Return what two servers know of each report's validity; "" if `name` is None.
 
     >>> validity(None), validity("none")
     ('', 'reports have no proofs: a client that lies is not found out')
@@ -95,11 +95,11 @@ def validity(name: str | None) -> str:
 
 
 def line(traffic: Mapping[str, Any], part: str) -> str:
-    """Return who saw the secure sums, and how many parts they have; "" where they were ideal.
+    """Return who saw the secure sums, and how many clients were in them; "" for ideal sums.
 
     Args:
-        traffic: the traffic of the secure sum.
-        part: the noun for a part of a sum.
+        traffic: the field `secure_sum` of a result.
+        part: the noun for what a sum adds up: "client", "contribution" or "silo".
 
     >>> line({"method": "ideal"}, "client")
     ''
@@ -109,14 +109,14 @@ def line(traffic: Mapping[str, Any], part: str) -> str:
     if traffic["method"] == "ideal":
         return ""
     said = f"{traffic['method']}: {seen(traffic)}"
-    # What the plan says of a sum that was made elsewhere has no numbers.
+    # For a sum that was made elsewhere there are only the plan's fields, without numbers.
     said = f"{said}; {_attendance(traffic, part)}" if "cohorts" in traffic else said
-    # where there are proofs, the list is as it should be, and needs no word
+    # proofs are the normal case: only their absence needs a word
     return f"{said}; {validity('none')}" if traffic.get("validity") == "none" else said
 
 
 def _cpu(traffic: Mapping[str, Any], noun: str) -> list[tuple[str, str]]:
-    # A private run has no seconds: they could tell how much a client holds.
+    # A private run has no seconds: they could reveal how much a client holds.
     if traffic["client_seconds"] is None:
         return []
     text = (
@@ -143,10 +143,10 @@ def _trust(traffic: Mapping[str, Any], noun: str) -> str:
 
 
 def honesty(least: int) -> str:
-    """Return what owners of agents must have written to take a plan.
+    """Return the setting that owners of agents need in agent.toml to accept a plan.
 
     Args:
-        least: the fewest honest clients of a sum.
+        least: the fewest honest clients of a sum that the plan's promises need.
 
     >>> honesty(3)
     'owners need min_honest = 3 or less in agent.toml'
@@ -170,10 +170,10 @@ def _attendance(traffic: Mapping[str, Any], part: str) -> str:
         counted_in += f" in the sums, {amounts.counted(refused, 'report')} refused"
     else:
         counted_in += f" in the sums{screened_out}"
-    if "engine" in traffic:  # real servers: nobody knows who would have reported
+    if "engine" in traffic:  # real servers: the clients that did not report are unknown
         return counted_in
     gone = f"{traffic['dropouts']:,} dropped out" if traffic["dropouts"] else "nobody dropped out"
-    # Some leave after their part is in the sum. Without them the numbers would not add up.
+    # Clients may leave after their part is in the sum: count them, so that the numbers add up.
     if (late := traffic["survivors"] + traffic["dropouts"] - traffic["clients"]) > 0:
         gone += f", {late:,} of them after their part was in"
     equal = (
@@ -185,10 +185,10 @@ def _attendance(traffic: Mapping[str, Any], part: str) -> str:
 
 
 def screened(told: Mapping[str, Any]) -> str:
-    """Return what screening says of the sums of cohorts.
+    """Return what screening found in the sums of cohorts, in words.
 
     Args:
-        told: the field `screening` of a secure sum.
+        told: the field `screening` of `Result.secure_sum`.
 
     >>> screened({"screen": "off", "why": "", "rounds": []})
     'off'
@@ -204,7 +204,7 @@ def screened(told: Mapping[str, Any]) -> str:
     missed = [found for found in told["rounds"] if "votes" not in found]
     if not looked:
         return f"off: {missed[0]['why']}" if missed else "off: no cohort landed"
-    # the round that is nearest to a limit, or furthest beyond one
+    # the round that is nearest to a limit, or furthest beyond it
     worst = max(
         looked,
         key=lambda found: max(
@@ -247,7 +247,7 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 
     Args:
         plan: the plan of the campaign.
-        traffic: the traffic of its secure sum; fields that only a run knows may be missing.
+        traffic: the field `secure_sum` of a result; fields that only a run knows may be missing.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -296,23 +296,25 @@ def learned(plan: Plan, traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 class ClientList(NamedTuple):
-    """The list of those who alone may take part; a server that lies may pick who sums together.
+    """The list of the only clients that may take part.
+
+    Without one, a server that lies could pick the clients of a sum.
 
     Attributes:
-        length: how many are listed; None: nobody knows.
+        length: the number of listed clients; None: it is unknown.
     """
 
     length: int | None = None
 
 
 def corruptible(most: int, noun: str, listed: ClientList | None) -> str:
-    """Return how many may be corrupt, and of whom, in words.
+    """Return how many clients may be corrupt, and among which clients, in words.
 
     Args:
-        most: C, the most corrupt clients that a plan bears.
-        noun: who takes part, "client" or "silo".
-        listed: the list, all of which C counts; None: there is none, and C counts the clients of a
-            sum.
+        most: C, the most corrupt clients with which the plan's promises hold.
+        noun: the noun for who takes part, "client" or "silo".
+        listed: the list of clients, if there is one: C then bounds the corrupt clients on the whole
+            list. None: C bounds the corrupt clients of one sum.
 
     >>> corruptible(1, "client", None), corruptible(1200, "silo", None)
     ('1 client of a sum', '1,200 silos of a sum')
@@ -326,7 +328,7 @@ def corruptible(most: int, noun: str, listed: ClientList | None) -> str:
 
 
 def _helping(most: int, noun: str, listed: ClientList | None, whom: str = "it") -> str:
-    """Return how many clients may work with a server.
+    """Return how many clients may work with a server, in words.
 
     >>> _helping(1, "client", None)
     'at most 1 client of a sum works with it'
@@ -340,14 +342,15 @@ def _helping(most: int, noun: str, listed: ClientList | None, whom: str = "it") 
 def _listed(plan: Plan) -> ClientList | None:
     if not plan.summing.is_listed:
         return None
-    # A plan counts a client once for each of its rounds, and so knows no number of those in many.
+    # `num_clients` counts a client in each of its rounds: it is the list's length only if a
+    # client takes part once.
     return ClientList(plan.num_clients if plan.protection.participations == 1 else None)
 
 
 def planned_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows on how a plan will sum, and what it takes of the clients.
+    """Return the rows on how a plan will sum, and what this requires of the clients.
 
-    The first row is what the printed promise rests on.
+    The first row has the assumption of the printed promise.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -363,7 +366,8 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
         trusted = f"the server sees what each {whom} sends (--secure-sum secagg: only sums)"
         said = "ideal: of a trusted server (--secure-sum names a protocol)"
         return [("Trust", trusted), ("Secure sum", said)]
-    is_central = plan.protection.of_release() is not None  # who adds the noise sees what it hides
+    # A server that adds the noise sees the sums without it.
+    is_central = plan.protection.of_release() is not None
     if not isinstance(agreed, SecAggConfig):
         helpers = _helping(agreed.corrupt, whom, _listed(plan), "one of them")
         return [
@@ -392,12 +396,12 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def cautions(plan: Plan) -> list[str]:
-    """Return what happens if planned clients stay away or go offline, where a sum bears none."""
+    """Return the warnings on clients that stay away or go offline, if a plan bears none."""
     return [said for said in (_none_to_spare(plan), _bears_no_dropout(plan)) if said]
 
 
 def _none_to_spare(plan: Plan) -> str:
-    """Return that no planned client may stay away; "" where that costs no large sum."""
+    """Return that no planned client may stay away; "" if this would cost no large sum."""
     from fedtally.plan.secure_sum import cohort_sizes
 
     whom, servers, cohorts = counted.who(plan), plan.summing.servers, plan.summing.cohorts
@@ -411,7 +415,8 @@ def _none_to_spare(plan: Plan) -> str:
     p = cohorts.parameters
     in_round = -(-plan.max_round_clients // p.n_max)
     sums = plan.num_rounds * in_round
-    # Each sum can spare one, or the last one of a round is a small part of it: sums fill in turn.
+    # Fine if each sum can spare a client, or if the round's last sum is a small part of the round:
+    # sums are filled one after the other.
     if plan.num_clients - sums * p.n_min >= sums or in_round > _SEVERAL:
         return ""
     fewest, _ = cohort_sizes(p.n_max, None, p.adversary)
@@ -426,7 +431,7 @@ def _none_to_spare(plan: Plan) -> str:
 
 
 def _bears_no_dropout(plan: Plan) -> str:
-    """Return that one client that goes offline ends its sum; "" where a sum bears that."""
+    """Return that a client that goes offline ends its sum; "" if a sum bears one dropout."""
     cohorts, whom = plan.summing.cohorts, counted.who(plan)
     if cohorts is None or cohorts.parameters.absent(cohorts.parameters.n_min):
         return ""
@@ -437,7 +442,7 @@ def _bears_no_dropout(plan: Plan) -> str:
 
 
 def short_of_list(plan: Plan, asked: float) -> str:
-    """Return that fewer of the whole list may be corrupt than was asked for; "" if it is not so.
+    """Return that fewer of the listed clients may be corrupt than asked for; "" if not so.
 
     Args:
         plan: the plan of the campaign.
@@ -458,14 +463,14 @@ def short_of_list(plan: Plan, asked: float) -> str:
 
 
 def longer_list(plan: Plan, listed: int) -> str:
-    """Return that a list holds more clients than its plan is for; "" if it does not.
+    """Return that a list has more clients than its plan is made for; "" if it does not.
 
-    No plan is less safe with a longer list, since C counts all of it. But the share of it that may
-    be corrupt is smaller than the plan was made with.
+    A longer list makes no plan less safe: C bounds the corrupt clients on the whole list. But C is
+    then a smaller share of the list than the plan was made with.
 
     Args:
         plan: the plan, which names a list.
-        listed: the clients of the list.
+        listed: the number of clients on the list.
     """
     terms, whom = plan.summing.terms, counted.who(plan)
     if terms is None or listed <= plan.num_clients:
@@ -478,11 +483,11 @@ def longer_list(plan: Plan, listed: int) -> str:
 
 
 def proof_fields(plan: Plan) -> dict[str, Any]:
-    """Return whether reports to two servers have proofs, and why they have none."""
+    """Return whether reports to two servers have proofs, and the reason if they have none."""
     has_proofs = plan.report_proof is not None
     return {"proofs": has_proofs, "reason": "" if has_proofs else why_no_proofs(plan)}
 
 
 def why_no_proofs(plan: Plan) -> str:
-    """Return why reports to two servers have no proofs under a plan, or what asks for them."""
+    """Return why reports to two servers have no proofs, or the option that adds proofs."""
     return plan.why_no_proofs or "--validity proofs asks for them"
