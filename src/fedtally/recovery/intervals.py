@@ -101,12 +101,12 @@ def merged_intervals(
 class NoisyNumberIntervals(UsualIntervals):
     """Intervals of frequencies where the number of clients has noise, too.
 
-    Counts are divided by that number. A relative error r of it makes a frequency f wrong by r f.
-    This error is independent of the others, so the half-widths are added as squares.
+    Counts are divided by that number. A relative error r of the number makes a frequency f wrong by
+    r f. This error is independent of the others, so the half-widths are added as squares.
 
     Args:
         intervals: the intervals if the number that was released were exact.
-        relative: the standard deviation of the number, divided by the number.
+        relative: the standard deviation of the number of clients, divided by this number.
         confidence: the confidence of the intervals.
     """
 

@@ -133,7 +133,7 @@ def message_bytes(candidates: int, rows: int, batches: int) -> int:
 
 
 def clearly_different(freedom: float) -> float:
-    """Return by what share the squared deviations of batches must exceed what noise gives them.
+    """Return by what share the squared deviations of batches must exceed their expectation.
 
     Args:
         freedom: degrees of freedom of the deviations.
@@ -328,8 +328,8 @@ class Messages:
     def window(self, chosen: Bools, learned: bool) -> Messages:
         """Return what the cells say of the items' counts in some batches, given all messages.
 
-        The messages stay those of all batches, and so does the noise in them. What is left of the
-        other batches' sums is taken out, and phantoms say how large the errors are.
+        The messages stay those of all batches, and so does the noise in them. The residuals of the
+        other batches are left out, and phantoms show how large the errors are.
 
         Args:
             chosen: batches of the window, bool [batches].
@@ -426,7 +426,7 @@ class Messages:
         return Cells(self.residual, self.variance, self.landed.fresh, self.inflation)
 
     def _calibrate(self, number: int) -> None:
-        """Make the .95 quantile of the phantoms' |z| that of a normal variable."""
+        """Scale the variances so that phantoms' |z| has the .95 quantile of a normal variable."""
         words = self._phantom_words[number == NUM_PHANTOMS]
         read = read_messages(self._cells(), words, number)
         self.null = read.value / read.stddev
@@ -474,7 +474,7 @@ class Messages:
 
 
 class _StandingOut:
-    """Collects candidates whose value is above `least` standard deviations."""
+    """Collects candidates whose value is more than `least` standard deviations above 0."""
 
     def __init__(self, least: float) -> None:
         self._least = least
@@ -482,7 +482,7 @@ class _StandingOut:
         self.z: list[F64] = []
 
     def add(self, positions: I64, beliefs: Beliefs) -> None:
-        """Keep those of these candidates that stand out."""
+        """Keep the candidates that stand out, by position and value over standard deviation."""
         z = beliefs.value / beliefs.stddev
         out = np.flatnonzero(z > self._least)
         self.positions.append(positions[out])
@@ -490,7 +490,7 @@ class _StandingOut:
 
 
 def _rank(messages: Messages, fallback: str) -> tuple[bool, float]:
-    """Return what is the least for the messages that answer: trusted ones first, then by noise."""
+    """Return a sort key of messages: trusted ones come first, then those with less noise."""
     return bool(fallback), float(np.median(messages.beliefs.stddev))
 
 
@@ -602,7 +602,7 @@ class BeliefDecoder(FittedDecoder):
         return self._posterior(range(first_id, first_id + count)).mean
 
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return what joint recovery shrinks where it answers; posterior means have no noise."""
+        """Return joint recovery's noisy values if it answers; posterior means have no noise."""
         if self.fallback:
             return self.joint.noisy(candidates)
         return Noisy(0.0, NORMAL, lambda ids: (ask(self, ids), 1.0))
