@@ -10,6 +10,7 @@ import click
 
 from experiments import (
     band,
+    changed,
     coverage,
     epsilon,
     error_model,
@@ -83,6 +84,7 @@ for module in (
     error_model,
     coverage,
     band,
+    changed,
     lists,
     shrinkage,
     limit,

@@ -289,7 +289,8 @@ def _section(cls: type[Any]) -> Any:
     for name, type_ in cls.__annotations__.items():
         known: NamedOption = getattr(cls, name).named(name, type_, cls.__name__)
         setattr(cls, name, field(default=known.default, metadata={"option": known}))
-    return dataclass(frozen=True, kw_only=True)(cls)
+    # Requests inherit their sections, and compare and print all fields by themselves.
+    return dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)
 
 
 # Commands that read a table, and functions that count one in partitions.

@@ -11,17 +11,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from pyarrow import parquet
+from pyarrow import csv, parquet
+from scipy import stats
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
-from experiments import band, coverage, foreseen, lists
+from experiments import band, changed, coverage, foreseen, lists
 from experiments.coverage import Case, Scale, Tally
 
 import fedtally
+from fedtally.answer.estimates import clip_limits, uncertainty
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.privacy.events import Mechanism
 from fedtally.recovery.decoders.median.median import MedianDecoder
-from fedtally.recovery.intervals import Limits
+from fedtally.recovery.intervals import Limits, sampling_error
+from fedtally.recovery.noise_law import NoiseLaw
 
 CASE = Case("1.1", "hybrid", 5, 1000, "off")
 
@@ -493,3 +497,48 @@ def test_foreseen_counts_where_belief_propagation_answers() -> None:
     by_cells, by_law = foreseen.summarise(rows).values()
     assert [line["campaigns"] for line in by_cells] == ["400 to 700 cells"]
     assert (by_law[0]["answered"], by_law[0]["of"], by_law[0]["median"]) == (3, 4, 1.0)
+
+
+# ---- changed ----
+
+
+def test_the_limits_of_one_item_miss_as_often_as_an_enumeration_says():
+    """Of 40 clients, with noise that is seldom far: every count and every noise, one by one."""
+    noise, clients, level = NoiseLaw.of_draws(Mechanism.GEOMETRIC, 0.5, 1), 40, 0.02
+    half = noise.half(level)
+    drawn = np.arange(-30, 31)
+    weight = noise.at_least(drawn.astype(float)) - noise.at_least(drawn + 1.0)
+    assert weight.sum() == pytest.approx(1)
+    worst = 0.0
+    for held in np.geomspace(0.01, clients / 2, changed.SHARES):
+        found = 0.0
+        for count in range(clients + 1):
+            seen = (count + drawn) / clients
+            limits = clip_limits(Limits(seen - half / clients, seen + half / clients))
+            low, high = uncertainty(seen, limits, sampling_error(seen, clients, 1 - level)).limits
+            outside = (held / clients < low) | (held / clients > high)
+            found += stats.binom.pmf(count, clients, held / clients) * weight[outside].sum()
+        worst = max(worst, found)
+    assert changed.missed(noise, clients, level)[0] == pytest.approx(worst / level)
+
+
+def test_a_whole_list_needs_the_reserve_and_no_more():
+    """Limits of a rare item under wide Gaussian noise miss several times as often as they say."""
+    times = changed.exact_row("rounded-gaussian", 500)["times the level"]
+    assert 2 < times < changed.RESERVE
+    assert changed.exact_row("none", 500)["times the level"] < 1.1
+
+
+def test_tables_that_did_not_change_are_compared(tmp_path, monkeypatch):
+    """Limits among the clients flag chance, those of the population do not; a miss is a failure."""
+    monkeypatch.setattr(changed, "STDDEVS", (10,))
+    small = ("--repeats", 4, "--size", 500, "--clients", 2000, "--domain-size", 100)
+    path = tmp_path / "changed.csv"
+    out = run(changed.command, *small, "--output", path)
+    assert out.exit_code == 0, out.output
+    rows = csv.read_csv(path).to_pylist()
+    assert len(rows) == 16
+    assert sum(row["low and high flag"] for row in rows) > 8
+    assert sum(row["population limits flag"] for row in rows) == 0
+    monkeypatch.setattr(changed, "confidence", lambda candidates: 0.95)
+    assert run(changed.command, *small).exit_code == 1

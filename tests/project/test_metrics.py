@@ -23,6 +23,7 @@ from fedtally.campaign.transports.https.operate import (
     Instruments,
     Responses,
     operated,
+    probed,
 )
 from fedtally.secagg.messages import AbortCode
 from fedtally.secagg.two_server import Outcome
@@ -40,7 +41,10 @@ def registries() -> list[Any]:
     campaign = Instruments(driver, list, lambda: 0.0, log)
     loop: Any = SimpleNamespace(num_waiting=0, driver=driver, is_ready=True)
     operated(loop, campaign)  # it adds a metric of the loop
-    return [campaign.registry, Counts(list, lambda: 0.0, log).registry, Responses().registry]
+    others = [Counts(list, lambda: 0.0, log).registry, Responses().registry]
+    for registry in others:
+        probed(lambda: True, lambda: True, registry)  # it adds what every server has
+    return [campaign.registry, *others]
 
 
 def test_every_metric_is_in_the_reference() -> None:
@@ -81,8 +85,8 @@ def test_the_rules_of_the_example_are_the_alarms_of_the_pages() -> None:
     one, _, two = rules.partition("  - name: fedtally-two-servers")
     campaign, servers, _ = registries()
     for part, page, job, registry, number in (
-        (one, "operations.md", "fedtally", campaign, 7),
-        (two, "serving.md", "fedtally-aggregate", servers, 4),
+        (one, "operations.md", "fedtally", campaign, 8),
+        (two, "serving.md", "fedtally-aggregate", servers, 5),
     ):
         rung = "\n".join(alarms_of(part, page, job))
         served = set(re.findall(r"^# TYPE (\w+) ", generate_latest(registry).decode(), re.M))
@@ -98,7 +102,14 @@ def test_the_rules_of_the_example_are_yaml() -> None:
     yaml = pytest.importorskip("yaml")
     groups = yaml.safe_load((ROOT / "examples" / "https" / "alerts.yml").read_text("utf-8"))
     rules = [rule for group in groups["groups"] for rule in group["rules"]]
-    assert len({rule["alert"] for rule in rules}) == len(rules) == 13
+    assert len({rule["alert"] for rule in rules}) == len(rules) == 15
     for rule in rules:
         assert rule["labels"]["severity"] in ("page", "ticket")
         assert rule["annotations"].keys() == {"summary", "description"}
+    # the page that tells Prometheus where to ask has the jobs that rules name
+    serving = (DOCS / "serving.md").read_text("utf-8")
+    texts = re.findall(r"^```yaml\n(.*?)^```", serving, re.M | re.S)
+    blocks = [yaml.safe_load(text) for text in texts]
+    (asks,) = (block["scrape_configs"] for block in blocks if "scrape_configs" in block)
+    named = {job for rule in rules for job in re.findall(r'job="([^"]+)"', rule["expr"])}
+    assert {one["job_name"] for one in asks} == named

@@ -8,11 +8,12 @@ import os
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Timer
@@ -513,6 +514,43 @@ def test_status_says_that_a_start_would_be_refused(
     assert what in capsys.readouterr().out
     assert run(["campaign", "restore", str(place)]) == 0
     assert said()[0] == "stopped"
+
+
+def test_status_says_that_this_version_cannot_read_the_ledger(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The check before an upgrade: what the next start would say of its ledger."""
+    place = init(world, plan_of(trust="distributed"))
+    books, asked = world.folder / "books.db", ["campaign", "status", str(place)]
+
+    def said(code: int, *more: str) -> tuple[str, str]:
+        capsys.readouterr()
+        assert run([*asked, *more]) == code
+        out, err = capsys.readouterr()
+        return out, " ".join(err.split())
+
+    shown, err = said(0)
+    assert err == ""
+    with closing(sqlite3.connect(books)) as connection, connection:
+        number = connection.execute("SELECT version FROM fedtally_schema").fetchone()[0]
+        for (name,) in connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+        ).fetchall():
+            connection.execute(f'DROP TRIGGER "{name}"')
+        connection.execute("UPDATE fedtally_schema SET version = version + 1")
+    changed = books.read_bytes()
+    out, err = said(2)
+    assert out == shown  # how far the campaign is is shown all the same
+    assert "resume would be refused" in err
+    assert f"written by a newer fedtally (schema {number + 1};" in err
+    assert json.loads(said(2, "--json")[0])["state"] == "new"
+    assert carried("run", world, place) == 2  # so it is
+    assert books.read_bytes() == changed
+    books.unlink()
+    assert "there is no ledger" in said(2)[1] and not books.exists()
+    # what is over charges nothing any more
+    (place / "cancelled").touch()
+    assert said(0)[1] == ""
 
 
 def test_a_copy_that_was_put_back_is_refused_until_restore(

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -218,11 +219,16 @@ def test_probes_follow_the_process(tmp_path: Path) -> None:
     async def statuses() -> tuple[int, int]:
         return tuple([(await asked(app, path)).status_code for path in ("/healthz", "/readyz")])  # type: ignore[return-value]
 
+    async def ready() -> float:
+        return values((await asked(app, "/metrics")).text)["fedtally_ready"]
+
     async def check() -> None:
         assert await statuses() == (200, 503)  # the store was not read yet
+        assert await ready() == 0
         running = asyncio.create_task(loop.run())
         await asyncio.sleep(0.05)
         assert await statuses() == (200, 200)
+        assert await ready() == 1
         world.driver.is_overtaken = True
         assert (await statuses())[0] == 503
         running.cancel()
@@ -232,6 +238,31 @@ def test_probes_follow_the_process(tmp_path: Path) -> None:
         assert (await asked(app, "/v1/campaigns/x/step")).status_code == 404
         for path in ("/healthz", "/readyz", "/metrics"):
             assert (await asked(lingering(), path)).status_code == 200
+
+    asyncio.run(check())
+
+
+def test_counters_stay_after_the_end_and_gauges_that_would_ring_do_not(tmp_path: Path) -> None:
+    one = Campaign(tmp_path, "off")
+    loop: Any = SimpleNamespace(num_waiting=7, driver=one.world.driver, is_ready=True)
+    running = operated(loop, one.instruments)
+    run(one.cloud.run())
+
+    async def check() -> None:
+        before = values((await asked(running, "/metrics")).text)
+        after = values((await asked(lingering(one.instruments), "/metrics")).text)
+        assert before["fedtally_over"] == 0 and after["fedtally_over"] == 1
+        assert before["fedtally_ready"] == after["fedtally_ready"] == 1
+        assert after['fedtally_sessions_total{outcome="landed"}'] == 1
+        gone = {"fedtally_present_clients", "fedtally_waiting_requests"}
+        assert gone == before.keys() - after.keys()
+        kept = after.keys() - {"fedtally_over", "fedtally_ready"}
+        assert len(kept) > 20 and {name: before[name] for name in kept} == {
+            name: after[name] for name in kept
+        }
+        # a process that was started after the end has counted nothing
+        alone = values((await asked(lingering(), "/metrics")).text)
+        assert alone == {"fedtally_over": 1, "fedtally_ready": 1}
 
     asyncio.run(check())
 

@@ -349,6 +349,68 @@ def test_a_store_that_failed_is_asked_whether_it_takes_writes_until_it_does(
     ]
 
 
+def test_an_idle_store_is_asked_for_room_once_a_minute_and_only_where_somebody_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a session nothing is written, so that a full disk would not show."""
+    world = World(tmp_path, plan_of(), people=0)
+    steady, said, asked, is_full = [0.0], list[str](), list[float](), [False]
+    pace = Pace(world.driver, lambda: float(world.now), 9000.0, said.append, lambda: steady[0])
+    copy = (tmp_path / "campaign.db").read_bytes()
+
+    def probed(*given: object) -> None:
+        asked.append(steady[0])
+        if is_full[0]:
+            raise StoreError("disk full")
+
+    monkeypatch.setattr("fedtally.store.campaigns.check_room", probed)
+
+    def run(seconds: int, asks: bool) -> None:
+        for _ in range(seconds):
+            steady[0] += 1.0
+            pace.is_asked |= asks
+            pace.step()
+            assert not pace.is_broken  # clients are served
+
+    run(100, asks=False)
+    assert asked == []
+    run(125, asks=True)
+    assert asked == [101.0, 161.0, 221.0] and pace.takes_writes
+    # asking makes no copy an old one
+    assert (tmp_path / "campaign.db").read_bytes() == copy
+    is_full[0] = True
+    run(60, asks=True)
+    assert not pace.takes_writes and asked[3:5] == [281.0, 284.0]
+    is_full[0] = False
+    run(3, asks=True)
+    assert pace.takes_writes
+    assert said == [
+        "the store does not answer, and is asked again: disk full",
+        "the store answers again, and takes writes",
+    ]
+
+
+def test_a_store_that_fails_soon_after_it_was_well_is_asked_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, plan_of(), people=0)
+    steady = [0.0]
+    pace = Pace(world.driver, lambda: float(world.now), 9000.0, steady=lambda: steady[0])
+    pace.is_asked = True
+    pace.step()  # the next question to a store that is well is a minute away
+
+    def fail(*_: object) -> None:
+        raise StoreError("disk full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(world.driver, "tick", fail)
+        pace.step()
+    assert not pace.takes_writes
+    steady[0] += 1.0
+    pace.step()
+    assert pace.takes_writes
+
+
 def test_a_run_without_sessions_sees_that_its_campaign_is_cancelled(tmp_path: Path) -> None:
     """It writes nothing meanwhile, and no client comes whose session it would have to write."""
     world = World(tmp_path, plan_of(), people=0)

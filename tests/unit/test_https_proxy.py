@@ -145,6 +145,33 @@ def test_a_conf_in_a_file_is_whole_or_what_it_was(
         assert glob(str(served / "*.conf")) == [str(place)]
 
 
+def test_a_conf_that_works_is_not_replaced_by_one_without_its_certificate(
+    survey: CampaignFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where the options of the first time are left out: nginx would start no more."""
+    place = Path("fedtally.conf")
+    asked = ["campaign", "nginx", "survey", "--output", str(place)]
+    own = ["--certificate", "own.pem", "--certificate-key", "own.key"]
+    # a machine that makes the conf of another one has neither file
+    assert run([*asked, *own]) == 0
+    first = place.read_text()
+    for changed, lost, instead in (
+        ([], "own.pem", "/etc/nginx/fedtally.pem"),
+        (own[:2], "own.key", "/etc/nginx/fedtally.key"),
+        ([*own[:1], "other.pem", *own[2:]], "own.pem", "other.pem"),
+    ):
+        capsys.readouterr()
+        assert run([*asked, *changed]) == 2
+        err = " ".join(capsys.readouterr().err.split())
+        assert f"{place} names the file {lost}, and there is no {instead}" in err
+        assert "--certificate" in err and place.read_text() == first
+    # the same again, and another one that is there
+    Path("other.pem").touch()
+    assert run([*asked, *own, "--host", "sums.example.org"]) == 0
+    assert run([*asked, "--certificate", "other.pem", *own[2:]]) == 0
+    assert "ssl_certificate other.pem;" in place.read_text()
+
+
 def test_a_conf_overwrites_no_private_key(
     survey: CampaignFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:

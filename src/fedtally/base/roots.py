@@ -13,7 +13,14 @@ _RELATIVE = 4 * math.ulp(1.0)  # no root is known better
 _STEPS = 1000  # halving alone takes less
 
 
-def root(f: Callable[[float], float], low: float, high: float, *, within: float = 2e-12) -> float:
+def root(
+    f: Callable[[float], float],
+    low: float,
+    high: float,
+    *,
+    ends: tuple[float, float] | None = None,
+    within: float = 2e-12,
+) -> float:
     """Return where a continuous function is 0, by Brent's method: `scipy.optimize.brentq`.
 
     It takes the same steps, so that both return the same bits. Where the function is nearly a line
@@ -23,6 +30,7 @@ def root(f: Callable[[float], float], low: float, high: float, *, within: float 
         f: has no sign in common at the two ends, or is 0 at one.
         low: one end.
         high: the other one.
+        ends: f(low) and f(high), where they are known.
         within: how far the root may be from where the sign changes, above 0.
 
     Raises:
@@ -32,7 +40,7 @@ def root(f: Callable[[float], float], low: float, high: float, *, within: float 
     1.414213562
     """
     before, at = low, high
-    f_before, f_at = f(before), f(at)
+    f_before, f_at = ends or (f(before), f(at))
     if f_before == 0:
         return before
     if f_at != 0 and copysign(1.0, f_before) == copysign(1.0, f_at):

@@ -1,1 +1,1 @@
-"""A campaign, whatever carries its bytes: contribute, sum, reserve, add noise, release."""
+"""The parties and steps of a campaign; `transports` carries the bytes between the parties."""

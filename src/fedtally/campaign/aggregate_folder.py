@@ -54,7 +54,7 @@ from fedtally.privacy.budget import Charge, OverspentError
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.two_server import BatchPolicy, MemoryJournal, Side
 from fedtally.sources import of_description
-from fedtally.store import Batch, Batches, BatchStore, Campaigns, Ledger
+from fedtally.store import AggregateBooks, Batch, Batches, BatchStore, Campaigns, Ledger
 from fedtally.store.marks import new_mark
 
 SCHEMA = "fedtally-aggregate/1"
@@ -259,7 +259,7 @@ class AggregateFolder:
         self._check_places()  # the file of settings may have been edited since the folder was made
         mark, ledger = self.settings.mark, self._ledger()
         key = _LOADERS[self.side](self.settings.key)
-        books = Campaigns.open(self.path / BOOKS, create=True)
+        books = AggregateBooks.open(self.path / BOOKS, create=True)
         kept = books.claim(
             self.plan,
             mark=_books_mark(mark),

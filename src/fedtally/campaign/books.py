@@ -1,7 +1,7 @@
-"""The books of a campaign: what was reserved, which sums landed, and what was released of them.
+"""The books of a campaign: which releases were charged, which sums landed, what was released.
 
-A `FrequencyServer` asks them before a sum can be opened and before it counts one. `MemoryBooks` end
-with the process; `LedgerBooks` charge a ledger as well.
+A `FrequencyServer` calls the books before a sum can be opened, and before it counts a sum.
+`MemoryBooks` are lost when the process ends; `LedgerBooks` also charge a ledger of privacy budgets.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 class Books(Protocol):
     """The facts that a server must not forget, shared with other servers of the same campaign.
 
-    One object keeps the books of several plans, such as a pilot's and its campaign's. An error of a
-    method reaches the caller of the server; then nothing was opened or counted.
+    One object keeps the books of several plans, such as the plan of a pilot and the plan of its
+    campaign. If a method raises, nothing was opened or counted, and the server raises the error.
     """
 
     def reserve(self, plan: Plan, release: int) -> None:
-        """Charge a release of a plan with privacy.
+        """Reserve a release of a plan with privacy: charge it to the privacy budget.
 
-        It is called before the sum can be opened and before the noise is drawn. The run that
-        reserved a release may repeat the call, for another cohort or after a restart, until the
-        release is out.
+        The server calls this before the sum can be opened and before the noise is drawn. The run
+        that reserved a release may repeat the call, for another cohort or after a restart, until
+        the release is made.
 
         Args:
             plan: the plan of the campaign.
-            release: 0 .. len(plan.releases) - 1.
+            release: the number of the release, 0 .. len(plan.releases) - 1.
 
         Raises:
-            AlreadySpentError: the release is out, or another run reserved it.
-            OverspentError: the population has too little left.
+            AlreadySpentError: the release is made already, or another run reserved it.
+            OverspentError: the population has too little privacy budget left.
         """
 
     def has_landed(self, plan: Plan, session: bytes) -> bool:
@@ -53,60 +53,60 @@ class Books(Protocol):
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
         """Add the sum of a session to the sum of its round, once; return whether it counts.
 
-        It does not count if it had landed before; then nothing changes. It is one transaction: of
-        two processes that land a session at once, one counts. Two sessions that land at once
-        are both in the sum.
+        A sum that had landed before does not count, and nothing changes. The call is one
+        transaction: if two processes land the same session at the same time, only one sum counts.
+        If two different sessions land at the same time, both sums count.
 
         Args:
             plan: the plan of the campaign.
             session: the name under which the sum lands: the 32 bytes of a session, or the name of a
                 batch or of a plain sum.
-            sketch: the sum. The books own it from now on.
+            sketch: the sum. The caller must not use it afterwards.
 
         Raises:
-            AlreadySpentError: the release of the round is out.
+            AlreadySpentError: the release of the round is made already.
         """
 
     def sums(self, plan: Plan) -> list[CountSketch]:
-        """Return the sums of the rounds that landed and are not released, by round.
+        """Return the sum of each round that landed and is not released, in the order of rounds.
 
-        Under central trust they are exact: they are for `campaign.release` alone, which adds the
-        noise.
+        Under central trust these sums are exact. Only `campaign.release`, which adds the noise,
+        may read them.
         """
 
     def cohorts(self, plan: Plan) -> list[CountSketch]:
-        """Return the sums of `sums` by session, in the order of their rounds, to be screened.
+        """Return the sums of single sessions, not released, in the order of rounds, for screening.
 
-        They are asked for only of plans that `campaign.screening.why_unscreened` allows: without
-        privacy, or with all noise in the sum of each session.
+        Call this only for a plan that `campaign.screening.why_unscreened` allows: a plan without
+        privacy, or a plan whose noise is already in the sum of each session.
         """
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Keep the noised sums, by the number of the release, and erase the exact ones.
+        """Keep the noised sums, by the number of the release, and erase the exact sums.
 
-        It is one transaction. Afterwards nothing lands in these releases.
+        The call is one transaction. Afterwards no sum can land in these releases.
 
         Args:
             plan: the plan of the campaign.
-            noised: the sums; none of them: an earlier release may have failed before it erased all
-                exact sums, and they are erased now.
+            noised: the noised sum of each release that is made now. An empty mapping only erases
+                exact sums that an earlier call, which failed, did not erase.
 
         Raises:
             InvalidInputError: a release was not reserved.
-            AlreadySpentError: a release is out already.
+            AlreadySpentError: a release is made already.
         """
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
-        """Return what was released, by the number of the release."""
+        """Return the noised sums that were released, by the number of the release."""
 
 
 def charge(books: Books, plan: Plan, release: int) -> None:
-    """Charge a release of a plan with privacy, as `Books.reserve` says.
+    """Charge a release of a plan with privacy: call `Books.reserve` and check its answer.
 
     Raises:
-        InvalidInputError: the books answered something, such as the coroutine of an `async` method,
-            which has reserved nothing.
-        Exception: what the books raised.
+        InvalidInputError: the books returned something else than None, such as the coroutine of an
+            `async` method, which has reserved nothing.
+        Exception: the error that the books raised.
     """
     call: Callable[[Plan, int], object] = books.reserve
     answer = call(plan, release)
@@ -118,19 +118,19 @@ def charge(books: Books, plan: Plan, release: int) -> None:
 
 
 class MemoryBooks:
-    """Books that end with the process and charge nobody.
+    """Books that are lost when the process ends, and that charge no ledger.
 
-    They are for plans without privacy, simulations and tests. Several servers in several threads
-    may share them.
+    They serve plans without privacy, simulations and tests. Several servers in several threads may
+    share one object.
     """
 
     def __init__(self) -> None:
-        self._lock = RLock()  # a transaction
+        self._lock = RLock()  # held during each transaction
         self._reserved: set[tuple[str, int]] = set()
         self._landed: set[tuple[str, bytes]] = set()
-        # by plan and round: one sum, or those of the cohorts if they may be screened
+        # by plan and round: one sum, or one sum of each cohort if single cohorts may be screened
         self._sums: dict[str, dict[int, list[CountSketch]]] = {}
-        self._released: dict[str, dict[int, CountSketch]] = {}  # by plan and release
+        self._released: dict[str, dict[int, CountSketch]] = {}  # by plan and number of the release
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
         raise InvalidInputError(
@@ -139,10 +139,10 @@ class MemoryBooks:
         )
 
     def check_pilot(self, plan: Plan, later: Sequence[Event]) -> None:
-        """Refuse no pilot: nothing is charged."""
+        """Accept every pilot, since these books charge nothing."""
 
     def reserve(self, plan: Plan, release: int) -> None:
-        """Note a release, before its sum can be opened and before its noise is drawn."""
+        """Record a release, before its sum can be opened and before its noise is drawn."""
         with self._lock:
             if release in self.released(plan):
                 raise _released_before(plan, release)
@@ -160,11 +160,11 @@ class MemoryBooks:
             for number in self.released(plan):
                 if sketch.round in plan.releases[number]:
                     raise _released_before(plan, number)
-            # The name is claimed before the sum is counted: an error below loses the sum, and none
-            # counts it twice, which would show in a difference of sums.
+            # The name is recorded before the sum is counted. So an error below may lose the sum,
+            # but cannot count it twice. A sum that counts twice would show in a difference of sums.
             self._landed.add((plan.fingerprint, session))
             landed = self._sums.setdefault(plan.fingerprint, {}).setdefault(sketch.round, [])
-            # An exact sum of a cohort that nobody may see is not kept by itself.
+            # Where nobody may see the exact sum of a single cohort, it is added to the round's sum.
             if landed and why_unscreened(plan) is not None:
                 landed[0].merge(sketch)
             else:
@@ -172,13 +172,13 @@ class MemoryBooks:
             return True
 
     def sums(self, plan: Plan) -> list[CountSketch]:
-        """Return the sums of the rounds that landed and are not released, by round."""
+        """Return the sum of each round that landed and is not released, in the order of rounds."""
         return summed(self.cohorts(plan))
 
     def cohorts(self, plan: Plan) -> list[CountSketch]:
-        """Return the sums of sessions that landed and are not released, by round.
+        """Return the sums that landed and are not released, in the order of rounds.
 
-        Where they may not be screened, they are added up already.
+        There is one sum for each session, or one for each round if screening is not allowed.
         """
         with self._lock:
             releases = plan.releases
@@ -192,22 +192,22 @@ class MemoryBooks:
             ]
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Keep the noised sums, by the number of the release, and erase the exact ones."""
+        """Keep the noised sums, by the number of the release, and erase the exact sums."""
         with self._lock:
             self._check_release(plan, noised)
-            # kept before the rest is erased: what interrupts this loses nothing
+            # The noised sums are kept first: an interruption before the erasure loses no sum.
             self._released.setdefault(plan.fingerprint, {}).update(noised)
             sums = self._sums.get(plan.fingerprint, {})
             for number, kept in noised.items():
                 for round in plan.releases[number]:
-                    # where the noise was in the sum before, the sum itself is what is kept
+                    # If clients or servers added the noise, the noised sum is this same object.
                     for sketch in sums.pop(round, []):
                         if sketch is not kept:
                             sketch.vector.fill(0)
 
     def _check_release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
         for number in noised:
-            # whatever is released without a reservation is in no ledger
+            # a release without a reservation would not be in the ledger
             if (plan.fingerprint, number) not in self._reserved:
                 raise InvalidInputError(
                     f"release {number} of plan {plan.fingerprint} was not reserved: reserve it,"
@@ -217,25 +217,25 @@ class MemoryBooks:
                 raise _released_before(plan, number)
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
-        """Return what was released, by the number of the release."""
+        """Return the noised sums that were released, by the number of the release."""
         return dict(self._released.get(plan.fingerprint, {}))
 
 
 class LedgerBooks(MemoryBooks):
     """Books that charge a population's ledger release by release, and keep the releases there.
 
-    They are one run of a campaign, and of the pilot before it: no other run gets what this one
-    reserved. The sums that landed and are not released are in memory: a run that ends before has
-    spent what it reserved.
+    One object is for one run of a campaign and of the pilot before it. No other run can use the
+    releases that this run reserved. Sums that landed and are not released exist in memory only. If
+    the process ends before their release, they are lost, and their charge stays.
 
     Args:
         location: the path or URL of the ledger.
         population: the population whose budget is charged; a plan of another one is refused.
-        owner: names this run and no other, such as 32 random bytes in hexadecimal.
+        owner: a name that only this run has, such as 32 random bytes in hexadecimal.
         clock: returns the time, Unix seconds.
-        fingerprint: the fingerprint of the plan that was given, so that it is charged once whatever
-            keys a simulation makes: such books are of one plan. None: that of the plan that
-                runs.
+        fingerprint: the fingerprint under which the ledger is charged. A simulation puts new keys
+            into its plan, which change the fingerprint of the plan; this one stays the same. The
+            books then take one plan only. None: the fingerprint of the plan that runs.
 
     Raises:
         InvalidInputError: nothing was granted to the population.
@@ -251,7 +251,7 @@ class LedgerBooks(MemoryBooks):
         clock: Callable[[], int],
         fingerprint: str | None = None,
     ) -> None:
-        # imported here: it loads a database library, which books in memory do without
+        # imported here, because it loads a database library that `MemoryBooks` do not need
         from fedtally.store import Ledger
 
         super().__init__()
@@ -269,14 +269,15 @@ class LedgerBooks(MemoryBooks):
             )
 
     def check_pilot(self, plan: Plan, later: Sequence[Event]) -> None:
-        """Refuse a pilot whose population could not also bear the campaign, before it is spent.
+        """Refuse a pilot, before it is charged, if no budget for the campaign would be left.
 
         Args:
             plan: the plan of the pilot.
-            later: the events that the campaign may have; it has one of them.
+            later: the possible privacy events of the campaign, which will have one of them.
 
         Raises:
-            OverspentError: the pilot and one of these campaigns cost more than was granted.
+            OverspentError: the pilot and one of these events cost more than the population was
+                granted.
         """
         terms = _terms(plan)
         population, granted = terms.population, self._ledger.granted(terms.population)
@@ -298,7 +299,7 @@ class LedgerBooks(MemoryBooks):
                 )
 
     def reserve(self, plan: Plan, release: int) -> None:
-        """Charge a release, before its sum can be opened and before its noise is drawn."""
+        """Charge a release to the ledger, before its sum is opened and its noise is drawn."""
         terms = _terms(plan)
         if terms.population != self._population:
             raise InvalidInputError(
@@ -319,15 +320,15 @@ class LedgerBooks(MemoryBooks):
         self._reservations[plan.fingerprint, release] = reservation
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Keep the noised sums in the ledger, with their spend, and erase the exact ones."""
+        """Keep the noised sums in the ledger, with their charge, and erase the exact sums."""
         with self._lock:
             self._check_release(plan, noised)
             kept = {
                 self._reservations[plan.fingerprint, number]: sketch.to_bytes()
                 for number, sketch in noised.items()
             }
-            # The ledger first: if the process ends in between, the release is out and charged, and
-            # its exact sum ends with the process.
+            # The ledger comes first. If the process ends between the two calls, the release is made
+            # and charged, and the exact sum, which is in memory only, is lost.
             self._ledger.land_all(kept, self._owner, self._clock())
             super().release(plan, noised)
 

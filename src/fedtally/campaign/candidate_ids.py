@@ -1,7 +1,7 @@
-"""A client's items as candidates of a domain: no item changes how another one is read.
+"""Find which of a client's items are candidates; no item changes how another item is read.
 
-Text, numbers and coordinates are looked at many at a time, each distinct one once. Items of other
-types are read one by one, since a column takes one type for all its values.
+Distinct texts, numbers and coordinates are read in blocks. Items of other types are read one by
+one, since all values of a column must have the same type.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from fedtally.domain import Domain, Grid
 from fedtally.domain.columns import as_text
 from fedtally.domain.plain import Texts
 
-_BLOCK = 1 << 16  # items that are looked at together, to bound the wait of other threads
-_LISTED = "iufUO"  # kinds of NumPy arrays whose list holds the items as they are
+_BLOCK = 1 << 16  # items read in one call, so that other threads do not wait long
+_LISTED = "iufUO"  # kinds of NumPy arrays whose `tolist` returns the items unchanged
 
 
 def ids_inside(domain: Domain, items: Any) -> npt.NDArray[np.uint64]:
-    """Return the ids of the items that are candidates, uint64 [n], in no order.
+    """Return the ids of the items that are candidates, uint64 [n], in no particular order.
 
     Args:
         domain: the candidates.
-        items: a column, as `FrequencyClient` takes it.
+        items: a list, array or series of items, as for `FrequencyClient`.
 
     Raises:
-        TypeError: the items are no column.
+        TypeError: the items are no list, array or series.
 
     >>> from fedtally.domain import IntegerRange
     >>> sorted(ids_inside(IntegerRange(1, 9), ["7", 7, 3.0, 3.5, None, "tea", [1]]).tolist())
@@ -40,14 +40,16 @@ def ids_inside(domain: Domain, items: Any) -> npt.NDArray[np.uint64]:
 
 
 def texts_inside(domain: Domain, items: Any) -> Any:
-    """Return the items of an open domain as an Arrow column of text, in no order.
+    """Return the items that an open domain accepts, as a column of text in no particular order.
+
+    The column is an Arrow array, or a `Texts` if PyArrow is not installed.
 
     Args:
-        domain: the domain.
-        items: a column, as `FrequencyClient` takes it.
+        domain: the open domain.
+        items: a list, array or series of items, as for `FrequencyClient`.
 
     Raises:
-        TypeError: the items are no column.
+        TypeError: the items are no list, array or series.
     """
     found = [as_text(column) for column in _columns_inside(domain, items)]
     if not arrow.is_installed():
@@ -58,7 +60,7 @@ def texts_inside(domain: Domain, items: Any) -> Any:
 
 
 def _columns_inside(domain: Domain, items: Any) -> Iterator[Any]:
-    """Yield the items that are candidates, in columns."""
+    """Yield the items that are candidates, in columns that have one type each."""
     found = _sorted(domain, items)
     for start in range(0, len(found.texts), _BLOCK):
         block = found.texts[start : start + _BLOCK]
@@ -69,17 +71,17 @@ def _columns_inside(domain: Domain, items: Any) -> Iterator[Any]:
 
 
 def is_of_arrow(items: Any) -> bool:
-    """Return whether items are an Arrow array, as they cannot be without PyArrow."""
+    """Return whether items are an Arrow array; False if PyArrow is not installed."""
     pa = arrow.found()
     return pa is not None and isinstance(items, pa.Array | pa.ChunkedArray)
 
 
 class _Sorted(NamedTuple):
-    """Items by the way in which they are read.
+    """A client's items, sorted into groups that are read in different ways.
 
     Attributes:
-        texts: the distinct ones that are text, or numbers, which are written in decimal; an Arrow
-            array, or a `Texts` without PyArrow.
+        texts: the distinct texts, and the distinct integers in decimal, as an Arrow array; without
+            PyArrow, as a `Texts`.
         points: the coordinates, float64 [n, 2].
         others: columns of one item each.
     """
@@ -90,10 +92,10 @@ class _Sorted(NamedTuple):
 
 
 def _sorted(domain: Domain, items: Any) -> _Sorted:
-    """Sort a column of items by the way in which they are read.
+    """Sort items into the groups of `_Sorted`.
 
     Raises:
-        TypeError: the items are no column.
+        TypeError: the items are no list, array or series.
     """
     points = np.zeros((0, 2))
     if is_of_arrow(items):
@@ -127,7 +129,7 @@ def _sorted(domain: Domain, items: Any) -> _Sorted:
 
 
 def _distinct_texts(items: Any) -> Any:
-    """Return the distinct items of an Arrow column of text or integers, as text; else None."""
+    """Return the distinct items of an Arrow column as text; None: it has no text or integers."""
     import pyarrow as pa
 
     kinds, kind = pa.types, items.type
@@ -136,7 +138,7 @@ def _distinct_texts(items: Any) -> Any:
     texts = items.unique().drop_null().cast(pa.large_string())
     try:
         texts.validate(full=True)
-    except pa.ArrowInvalid:  # bytes that are no UTF-8, and others beside them
+    except pa.ArrowInvalid:  # some text is not UTF-8: the caller reads the items one by one
         return None
     return texts
 
@@ -144,25 +146,25 @@ def _distinct_texts(items: Any) -> Any:
 def _text(item: Any) -> str | None:
     """Return the text of an item that is text or a whole number; None: it is neither.
 
-    Integers come as floats if a missing value is beside them.
+    Whole floats count as integers: a column of integers with a missing value comes as floats.
     """
     kind = type(item)
     if kind is str:
         return item if item.isascii() or _is_writable(item) else None
     if _is_float(item) and float(item).is_integer():
         return str(int(item))
-    if kind is int and abs(item) < 1 << 64:  # of more digits Python may write none
+    if kind is int and abs(item) < 1 << 64:  # Python refuses to print very long integers
         return str(item)
     return None
 
 
 def _is_float(item: Any) -> bool:
-    # by its type: what an object of the client's own says of its class may raise
+    # by `type`, not `isinstance`: the `__class__` of a user's object may raise
     return issubclass(type(item), float | np.floating)
 
 
 def _is_writable(text: str) -> bool:
-    """Return whether UTF-8 can write a text: it has no lone surrogate."""
+    """Return whether UTF-8 can encode a text, which then has no lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -171,7 +173,7 @@ def _is_writable(text: str) -> bool:
 
 
 def _is_point(item: Any) -> bool:
-    """Return whether an item is two numbers that float64 holds."""
+    """Return whether an item is a list or tuple of two numbers that fit float64."""
     return (
         type(item) in (tuple, list)
         and len(item) == 2
@@ -183,15 +185,15 @@ def _is_point(item: Any) -> bool:
 
 
 def _is_inside(domain: Domain, one: Any) -> bool:
-    """Return whether a column of one item is a candidate."""
+    """Return whether the only item of a column is a candidate."""
     try:
         return bool(domain.inside(one)[0]) and len(domain.encode(one)) == 1
-    except Exception:  # a class of the client's own may raise anything
+    except Exception:  # the class of a user's object may raise anything
         return False
 
 
 def _arrow(texts: set[str]) -> Any:
-    """Return texts as an Arrow array, which is made of some at a time."""
+    """Return texts as an Arrow array, built in blocks; without PyArrow, as a `Texts`."""
     if not arrow.is_installed():
         return Texts(texts)
     import pyarrow as pa
@@ -205,9 +207,9 @@ def _arrow(texts: set[str]) -> Any:
 
 
 def _of_arrow(item: Any) -> Any:
-    """Return the value of an Arrow scalar, or None if Python has no such object.
+    """Return the Python value of an Arrow scalar, or None if Python cannot represent it.
 
-    Such are bytes that are no UTF-8, and dates that are too far away.
+    Examples are text that is not UTF-8, and dates outside of Python's range.
     """
     try:
         return item.as_py()

@@ -1,8 +1,8 @@
 """The client's side of a campaign, joined to secure summation, sans-IO.
 
-`FrequencyClient` makes a sketch of a client's items for the round that it joins, and takes part in
-the protocol that the `Plan` names. `FrequencyServer` opens a session for each cohort, and adds the
-sums of a round's cohorts up to the sketch of that round. The caller carries the bytes.
+`FrequencyClient` makes a sketch of a client's items for the round that the client joins, and takes
+part in the protocol that the `Plan` names. `FrequencyServer` opens a session for each cohort, and
+adds the sums of all cohorts of a round: this is the round's sketch. The caller carries the bytes.
 
 >>> from fedtally.domain import IntegerRange
 >>> from fedtally.plan import Plan
@@ -58,7 +58,7 @@ class FrequencyClient:
 
     Args:
         plan: the plan of the campaign, from a channel that the client trusts.
-        domain: the candidate items, of which the plan holds the description.
+        domain: the candidate items; the plan holds their description.
         items: the client's items, as a list, a NumPy or Arrow array or a series of text or
             integers, or as coordinates [n, 2]; repeated ones count once. Under a plan with privacy
             no refusal depends on the values of the items, with one exception: a grid refuses a
@@ -73,38 +73,40 @@ class FrequencyClient:
     Raises:
         OutsideDomainError: an item is no candidate, the plan is without privacy, and the items are
             not bounded.
-        InvalidInputError: the domain is another; or the items are no column, by their type and
-            dimensions: a table, bytes, or, for a grid, single numbers in place of coordinates. A
-            plan without privacy has a third reason: no item is left. Without privacy and without
+        InvalidInputError: the domain is not the plan's; or the items have a type or dimensions that
+            are not allowed: a table, bytes, or, for a grid, single numbers in place of coordinates.
+            A plan without privacy has a third reason: no item is left. Without privacy and without
             `bounded` there are two more: an item cannot be read, or there are more than the plan's
             max_items.
 
-    An error about the items shows none of them: neither in its message, nor in what it is chained
-    to, nor in the variables of its traceback, except those of the caller's own frames.
+    An error about the items shows no item. Its message, the errors that it is chained to and the
+    variables in its traceback are free of items; only the caller's own frames may show them.
     """
 
-    # Where a silo's people begin in its ids, int64 [people + 1]; None: the ids are of one person.
+    # Person p of a silo has the ids from _starts[p] up to _starts[p + 1], int64 [people + 1].
+    # None: all ids belong to one person.
     _starts: I64 | None = None
     _without_items = 0
-    # The strings of the ids, where the domain is open.
+    # The strings that the ids stand for, where the domain is open.
     _names: Names | None = None
 
     def __init__(self, plan: Plan, domain: Domain, items: Any, *, bounded: bool = False) -> None:
         self._plan = plan
         leave_out = bounded or plan.protection.is_charged
         self._ids, self._names, problem = _read(plan, domain, items, leave_out=leave_out)
-        del items  # tools that log the variables of every frame of a traceback would show them
+        del items  # some tools log the variables of a traceback's frames, and would show the items
         if problem is not None:
             raise problem
         self._check_number(bounded)
 
     @classmethod
     def of_ids(cls, plan: Plan, ids: npt.NDArray[np.uint64], names: Names | None = None) -> Self:
-        """Return the client that holds the items of these ids: uint64 [n], of the plan's domain.
+        """Return a client whose items are given by their ids.
 
         Args:
             plan: the plan of the campaign, from a channel that the client trusts.
-            ids: the ids; of an open domain, the strings' fingerprints.
+            ids: the ids of the items in the plan's domain, uint64 [n]; in an open domain, the
+                fingerprints of the strings.
             names: where the domain is open, the strings of these ids, and possibly other strings.
 
         Raises:
@@ -137,11 +139,13 @@ class FrequencyClient:
     ) -> Self:
         """Return a silo: a client that holds the items of many people.
 
-        Each person contributes what one client would: if a person has more than the plan's
-        max_items distinct items, some of them are drawn, and under privacy the clip holds for each
-        person. `contribution` adds up the items of the people, and puts their number behind
-        the counters. If, under privacy, a silo has more people than the plan allows, each call of
-        `contribution` draws as many people as the plan allows, and leaves the others out: a refusal
+        Each person contributes what one client would. If a person has more distinct items than the
+        plan's max_items, max_items of them are drawn. Under privacy, the clip (the bound on what a
+        client adds) holds for each person. `contribution` adds up the items of all people, and puts
+        the number of people behind the counters.
+
+        Under privacy, a silo may have more people than the plan allows. Then each call of
+        `contribution` draws as many people as the plan allows, and leaves the others out. An error
         would show that the silo has too many people.
 
         Args:
@@ -149,9 +153,9 @@ class FrequencyClient:
             ids: uint64 [n], ids of the plan's domain, in any order; repeated ones of one person
                 count once.
             people: [n], the person of each id: integers, text, or whatever `np.unique` takes.
-            without_items: the people that are in the silo and hold no item. They count with the
-                others. Without privacy there must be none.
-            names: the strings of these ids, where the domain is open; possibly other strings, too.
+            without_items: the number of people in the silo who hold no item. They are counted as
+                people of the silo. Without privacy it must be 0.
+            names: where the domain is open, the strings of these ids, and possibly other strings.
 
         Raises:
             InvalidInputError: the plan is not one of silos; the arrays are of another type or
@@ -180,7 +184,7 @@ class FrequencyClient:
                     problem = "people must name a person for each id, got a missing label"
                 else:
                     client._ids, client._starts = by_owner(ids, labels)
-            except Exception:  # of NumPy, which may quote a label
+            except Exception:  # an error of NumPy's may quote a label
                 problem = "people must be labels that can be sorted, such as integers or text"
             del labels
         del ids, people, names
@@ -191,7 +195,7 @@ class FrequencyClient:
         return client
 
     def _refused_number(self) -> str:
-        """Return why a silo of this number of people may not take part, or ""."""
+        """Return why the plan refuses a silo with this number of people; "": it is allowed."""
         number, most = self._num_people, self._plan.people
         if self._plan.protection.is_charged:  # who takes part must not depend on what people hold
             return ""
@@ -232,16 +236,18 @@ class FrequencyClient:
     def contribution(self, round: int, random: Callable[[int], bytes] | None = None) -> I64:
         """Return the sketch of the items for a round, as one vector: int64 [plan.vector_length].
 
-        The counters come row by row, and behind them, under a plan of silos, the number of people.
-        The vector is not masked yet. With privacy it is bounded, and holds this client's share
-        of the noise if clients add it. Send the vector once, and no second vector: another call
-        makes its draws anew, and two vectors together would show more of the client's items than
-        one vector does. Proof: docs/privacy-proofs/shares.md.
+        The vector holds the counters row by row. Under a plan of silos, the number of people
+        follows. The vector is not masked yet. With privacy it is bounded; if the plan lets clients
+        add the noise, it also holds this client's share of the noise.
+
+        Send only one vector, and send it once. Another call draws items and noise anew, and two
+        vectors together would show more of the client's items than one vector does. Proof:
+        docs/privacy-proofs/shares.md.
 
         Args:
             round: 0 .. num_rounds - 1.
-            random: returns as many uniform bytes as it is asked for; needed with privacy, and where
-                items are drawn, of a client or of a silo's people.
+            random: returns as many uniform bytes as it is asked for. It is needed with privacy, and
+                where a client, or a person of a silo, has more than max_items items.
 
         Raises:
             InvalidInputError: there is no such round, or no randomness where it is needed.
@@ -255,42 +261,42 @@ class FrequencyClient:
         vector = np.zeros(self._plan.vector_length, np.int64)
         size = sketch.vector.size
         sketch.vector = vector[:size]
-        # the number of people; without silos the slice is empty
+        # the last entry is the number of people; without silos this slice is empty
         vector[size:] = min(self._num_people, self._plan.people)
         if not protection.is_charged:
             ids, _ = self._bounded(self._ids, self._starts, round, random)
             sketch.add(self._spelled(ids), num_clients=1)
             return vector
         assert random is not None
-        # a copy, so that all that an error could show can be erased below
+        # a copy, which can be erased below, so that an error's traceback shows no item
         held = ids = self._ids.copy()
         try:
             held, starts = self._drawn_people(held, random)
             ids = self._spelled(self._bounded(held, starts, round, random)[0])
             sketch.add(ids, num_clients=1)
-            # The noise is looked up in a table of its distribution. The time of a lookup would tell
-            # the noise, and noise that is known hides nothing. So where the table is small, each
-            # lookup compares with every entry.
+            # The noise is drawn by a lookup in a table of its distribution. The time of a lookup
+            # depends on the value, so whoever measures it could learn the noise and subtract it.
+            # So, if the table is small, each lookup compares with every entry.
             if (share := protection.of_client()) is not None:
                 vector += share.draw(
                     Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small
                 )
-        except BaseException:  # the frames of its traceback hold these
+        except BaseException:  # the traceback's frames hold these arrays
             for secret in (held, ids, vector):
                 secret.fill(0)
             raise
         return vector
 
     def drawn(self, round: int, random: Callable[[int], bytes]) -> Self:
-        """Return the client that holds what this one contributes to a round, and no other item.
+        """Return a new client that holds only the items that this client contributes to a round.
 
-        All draws are made here: of the items, and of a silo's people. The vector of what is
-        returned is made without another draw of these, in a time that depends on the plan and on
-        at most max_items items, of each of a silo's people. Make one vector of it, or of this
-        client: two vectors together would show more of the items than one vector does.
+        The people of a silo and the items are drawn here; `contribution` of the new client draws
+        none of them again. So the time of `contribution` depends on the plan and on at most
+        max_items items of each person. Make one vector only, either from the new client or from
+        this one: two vectors together would show more of the items than one vector does.
 
         Args:
-            round: 0 .. num_rounds - 1; what is returned is for this round alone.
+            round: 0 .. num_rounds - 1; the new client is for this round alone.
             random: the source of uniform bytes, as for `contribution`.
         """
         drawn = type(self).__new__(type(self))
@@ -303,21 +309,21 @@ class FrequencyClient:
         return drawn
 
     def _spelled(self, ids: U64) -> U64:
-        """Return the rows of ids that a sketch takes where the domain is open; else the ids."""
+        """Return what the sketch counts: rows of ids if the domain is open, else the ids."""
         if self._names is None:
             return ids
         return self._names.spell(ids, self._plan.spec.num_positions)
 
     def _drawn_people(self, ids: U64, random: Callable[[int], bytes]) -> tuple[U64, I64 | None]:
-        """Return the items of the people who contribute, and where the items of each begin.
+        """Return the items of the people who contribute, and where each person's items begin.
 
-        If the silo has more people than the plan allows, as many as it allows are drawn uniformly.
-        The draw sorts people by random words, and so does not depend on anybody's items.
+        If the silo has more people than the plan allows, as many as the plan allows are drawn
+        uniformly. The draw sorts people by random words, so it does not depend on anybody's items.
         """
         starts, number, most = self._starts, self._num_people, self._plan.people
         if starts is None or number <= most:
             return ids, starts
-        # the places of those without items are behind all others
+        # people without items have the last numbers
         drawn = np.sort(np.argsort(draw_words(number, random))[:most])
         holding = drawn[drawn < len(starts) - 1]
         sizes = starts[holding + 1] - starts[holding]
@@ -326,15 +332,16 @@ class FrequencyClient:
     def _bounded(
         self, ids: U64, starts: I64 | None, round: int, random: Callable[[int], bytes] | None
     ) -> tuple[U64, I64 | None]:
-        """Return the items that this client, or each of its people, contributes to a round.
+        """Return at most max_items items of each person, and where each person's items begin.
 
-        With them comes where those of each person begin, as in `starts`.
+        A client that is no silo is one person. Both results have the form of `ids` and `starts`.
 
         Args:
-            ids: the items of the client, or of its people.
-            starts: where the items of each person of a silo begin; None: they are of one person.
-            round: the round.
-            random: returns random bytes, where they are needed.
+            ids: the ids of the items of the client, or of all people of the silo.
+            starts: where the ids of each person of a silo begin; None: all are of one person.
+            round: the number of the round.
+            random: returns as many uniform bytes as it is asked for; None: an error if a person
+                has more than max_items items.
         """
         most, clip = self._plan.max_items, self._plan.clip(round, self._spelled)
         if starts is None and random is not None:
@@ -369,19 +376,19 @@ class FrequencyClient:
         allow_list: AllowList | None = None,
         privacy: PrivacyPolicy | None = None,
     ) -> Client:
-        """Return this client's side of one session.
+        """Return this client's side of one session of secure aggregation.
 
-        This side accepts no Invite for another round, or for another plan.
+        The client refuses an Invite (the server's first message) for another round or plan.
 
         Args:
             round: 0 .. num_rounds - 1; `secagg.client.read_invite` tells the round of an Invite.
             policy: the client's demands, whatever the plan says.
-            journal: the journal of these items. If the journal has a round, it must be this round.
-                A journal lets the items be spent once. A `store.Journal` of another round may let
-                the items be spent again, as often as the plan's participations allow.
+            journal: records that these items are spent. If the journal has a round, it must be this
+                round. One journal lets the items be spent once. A `store.Journal` of another round
+                may let the items be spent again, as often as the plan's participations allow.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
-            identity: the client's registered key, in `active`.
-            allow_list: the registered identities, in `active`.
+            identity: the client's registered key, if the plan's adversary is active.
+            allow_list: the registered identities, if the plan's adversary is active.
             privacy: the client's demands on the plan's differential privacy. None demands nothing:
                 the client then also accepts a plan without differential privacy, with an epsilon
                 of 100, or with a server that sees exact sums.
@@ -393,14 +400,14 @@ class FrequencyClient:
                 round, the journal is of another plan or round, or the allow-list is not the plan's.
         """
         terms = _secagg(self._plan)
-        # Checked before memory is allocated whose size the plan sets.
+        # The policy is checked before memory is allocated, since the plan decides how much.
         policy.check_invite(terms.parameters)
         if privacy is not None:
             privacy.check(self._plan.privacy)
         round = self._checked_round(round, journal)
         if allow_list is not None and allow_list.digest != terms.allow_list:
             raise InvalidInputError("this allow-list is not the one that the plan names")
-        assert terms.server_key is not None  # a plan without it was refused
+        assert terms.server_key is not None  # `_secagg` refuses a plan without a server key
         pinned = Pinned(
             server_key=terms.server_key,
             fingerprint=bytes.fromhex(self._plan.fingerprint),
@@ -418,9 +425,9 @@ class FrequencyClient:
         )
 
     def _checked_round(self, round: int, journal: Journal) -> int:
-        """Return the round, if it is one of the plan and the journal books no other one."""
-        # What is sent must be what is booked. A journal of another plan or round would charge the
-        # client for that plan or round instead.
+        """Return the round, if the plan has it and the journal is for no other plan or round."""
+        # The journal must record what is sent. A journal of another plan or round would charge the
+        # client for that other plan or round.
         round = validate.integer(0, self._plan.num_rounds - 1, round=round)
         of = getattr(journal, "fingerprint", self._plan.fingerprint)
         if of != self._plan.fingerprint:
@@ -448,18 +455,18 @@ class FrequencyClient:
     ) -> two_server.Report:
         """Return this client's report to two servers, with its proof where the plan has proofs.
 
-        In each release, the servers take one report of an identity. The two servers are the helper
-        and the leader. The caller sends `Report.helper` first, and `Report.leader` once the helper
-        has accepted.
+        The two servers are the helper and the leader. In each release they accept one report of an
+        identity. The caller sends `Report.helper` to the helper first, and `Report.leader` to the
+        leader once the helper has accepted.
 
         Args:
             round: 0 .. num_rounds - 1.
             policy: the client's demands, whatever the plan says; they are checked first.
-            now: seconds since 1970. The client signs it, and servers refuse a report that is too
-                old.
-            journal: the journal of these items. If it has a round, that must be this one. The items
-                are spent before the report is returned. A `store.Journal` puts the report into the
-                outbox of its record as it spends them.
+            now: the time, Unix seconds. The client signs it, and servers refuse a report that is
+                too old.
+            journal: records that these items are spent, before the report is returned. If the
+                journal has a round, it must be this round. A `store.Journal` also stores the report
+                in its outbox, in the same step.
             identity: the client's registered key.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
             privacy: the client's demands on the plan's differential privacy, checked before
@@ -473,10 +480,10 @@ class FrequencyClient:
                 costs of the client's campaigns cannot be added up.
             InvalidInputError: the plan has another secure sum or lacks a key, there is no such
                 round, the journal is of another plan or round, or the identity is no SigningKey.
-            Exception: what `journal` or `random` raised, as it was.
+            Exception: an error that `journal` or `random` raised, unchanged.
         """
         parameters, proof = _two_server(self._plan), self._plan.report_proof
-        # Checked before memory is allocated whose size the plan sets.
+        # The policy is checked before memory is allocated, since the plan decides how much.
         policy.check(parameters, has_proofs=proof is not None)
         if privacy is not None:
             privacy.check(self._plan.privacy)
@@ -490,9 +497,9 @@ class FrequencyClient:
             else:
                 report = two_server.make_proven_report(proof, vector, **named, random=random)
         finally:
-            vector.fill(0)  # it is not masked, and an error that follows has it in its frames
-        # The journal records for good that the items are spent, before the report leaves. Otherwise
-        # a crash could let the items into two sums, and the difference of the sums would show them.
+            vector.fill(0)  # it is not masked, and the frames of a later error would show it
+        # The journal records durably that the items are spent, before the report is sent. Otherwise
+        # a crash could put the items into two sums, and the difference of the sums would show them.
         if isinstance(journal, two_server.ReportJournal):
             is_spent = journal.spend_report(report)
         else:
@@ -509,13 +516,13 @@ class FrequencyClient:
 def _read(
     plan: Plan, domain: Domain, items: Any, *, leave_out: bool
 ) -> tuple[U64, Names | None, FedtallyError | None]:
-    """Return the distinct ids of a client's items, or an error that shows nothing of them.
+    """Return the distinct ids of a client's items, their names, and an error or None.
 
-    Where the domain is open, the names of the items come with them. Items that are no candidates
-    are left out, or are an error.
+    The names are None unless the domain is open. If there is an error, the ids are empty, and the
+    error shows no item. Items that are no candidates are left out if `leave_out`, else an error.
 
-    The error is returned, to be raised elsewhere. Raised here it would have the codec's error,
-    which shows an item, attached as its context.
+    The caller raises the error. If it were raised here, Python would attach the codec's error as
+    its context, and the codec's error shows an item.
     """
     problem: FedtallyError
     if not plan.has_domain(domain.describe()):
@@ -537,7 +544,7 @@ def _read(
             "an item is none of the plan's candidates; leave it out, and contribute nothing if no"
             " other is left"
         )
-    except Exception:  # of codecs, Arrow, or the items themselves
+    except Exception:  # an error of a codec, of Arrow, or of the items' own classes
         problem = InvalidInputError(
             f"items must be a list, an array or a series, got {type(items).__name__}; it must have"
             " one dimension, or hold coordinates [n, 2]; and each item must have the form that the"
@@ -547,12 +554,12 @@ def _read(
 
 
 def _is_column(domain: Domain, items: Any) -> bool:
-    """Return whether a container may hold one item after another.
+    """Return whether a container has a type and dimensions that may hold a column of items.
 
-    The container's type and dimensions decide, which the caller chose, so that a refusal says
-    nothing of what a client holds. Values count in one case only: a one-dimensional array of
-    numbers for a grid is not refused if it is empty or has only missing values. The entries of a
-    list, of an array of objects or of a series of one dimension may be anything.
+    The type and the dimensions are the caller's choice, so a refusal shows nothing of the items.
+    Values count in one case only: a one-dimensional array of numbers for a grid is not refused if
+    it is empty or has only missing values. The entries of a list, of an array of objects or of a
+    one-dimensional series may be anything.
     """
     if isinstance(items, bytearray | memoryview):  # its bytes would be read as integers
         return False
@@ -560,23 +567,24 @@ def _is_column(domain: Domain, items: Any) -> bool:
         import pyarrow as pa
 
         return not pa.types.is_nested(items.type)
-    shape = getattr(items, "shape", (0,))  # arrays, series and data frames have one, lists have not
+    shape = getattr(items, "shape", (0,))  # a list has no shape, and counts as one-dimensional
     if not isinstance(items, np.ndarray):
         return len(shape) == 1
-    if items.dtype.names is not None:  # a record in each place
+    if items.dtype.names is not None:  # a structured array: each entry is a record
         return False
     if not isinstance(domain, Grid) or len(shape) != 1:
         return len(shape) == 1 or (isinstance(domain, Grid) and shape[1:] == (2,))
     # A grid takes coordinates, so an array of single numbers is refused. But an array that was made
     # from a list of text has numbers, too, if the list was empty or had only missing values (NaN).
-    # Refusing such an array would tell that the client holds nothing.
+    # A refusal of such an array would show that the client holds no item.
     return items.dtype.kind not in "iuf" or bool(np.isnan(items).all())
 
 
 def _secagg(plan: Plan) -> SecAggConfig:
-    """Return the terms of a plan's secure aggregation between clients.
+    """Return the parameters of a plan's secure aggregation between clients.
 
-    A plan that has another secure sum, or lacks a key, is refused.
+    Raises:
+        InvalidInputError: the plan has another secure sum, or lacks a key.
     """
     agreed = plan.summing.of_cohorts()
     plan.check_published()
@@ -584,7 +592,11 @@ def _secagg(plan: Plan) -> SecAggConfig:
 
 
 def _two_server(plan: Plan) -> two_server.TwoServerParameters:
-    """Return the parameters of a plan that two servers sum, with every key that they need."""
+    """Return the parameters of a plan in which two servers compute the sums.
+
+    Raises:
+        InvalidInputError: the plan has another secure sum, or lacks a key.
+    """
     agreed = plan.summing.of_servers()
     plan.check_published()
     return agreed.parameters(

@@ -1,9 +1,10 @@
-"""When the releases of a leader close: a file that its process and `close` write.
+"""The file that says when the releases of a leader close.
 
-A release *closes* when its time is there, or it has a number of reports, or its operator says so;
-and never before it has the fewest reports of a sum. From then on nobody begins a report. A grace
-later it stops, and takes none. The moment is in the file, so that a release that was closing is not
-open again after a restart.
+Two programs write the file: the leader's process and the command `close`. A release *closes* at a
+set time, at a set number of reports, or when its operator says so; but never before it has the
+smallest number of reports that a sum may have. Once it closes, no client begins a report. A grace
+period later it *stops*, and accepts no report. The file keeps the time at which the release began
+to close, so that the release is not open again after a restart.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ _KEPT = ("at", "since", "lost", "told")
 
 @dataclass(frozen=True)
 class Closing:
-    """When a release closes.
+    """When one release closes, and whether it has begun to.
 
     Args:
-        at: the time at which it shall close, Unix seconds; None: nobody said a time.
-        since: the time at which it began to close; None: it is open.
-        lost: why there will be no sum of it, in words; None: there may be.
-        told: whether the helper has heard that the release is over, and may destroy its key.
+        at: the time at which the release shall close, Unix seconds; None: no time is set.
+        since: the time at which the release began to close, Unix seconds; None: it is open.
+        lost: why the release will have no sum, in words; None: it may have one.
+        told: whether the helper was told that the release is over, so that it may destroy its key
+            of the release.
     """
 
     at: int | None = None
@@ -48,9 +50,10 @@ class Schedule:
     """When all releases of a leader close.
 
     Args:
-        releases: a closing for each release, in their order.
-        size: the number of reports at which a release closes; None: any number.
-        grace: the seconds between closing and the stop.
+        releases: one `Closing` for each release, in the order of releases.
+        size: the number of reports at which a release closes, at least 2; None: no number of
+            reports closes a release.
+        grace: the seconds between the closing of a release and its stop, 0 .. 86,400.
     """
 
     releases: tuple[Closing, ...]
@@ -64,10 +67,10 @@ class Schedule:
 
 
 class Closings:
-    """The file in the folder of a leader.
+    """The file `closings.json` in the folder of a leader.
 
     Args:
-        folder: the folder.
+        folder: the folder of the leader.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -75,10 +78,10 @@ class Closings:
         self._seen: tuple[tuple[int, int], Schedule] | None = None
 
     def read(self) -> Schedule:
-        """Return what the file says now.
+        """Return the schedule that the file holds now.
 
         Raises:
-            UnreadableFileError: it cannot be read.
+            UnreadableFileError: the file cannot be read.
         """
         try:
             found = self._place.stat()
@@ -91,18 +94,20 @@ class Closings:
         return self._seen[1]
 
     def write(self, schedule: Schedule) -> None:
-        """Write the file: it is on the disk, whole, before this returns."""
+        """Replace the file; when this returns, the whole new file is on the disk."""
         document = {"schema": SCHEMA, "size": schedule.size, "grace": schedule.grace}
         releases = [asdict(each) for each in schedule.releases]
         with archive.replacing(self._place) as temporary:
             Path(temporary).write_text(json.dumps(document | {"releases": releases}, indent=1))
 
     def change(self, number: int, **values: Any) -> Closing:
-        """Change what is known of a release, and return it; another process waits meanwhile.
+        """Change fields of one release's `Closing`, and return it.
+
+        A lock on the folder makes other processes that call this wait.
 
         Args:
-            number: the number of the release.
-            values: fields of `Closing`.
+            number: the number of the release, from 0.
+            values: the new values of fields of `Closing`, by name.
 
         Raises:
             InvalidInputError: there is no such release, or the folder cannot be written.

@@ -1,8 +1,8 @@
-"""One cohort, from its Invite to the landing of its sum. Sans-IO.
+"""One cohort, from its Invite (the first message) to the landing of its sum. Sans-IO.
 
 A `CohortRun` says which bytes go to which client, takes the bytes that come back, and closes a
-phase when its caller says so. A loop around it carries the bytes; `carry` and `drive` are that loop
-for clients that answer at once, as simulated ones do.
+phase when its caller says so. A loop around it carries the bytes. `carry` and `drive` are such a
+loop for clients that answer at once, as simulated clients do.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fedtally.secagg.messages import STAGES, AbortCode, ServerState, phase
 from fedtally.secagg.server import ClientId, Server
 
 LIFETIME = 3600  # seconds that a session may last unless its opener says otherwise
-SKEW = 300  # seconds that a client's clock may be behind: not_before is that much in the past
-RESULT = "result"  # the stage after the last: clients hear how the session ended (`outgoing`)
+SKEW = 300  # seconds that a client's clock may be behind: a session is valid from now - SKEW on
+RESULT = "result"  # the last stage, in which clients hear how the session ended (`outgoing`)
 
 
 class CohortRun:
@@ -32,14 +32,14 @@ class CohortRun:
     caller calls `deadline_passed`.
 
     Args:
-        session: the server's state machine, new or restored.
+        session: the server's state machine of the session, new or restored.
         clients: the clients to invite.
         on_done: called with the session as soon as it has a sum, before any client is told. If a
             session is restored with its sum, `on_done` is called again, since the process may have
             died before the first call ended.
 
     Attributes:
-        session: the session that was given.
+        session: the server's state machine of the session.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class CohortRun:
             signing_key: the key that the plan names.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
             now: the time, Unix seconds.
-            lifetime: seconds after `now`; a `deadline_passed` later than that aborts the session,
-                whatever its phase.
-            session: 32 uniform bytes, never used before; None: they are drawn.
+            lifetime: the seconds after `now` for which the session lasts. A later call of
+                `deadline_passed` aborts the session in every phase.
+            session: the name of the session, 32 uniform bytes never used before; None: it is drawn.
             allow_list: the registered identities, if the plan's adversary is active.
-            journal: writes a checkpoint durably, and only then returns; `resume` goes on from it.
+            journal: writes a checkpoint durably before it returns; `resume` needs the last one.
             journal_lands: whether `journal` lands the sum, together with the last checkpoint.
 
         Raises:
@@ -115,12 +115,13 @@ class CohortRun:
         """Restore the run of a process that died, and return it.
 
         The run starts again at the beginning of the phase in which the process died. The answers
-        that the process had received in that phase are lost; the clients give the same ones again.
-        A sum that had not landed lands now, unless `journal_lands`: then the caller lands it.
+        that the process had received in that phase are lost; the clients send them again. If the
+        checkpoint holds a sum that has not landed, the sum lands now. With `journal_lands` the
+        caller must land it.
 
         Args:
             server: the server of the campaign, with the books of the process that died.
-            checkpoint: the last one that was written.
+            checkpoint: the last checkpoint that the journal wrote.
             clients: the same clients that `begin` got.
             random: the cryptographic source of uniform bytes, as for `begin`.
             allow_list: the registered identities, if the plan's adversary is active.
@@ -128,7 +129,7 @@ class CohortRun:
             journal_lands: whether `journal` lands the sum, together with the last checkpoint.
 
         Raises:
-            UnreadableFileError: the bytes are no checkpoint, or one of another allow-list.
+            UnreadableFileError: the bytes are no checkpoint, or a checkpoint of another allow-list.
             InvalidInputError: the checkpoint is of another plan, or older than a sum that has
                 landed, or this process runs the session already.
             RejectedSumError, LocalProtocolError: the checkpoint holds a sum that cannot land.
@@ -139,35 +140,36 @@ class CohortRun:
 
     @property
     def done(self) -> bool:
-        """Whether the session has ended: `code` is None if it has a sum."""
+        """Whether the session has ended, with a sum or, if `code` is not None, without one."""
         return self.session.state in (ServerState.DONE, ServerState.ABORTED)
 
     @property
     def code(self) -> AbortCode | None:
-        """The reason why there is no sum; None if there is one, or if the session goes on."""
+        """The reason why the session aborted; None: it has a sum, or still runs."""
         return self.session.code
 
     @property
     def stage(self) -> str:
-        """The name of the step that clients are asked for in this phase, or "result"."""
+        """The name of the step that clients must do in this phase; "result" after the end."""
         if self.done:
             return RESULT
         return STAGES[phase(self.session.terms.parameters.adversary, self.session.state).reply]
 
     def outgoing(self) -> Iterator[tuple[ClientId, bytes]]:
-        """Yield the bytes for each client in this phase, the same at each call.
+        """Yield each client and its bytes in this phase, the same at each call.
 
-        After the end, they tell how the session ended. The survivors get the sum's Result. An
-        Abort goes to all clients of the roster, or, before there is one, to all that advertised.
+        After the end, the bytes say how the session ended. If it has a sum, the surviving clients
+        get a Result. If it aborted, all clients of the roster get an Abort; if there was no roster
+        yet, all clients that had advertised their keys get it.
         """
         if self.session.state is ServerState.ADVERTISE:
             return ((client, self.session.invite) for client in self._invited)
         return self.session.outgoing()
 
     def receive(self, client: ClientId, data: bytes) -> bool:
-        """Take a message of a client; return whether it counts.
+        """Process a message from a client, and return whether it counts.
 
-        No bytes of a client raise an exception.
+        Bytes that a client sends never raise an exception.
         """
         return self.session.receive(client, data)
 
@@ -181,11 +183,11 @@ class CohortRun:
             LocalProtocolError: the session has ended.
             Exception: an error of the books, of the journal or of the source of randomness, which
                 ends the session without a sum. Or an error of `on_done`: then the sum has not
-                landed, and the next call tries again; a sum that was refused
-                (`RejectedSumError`) is refused again.
+                landed, and the next call tries again. A sum that was refused (`RejectedSumError`)
+                is refused again.
         """
-        # If an earlier call got the sum but could not land it, there is no phase to close: this
-        # call only lands the sum. After that, `close_phase` raises the error of an ended session.
+        # If an earlier call got the sum but could not land it, there is no phase to close, and this
+        # call only lands the sum. A call after that reaches `close_phase`, which raises an error.
         if self.session.state is not ServerState.DONE or self._has_landed:
             self.session.close_phase(now)
         self._land()
@@ -198,11 +200,11 @@ class CohortRun:
 
 
 def _landing(server: FrequencyServer, journal_lands: bool) -> Callable[[Server], None] | None:
-    """Return a function that lands a sum that has not landed yet; None: the journal does."""
+    """Return the function that lands a session's sum; None: the journal lands it."""
     if journal_lands:
         return None
 
-    # A restored session may have landed before the process died, and landing twice is an error.
+    # The sum of a restored session may have landed already, and landing twice is an error.
     def land(session: Server) -> None:
         if not server.has_landed(session.session):
             server.land(session)
@@ -215,21 +217,21 @@ Meter = Callable[[], AbstractContextManager[object]]
 
 
 def carry(run: CohortRun, ask: Ask, *, batch: int = 1, meter: Meter = nullcontext) -> None:
-    """Carry the requests of a run and the clients' answers, without closing the phase.
+    """Carry the messages of one phase to the clients and their answers back; close no phase.
 
     Args:
         run: the run of the cohort.
-        ask: gives a client its bytes, and returns its answer, if there is one.
-        batch: the number of messages that leave before the answers to them are taken.
-        meter: makes a context in which the server works, such as one that adds up its time.
+        ask: delivers a client's bytes, and returns its answer; None: there is no answer.
+        batch: the number of messages that are delivered before the run receives the answers.
+        meter: makes a context manager for the server's work, such as one that adds up its CPU time.
     """
     frames = run.outgoing()
     while True:
-        with meter():  # `outgoing` makes its messages one by one: the server works here
+        with meter():  # `outgoing` makes messages lazily, so this is the server's work
             asked = list(islice(frames, batch))
         if not asked:
             return
-        # outside the meter: what the clients do is not the server's time
+        # outside of the meter: the clients' work is not the server's time
         answers = [(client, ask(client, frame)) for client, frame in asked]
         with meter():
             for client, answer in answers:
@@ -240,14 +242,16 @@ def carry(run: CohortRun, ask: Ask, *, batch: int = 1, meter: Meter = nullcontex
 def drive(
     run: CohortRun, ask: Ask, now: int, *, batch: int = 1, meter: Meter = nullcontext
 ) -> None:
-    """Carry a run until it is done. The caller finds the last messages in `run.outgoing`.
+    """Carry messages and close phases until a run is done.
+
+    Afterwards `run.outgoing` gives the last messages, which the caller must deliver.
 
     Args:
         run: the run of the cohort.
-        ask: the call that gives a client its bytes and returns its answer, if there is one.
+        ask: delivers a client's bytes, and returns its answer; None: there is no answer.
         now: the time that every call of `deadline_passed` gets, Unix seconds.
-        batch: the number of messages that leave before the answers to them are taken.
-        meter: the maker of a context in which the server works, such as one that adds up its time.
+        batch: the number of messages that are delivered before the run receives the answers.
+        meter: makes a context manager for the server's work, such as one that adds up its CPU time.
     """
     while not run.done:
         carry(run, ask, batch=batch, meter=meter)

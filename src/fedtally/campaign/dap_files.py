@@ -1,7 +1,7 @@
-"""The files of a DAP task, and what follows from them; a client needs no more.
+"""The files of a DAP task, and functions that read and write them.
 
-`task.toml` is public. `servers.secret` is for both servers alone, and `collector.token` for the
-collector alone.
+The file `task.toml` is public, and is all that a client needs. Only the two servers may have
+`servers.secret`, and only the collector may have `collector.token`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 
 
 def write_task(folder: Path, files: Mapping[str, str]) -> None:
-    """Write the files of a task into a new folder; those but `*.toml` are for its owner alone.
+    """Write the files of a task into a new folder.
+
+    Only the folder's owner can read the files whose names do not end with `.toml`.
 
     Args:
         folder: the folder, which must not exist.
-        files: texts by names.
+        files: the text of each file, by its name.
 
     Raises:
         InvalidInputError: the folder exists, or cannot be made.
@@ -38,21 +40,21 @@ def write_task(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def load_task(path: str | os.PathLike[str]) -> Task:
-    """Return the task of a public file.
+    """Return the task in a public file, `task.toml`.
 
     Raises:
         UnreadableFileError: the file cannot be read.
-        InvalidInputError: it is damaged, or of another version.
+        InvalidInputError: the file is damaged, or of another version.
     """
     return Task.from_toml(_text(Path(path)))
 
 
 def load_secret(path: str | os.PathLike[str]) -> TaskSecret:
-    """Return the secret of a task.
+    """Return the secret of a task from its file, `servers.secret`.
 
     Raises:
         UnreadableFileError: the file cannot be read.
-        InvalidInputError: it is damaged, or open to others than its owner.
+        InvalidInputError: the file is damaged, or users other than its owner may read or write it.
     """
     place = Path(path)
     text = _text(place)
@@ -61,10 +63,10 @@ def load_secret(path: str | os.PathLike[str]) -> TaskSecret:
 
 
 def check_private(place: Path) -> None:
-    """Refuse a file that others than its owner may read or write.
+    """Refuse a file that users other than its owner may read, write or execute.
 
     Raises:
-        InvalidInputError: they may.
+        InvalidInputError: the file's mode gives other users a right.
     """
     mode = stat.S_IMODE(place.stat().st_mode)
     if mode & 0o077:
@@ -74,7 +76,7 @@ def check_private(place: Path) -> None:
 
 
 def key_number(public: bytes) -> int:
-    """Return the number of a key, 0 .. 255, which messages name it by.
+    """Return the number, 0 .. 255, by which DAP messages name a public key.
 
     >>> key_number(bytes(32))
     102
@@ -93,17 +95,18 @@ def _text(path: Path) -> str:
 
 
 def domain_of_task(task: Task, given: Domain | None = None) -> Domain:
-    """Return the candidates of a task: those of a list, else the numbers of its entries.
+    """Return the candidates of a task: a given list, or else numbers.
 
-    A count has one candidate, 1. Buckets and entries are counted from 0.
+    The numbers are those of the buckets of a histogram or the entries of a vector, from 0. A task
+    that counts has one candidate, 1.
 
     Args:
         task: the task.
-        given: the candidates in the order of buckets or entries; None: numbers.
+        given: the candidates, in the order of buckets or entries; None: numbers.
 
     Raises:
-        InvalidInputError: the list has more candidates than the task, or fewer; or the sums of the
-            task are no numbers of reports.
+        InvalidInputError: the list has more or fewer candidates than the task; or a report may add
+            more than 1 to an entry, so that the sums do not count reports.
     """
     sizes = task.sizes
     if sizes.get("maximum", 1) > 1:

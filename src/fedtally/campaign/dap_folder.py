@@ -1,15 +1,16 @@
-"""The folder of one server of a DAP task: what it needs to serve, and to go on after a crash.
+"""The folder of one DAP server: the files that it needs to serve a task and to survive a crash.
 
 ::
 
     NAME/
-      dap.toml    where keys, secret and mark are, the policy, and which web pages may ask
+      dap.toml    the paths of keys, secret and mark, the policy, the web pages that may report
       task.toml   the public file of the task
-      reports.db  what the server keeps
-      lock        held by the process that runs; its number is in it
+      reports.db  the database of the server
+      lock        locked by the process that serves the folder; holds the process's number
 
-Keys and the secret must not be in a backup of the folder, and the mark must not be put back
-together with it. So they lie elsewhere.
+A backup of the folder must not contain the keys and the secret. The mark shows that an old copy of
+the database was restored, so it must not be restored together with the folder. So keys, secret and
+mark lie elsewhere.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ from fedtally.store.marks import new_mark
 
 SCHEMA = "fedtally-dap-server/1"
 SETTINGS, TASK, REPORTS = "dap.toml", "task.toml", "reports.db"
-LEAST_BATCH = 10  # reports, which an operator demands unless they say another number
+LEAST_BATCH = 10  # the fewest reports of a batch that an operator accepts, by default
 _ENTRIES = ("schema", "role", "keys", "secret", "mark", "origins", "ca", "policy", "noise")
 
 
 @dataclass(frozen=True)
 class DapPolicy:
-    """What an operator demands of a task.
+    """The demands of an operator on a task.
 
     Args:
-        min_batch: the fewest reports of a batch, at least 2: of one report the sum is the report.
+        min_batch: the fewest reports of a batch, at least 2: the sum of one report would show it.
 
     >>> DapPolicy()
     DapPolicy(min_batch=10)
@@ -63,7 +64,7 @@ class DapPolicy:
         """Refuse a task that is weaker than this policy allows.
 
         Raises:
-            UnsafeParametersError: its batches may be too small.
+            UnsafeParametersError: the task allows batches with too few reports.
         """
         if task.min_batch < self.min_batch:
             raise UnsafeParametersError(
@@ -74,17 +75,19 @@ class DapPolicy:
 
 @dataclass(frozen=True)
 class DapSettings:
-    """What an operator decides of a server.
+    """The settings that an operator chooses for a server.
 
     Args:
-        keys: the paths of its private key files: clients seal to the first, and all of them open.
+        keys: the paths of the server's private key files. Clients seal reports to the first key;
+            the server opens reports that are sealed to any of them.
         secret: the path of the secret file of the task.
-        mark: the path of the mark of its store, outside of the folder.
-        policy: the operator's own.
+        mark: the path of the mark, a file outside of the folder that shows whether an old copy of
+            the database was restored.
+        policy: the operator's demands on the task.
         origins: the origins of web pages that may report, as `https://page.example`.
-        ca: the path of the certificates that a leader trusts at the helper; None: the system's.
-        noise: what this server adds to its share of each batch, as the other operator's does;
-            None: nothing, and sums are exact.
+        ca: the path of the CA certificates by which a leader checks the helper; None: the system's.
+        noise: the noise that this server adds to its share of each batch; the other server adds
+            the same. None: no noise, so that the sums are exact.
     """
 
     keys: tuple[Path, ...]
@@ -99,7 +102,7 @@ class DapSettings:
         check_origins(self.origins)
 
     def absolute(self) -> DapSettings:
-        """Return the settings with paths that hold in every working directory."""
+        """Return the settings with all paths absolute."""
         return replace(
             self,
             keys=tuple(each.absolute() for each in self.keys),
@@ -112,13 +115,13 @@ class DapSettings:
 
 @dataclass(frozen=True)
 class DapFolder:
-    """A server of a task on disk, checked when it is opened; made by `create` and `open`.
+    """The folder of a DAP server on disk; `create` and `open` return it, and check it.
 
     Args:
         path: the folder.
-        role: the server that it is of.
-        task: the task.
-        settings: what the operator decided.
+        role: the role of the server, leader or helper.
+        task: the task that the server serves.
+        settings: the settings that the operator chose.
     """
 
     path: Path
@@ -130,19 +133,21 @@ class DapFolder:
     def create(
         cls, path: Path, role: Role, *, task: str | os.PathLike[str], settings: DapSettings
     ) -> Self:
-        """Make the folder of a server; the public file of the task is copied.
+        """Make the folder of a server, with a copy of the public file of the task.
 
-        Everything is checked before the folder is made, and the folder is whole or not there.
+        Everything is checked before the folder is made. The folder is complete, or is not made.
 
         Args:
             path: the folder, which must not exist.
-            role: the server that it is of.
-            task: the path of the public file.
-            settings: what the operator decided.
+            role: the role of the server, leader or helper.
+            task: the path of the public file of the task.
+            settings: the settings that the operator chose.
 
         Raises:
-            InvalidInputError: the folder exists, or something does not fit the task.
+            InvalidInputError: the folder exists, or a key, the secret, the mark or the noise cannot
+                be used.
             UnreadableFileError: a file cannot be read.
+            UnsafeParametersError: the task is weaker than the policy allows.
         """
         if path.exists():
             raise InvalidInputError(f"{path} exists already: name another folder")
@@ -166,11 +171,11 @@ class DapFolder:
 
         Args:
             path: the folder.
-            role: the server that it must be of.
+            role: the role that the server must have.
 
         Raises:
-            UnreadableFileError: there is no server, or a file of it cannot be read.
-            InvalidInputError: it is the other server's, or an entry of `dap.toml` is wrong.
+            UnreadableFileError: the folder is no server's, or a file in it cannot be read.
+            InvalidInputError: the folder is the other server's, or an entry of `dap.toml` is wrong.
             UnsafeParametersError: the task is weaker than the policy allows.
         """
         values = read_settings(path / SETTINGS, SCHEMA, "dap", _ENTRIES, ("ca", "noise"))
@@ -187,27 +192,39 @@ class DapFolder:
         return made
 
     def keyring(self) -> Keyring:
-        """Return the keys that reports are sealed to."""
+        """Return the server's private keys, to which clients seal reports.
+
+        Raises:
+            UnreadableFileError, InvalidInputError: as for `keyring_of`.
+        """
         return keyring_of(self.settings.keys)
 
     def secret(self) -> TaskSecret:
-        """Return the secret of the task."""
+        """Return the secret of the task from the path in the settings.
+
+        Raises:
+            UnreadableFileError: the file cannot be read.
+            InvalidInputError: the file is damaged, is open to other users, or is of another task.
+        """
         secret = load_secret(self.settings.secret)
         secret.verify_key(self.task)
         return secret
 
     def claim(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> Leader | Helper:
-        """Return the server for this process alone.
+        """Open the database for this process alone, and return the running server.
+
+        After that, an older process cannot use the database any more.
 
         Args:
             clock: returns the time, Unix seconds.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
 
         Raises:
-            InvalidInputError: a file or its mark does not fit, or the noise cannot be charged.
+            InvalidInputError: a key or the secret cannot be used, the database does not agree with
+                the mark or the task, or the noise cannot be charged.
             UnreadableFileError: a file cannot be read.
         """
-        from fedtally.store import DapFile  # SQLAlchemy, which only a process needs
+        from fedtally.store import DapFile  # it loads SQLAlchemy, which only a running server needs
 
         secret, keys = self.secret(), self.keyring()
         file = DapFile.open(self.path / REPORTS, create=True)
@@ -237,10 +254,11 @@ class DapFolder:
 
 
 def keyring_of(paths: Sequence[Path]) -> Keyring:
-    """Return the keys in private key files, by numbers that follow from the keys.
+    """Return the keys in private key files, by their `key_number`.
 
     Raises:
-        UnreadableFileError, InvalidInputError: a file holds no such key, or two have one number.
+        UnreadableFileError, InvalidInputError: a file holds no aggregator key, or two keys have
+            the same number.
     """
     keys = [load_aggregator_key(each) for each in paths]
     numbered = {key_number(each.public): each for each in keys}

@@ -1,10 +1,12 @@
-"""The noise of a server of DAP: how much a guarantee needs, and the ledger that it is charged to.
+"""The noise of a DAP server: how much a privacy guarantee needs, and the ledger that is charged.
 
-The unit is a report: one report of a batch may be replaced by any other, and what the collector
-learns looks alike. How many reports a person sends is not bounded, since DAP has no identities.
-The number of reports is exact. A report is in one batch at most, so that all batches of a task
-together cost what one of them costs. A count is charged as a histogram of two buckets is, though
-it shows one of them alone: so both kinds of task compose in one population.
+The guarantee protects a report: if one report of a batch were replaced by any other, the collector
+could hardly tell. It does not protect a person who sends several reports: DAP has no identities, so
+nothing bounds the reports of a person. The number of reports is published exactly.
+
+A report is in one batch at most, so all batches of a task together cost as much privacy budget as
+one batch. A count is charged like a histogram of two buckets, although it shows only one of them.
+So counts and histograms compose in one population.
 """
 
 from __future__ import annotations
@@ -31,19 +33,20 @@ if TYPE_CHECKING:
     from fedtally.privacy.config import PrivacyConfig
     from fedtally.store import Ledger
 
-_OWNER = b"owner"  # in the table of terms: this server's name in its ledger
+_OWNER = b"owner"  # the key, in the table of terms, of this server's name in its ledger
 
 
 @dataclass(frozen=True, kw_only=True)
 class DapNoise:
-    """What both operators agreed on: each of the two servers adds this noise to every counter.
+    """The noise that both operators agreed on; each of the two servers adds it to every counter.
 
     Args:
-        epsilon: 0.001 to 100, for a report.
-        delta: between 0 and 1, exclusive.
-        variance: the variance of the noise in a counter, as `propose` finds it.
-        population: the population whose budget is charged.
-        ledger: the path or URL of this operator's ledger; None: a collector charges none.
+        epsilon: the epsilon of the guarantee for a report, 0.001 to 100.
+        delta: the delta of the guarantee, between 0 and 1, exclusive.
+        variance: the variance of one server's noise in a counter; `propose` computes it.
+        population: the name of the population whose budget is charged.
+        ledger: the path or URL of this operator's ledger; None: for a collector, which charges no
+            ledger.
 
     >>> noise = DapNoise(epsilon=1.0, delta=1e-6, variance=36.0)
     >>> DapNoise.from_dict(noise.to_dict()) == noise
@@ -64,7 +67,7 @@ class DapNoise:
             task: the task.
             epsilon: the epsilon of the guarantee.
             delta: the delta of the guarantee.
-            own: the operator's population and ledger.
+            own: the population and the ledger of this operator, as in `DapNoise`.
 
         Raises:
             InvalidInputError: a value is out of bounds, or the task is a vector of sums.
@@ -85,15 +88,16 @@ class DapNoise:
 
     @property
     def agreed(self) -> bytes:
-        """What must be the same at both servers."""
+        """The values that must be equal at both servers, as JSON bytes."""
         values = {name: getattr(self, name) for name in ("epsilon", "delta", "variance")}
         return json.dumps(values, sort_keys=True).encode()
 
     def terms(self, task: Task) -> PrivacyConfig:
-        """Return the guarantee for a report of a task, which is proven anew.
+        """Return the guarantee for a report of a task, checked anew against the variance.
 
         Raises:
-            InvalidInputError: the noise is too little for it, or the task is a vector of sums.
+            InvalidInputError: the noise is too little for the guarantee, or the task is a vector of
+                sums.
         """
         from fedtally.privacy import config
         from fedtally.privacy.laws import LAWS
@@ -114,17 +118,19 @@ class DapNoise:
         )
 
     def charge(self, task: Task, batch: int) -> Charge:
-        """Return the charge of a batch; the task is charged with its first one."""
+        """Return the charge of a batch to the ledger; only a task's first batch costs budget."""
         from fedtally.privacy.budget import Charge
 
         return Charge(self.population, task.id.hex(), batch, self.terms(task).event)
 
     def check(self, task: Task) -> None:
-        """Refuse noise that cannot be charged now: before there are reports, that can be mended.
+        """Refuse noise that the ledger cannot charge now.
+
+        It is called before there are reports, when the operator can still correct the settings.
 
         Raises:
-            InvalidInputError: there is no ledger, nothing was granted, too little is left, or the
-                noise is too little for its guarantee.
+            InvalidInputError: no ledger is named, the population was granted no budget or has too
+                little left, or the noise is too little for its guarantee.
             UnreadableFileError: the ledger cannot be read.
         """
         self.open_ledger().check_charge(self.charge(task, 0))
@@ -133,8 +139,8 @@ class DapNoise:
         """Open this operator's ledger.
 
         Raises:
-            InvalidInputError: none is named.
-            UnreadableFileError: it cannot be read.
+            InvalidInputError: no ledger is named.
+            UnreadableFileError: the ledger cannot be read.
         """
         from fedtally.store import Ledger
 
@@ -145,22 +151,22 @@ class DapNoise:
         return Ledger.open(self.ledger)
 
     def absolute(self) -> DapNoise:
-        """Return the noise with a ledger that is found in every working directory."""
+        """Return the noise with an absolute path of the ledger; a URL stays as it is."""
         if self.ledger is None or "://" in self.ledger:
             return self
         return replace(self, ledger=str(Path(self.ledger).absolute()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entries of a settings file."""
+        """Return the noise as the entries of a settings file."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {name: value for name, value in values.items() if value is not None}
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
-        """Return the noise of a settings file.
+        """Return the noise that the entries of a settings file describe.
 
         Raises:
-            InvalidInputError: an entry is missing or unknown.
+            InvalidInputError: an entry is missing or unknown, or the ledger is no text.
         """
         names = list(cls.__dataclass_fields__)
         entries = validate.table("noise", values, names, optional=("ledger",))
@@ -170,14 +176,16 @@ class DapNoise:
 
 
 class LedgerNoise:
-    """The noise of one server, charged to its operator's ledger before it is drawn: a `dap.Noise`.
+    """The noise of one server, charged to its operator's ledger before it is drawn.
+
+    It implements `dap.Noise`.
 
     Args:
-        noise: the agreed noise.
+        noise: the noise that both operators agreed on.
         task: the task.
-        store: what the server keeps.
+        store: the database of the server.
         clock: returns the time, Unix seconds.
-        random: returns random bytes, as many as it is told.
+        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
 
     Raises:
         InvalidInputError: as for `DapNoise.check`.
@@ -199,23 +207,26 @@ class LedgerNoise:
         self._ledger, self._owner = noise.open_ledger(), _owner(store, random)
 
     def charge(self, batch: int) -> None:
-        """Charge a batch; the task is charged with its first one.
+        """Charge a batch to the ledger; only a task's first batch costs budget.
 
         Raises:
-            OverspentError: the population has too little left.
-            AlreadySpentError: another server with a store of its own charged the task.
-            InvalidInputError: nothing was granted.
+            OverspentError: the population has too little budget left.
+            AlreadySpentError: a server with another database has charged the task.
+            InvalidInputError: the population was granted no budget.
         """
         self._ledger.reserve(self._noise.charge(self._task, batch), self._owner, self._clock())
 
     def draw(self, counters: int) -> npt.NDArray[np.int64]:
-        """Return all of the noise that the guarantee needs."""
+        """Return the noise of each counter, int64 [counters]; it alone gives the guarantee."""
         drawn = self._noise.terms(self._task).noise()
         return drawn.draw(Secret(self._random(KEY_BYTES)), counters)
 
 
 def _owner(store: Store, random: Callable[[int], bytes]) -> str:
-    """Return the name of a store in a ledger: of a second store the same task is refused."""
+    """Return the name, kept in a store, under which the store's server charges its ledger.
+
+    The ledger refuses a charge of the same task under another name, which another store would have.
+    """
     kept = store.get(Table.TERMS, _OWNER)
     if kept is None:
         kept = random(KEY_BYTES)

@@ -1,4 +1,4 @@
-"""The answer of a batch of DAP, as the other commands read it."""
+"""The answer of a DAP batch, as the `Result` that other commands read."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def result_of(
 
     Args:
         task: the task.
-        collected: the batch.
-        domain: its candidates, of `dap_files.domain_of_task`.
-        command: the command line that asked for it.
-        noise: the noise of each server, as both operators say; None: there is none.
+        collected: the sums and the number of reports of the batch.
+        domain: the candidates of the task, from `dap_files.domain_of_task`.
+        command: the command line that asked for the answer.
+        noise: the noise that each server adds, as both operators say; None: there is none.
 
     Raises:
-        InvalidInputError: the sums have noise, and none is said; or no such noise explains them,
-            and so a server spoiled them.
+        InvalidInputError: the sums have noise, and `noise` is None; or the sums are too far off for
+            this noise, so that a server spoiled them or adds more noise.
     """
     plan = _plan(task, collected.count, domain, noise)
     _check_sums(task, collected, plan)
@@ -61,7 +61,7 @@ def result_of(
 
 
 def _check_sums(task: Task, collected: Collected, plan: Plan) -> None:
-    """Refuse sums that are not of so many reports with the noise of a plan."""
+    """Refuse sums that this number of reports and the plan's noise cannot have."""
     sums, count = _sums(collected), collected.count
     most = plan.secure_sum.noise if isinstance(plan.secure_sum, TwoServerConfig) else 0
     is_within = all(-most <= each <= count + most for each in sums)
@@ -70,7 +70,8 @@ def _check_sums(task: Task, collected: Collected, plan: Plan) -> None:
             "a server spoiled the sums, or adds more noise than you say: compare --epsilon and"
             " --delta with both operators"
         )
-    # each report has one bucket: noise nearly always shows in the total
+    # Each report has one bucket, so exact sums add up to the number of reports. Noise nearly always
+    # changes this total.
     is_total = most or task.vdaf != "histogram" or sum(sums) == count
     if not (is_within and is_total):
         raise InvalidInputError(
@@ -80,13 +81,13 @@ def _check_sums(task: Task, collected: Collected, plan: Plan) -> None:
 
 
 def _sums(collected: Collected) -> list[int]:
-    """Return the sums of a batch; a count is one."""
+    """Return the sums of a batch; a task that counts has one sum."""
     result = collected.result
     return result if isinstance(result, list) else [result]
 
 
 def _plan(task: Task, count: int, domain: Domain, noise: DapNoise | None) -> Plan:
-    """Return a plan of what was counted, which nobody runs."""
+    """Return a plan that describes the batch for the `Result`; nobody runs this plan."""
     plan = Plan(
         rows=1,
         width=domain.size,
@@ -111,7 +112,7 @@ def _plan(task: Task, count: int, domain: Domain, noise: DapNoise | None) -> Pla
 
 
 def report_bytes(task: Task) -> int:
-    """Return the bytes of a report of a task."""
+    """Return the number of bytes of one report that a client uploads."""
     plain = [
         PlaintextInputShare((), bytes(task.prio3.share_bytes(number))).encode() for number in (0, 1)
     ]

@@ -201,6 +201,9 @@ class DurableBooks(Books, Protocol):
     def check_writes(self, plan: Plan) -> None:
         """Raise as a write of a session would, if it would fail; change no session."""
 
+    def check_room(self, plan: Plan) -> None:
+        """Raise if the disk is full or the ledger is away; write nothing that lasts."""
+
 
 @dataclass(frozen=True)
 class RunningSession:
@@ -576,6 +579,16 @@ class Driver:
         """
         with self._silenced():
             self._store.check_writes(self.plan)
+
+    def check_room(self) -> None:
+        """Check that the store has room and its ledger answers, where nothing else would tell.
+
+        Unlike `check_writes` it counts as no write: a copy of the store stays as new as it is.
+
+        Raises:
+            StoreError: the disk is full, or the ledger is away.
+        """
+        self._store.check_room(self.plan)
 
     @contextmanager
     def _silenced(self) -> Iterator[None]:

@@ -1,8 +1,8 @@
-"""A campaign of several rounds that ends as soon as its largest error is known.
+"""The rule that ends a campaign of several rounds as soon as its largest error is small enough.
 
-After each round the sums so far are decoded jointly. If the largest error of all frequencies is
-above the target with at most the chance that the target allows, no further round is needed. So a
-campaign adapts to the frequencies that it meets, without a pilot.
+After each round the sums so far are decoded jointly. The target is an error and a probability. No
+further round is needed if the largest error of all frequencies exceeds the target's error with at
+most that probability. So a campaign adapts to the frequencies of its items, without a pilot.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from fedtally.sketch import CountSketch
 
 
 def is_known(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> bool:
-    """Return whether the sums so far are enough, so that no further round is needed.
+    """Return whether the sums so far are accurate enough, so that no further round is needed.
 
     Args:
-        plan: the plan; one without a rule counts all its rounds.
+        plan: the plan. If it has no stopping rule, the answer is False.
         domain: the candidates.
-        sketches: the sums of whole rounds, with their noise.
+        sketches: the sums of whole rounds so far, with their noise.
     """
     rule, clients = plan.stopping, sum(sketch.num_clients for sketch in sketches)
     if rule is None or clients < rule.least_clients:
         return False
-    # rounds with the same hashes and signs are one to the fit
+    # joint decoding treats rounds with the same hashes and signs as one round
     if len(landed_batches(plan.spec, sketches)) < rule.least_rounds:
         return False
     from fedtally.recovery.known_error import known_error  # SciPy: slow to load, and seldom needed
@@ -39,7 +39,11 @@ def is_known(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> boo
 def until_known(
     plan: Plan, domain: Domain, sketches: Sequence[CountSketch]
 ) -> Sequence[CountSketch]:
-    """Return the sums up to the round with which the campaign ends; arguments as for `is_known`."""
+    """Return the sums up to the last round that the stopping rule needs.
+
+    If the plan has no stopping rule, or the rule is never met, all sums are returned. The arguments
+    are as for `is_known`.
+    """
     if plan.stopping is None:
         return sketches
     numbers = range(plan.stopping.least_rounds, len(sketches))
@@ -48,12 +52,12 @@ def until_known(
 
 
 def ended(plan: Plan, rounds: int, by: Literal["rule", "operator"]) -> dict[str, Any] | None:
-    """Return how a campaign that is over ended early, JSON-able; None: it had all its rounds.
+    """Return how a finished campaign ended early, as a JSON object; None: it had all its rounds.
 
     Args:
         plan: the plan.
         rounds: the number of rounds that took place.
-        by: what ended it: the rule of the plan, or an operator.
+        by: whether the plan's stopping rule or an operator ended the campaign.
     """
     told = {"rounds": rounds, "num_rounds": plan.num_rounds, "by": by}
     return told if rounds < plan.num_rounds else None

@@ -1,22 +1,24 @@
-"""Enrolment: who may take part in a campaign, and the plan that its registrar signed.
+"""Enrolment: the registrar lists the clients that may take part, and signs the plan.
 
 The registrar is the party that says which clients there are. Each client shows by a `Proof` that it
-has the secret key of its identity. The registrar makes the allow-list of the proofs, and signs the
-plan whose fingerprint holds the digest of that list and the server's key. Clients pin the
-registrar's public key, and take no plan without its signature.
+has the secret key of its identity. From the proofs, the registrar makes the allow-list. Then it
+signs a plan whose fingerprint covers the digest of the allow-list and the server's key. Clients pin
+the registrar's public key, and accept no plan without the registrar's signature.
 
-A signature ends: it has a last day, names the plans that this one replaces, and a number that
-counts within its purpose. A revocation ends plans at once.
+A signature is valid until its last day. It also names the plans that the signed plan replaces, and
+gives the plan a number, which grows from plan to plan of the same purpose. A revocation ends plans
+at once.
 
-Four files carry this, in ASCII, each line ended by one line feed. A proof, a signature and a
-revocation are one line each, keys and signatures in lower-case hexadecimal digits, the purpose as a
-JSON string with escapes, fingerprints joined by commas (or `-` for none)::
+Four kinds of files hold these data, in ASCII, each line ended by one line feed. A proof, a
+signature and a revocation have one line each. Keys and signatures are lower-case hexadecimal
+digits. The purpose is a JSON string with escapes. Fingerprints are joined by commas; `-` means no
+fingerprint::
 
     fedtally-proof/1 IDENTITY REGISTRAR SIGNATURE "PURPOSE"
     fedtally-signature/2 REGISTRAR FINGERPRINT SIGNATURE NUMBER LAST-DAY REPLACED "PURPOSE"
     fedtally-revocation/1 REGISTRAR SIGNATURE REVOKED
 
-An allow-list is a line with its digest, and then its identities in ascending order, one a line::
+An allow-list has a line with its digest, and then one line for each identity, in ascending order::
 
     fedtally-allow-list/1 DIGEST
     IDENTITY
@@ -58,9 +60,9 @@ LIST_SCHEMA, REVOCATION_SCHEMA = "fedtally-allow-list/1", "fedtally-revocation/1
 MAX_PURPOSE = 200  # characters
 MAX_NUMBER = 2**32 - 1
 MAX_ENDED = 32  # plans that one signature replaces, or one notice revokes
-DAYS_OPEN = 90  # how long a plan may be run where nobody says until when
-_MOST_SHOWN = 5  # refused proofs in one error
-_MOST_BYTES = 8192  # of a file of one line: a purpose of 200 escaped characters and 32 plans fit
+DAYS_OPEN = 90  # the days for which a plan may be run if no last day is given
+_MOST_SHOWN = 5  # refused proofs that one error shows
+_MOST_BYTES = 8192  # bytes of a file of one line: 200 escaped characters and 32 fingerprints fit
 _EPOCH, _DAY = date(1970, 1, 1), 86_400
 _HEX = f"[0-9a-f]{{{2 * KEY_BYTES}}}"
 _KEY, _SIGNATURE = f"({_HEX})", f"([0-9a-f]{{{2 * SIGNATURE_BYTES}}})"
@@ -82,13 +84,13 @@ _Line = TypeVar("_Line", "Proof", "PlanSignature", "Revocation")
 class Proof:
     """A client's proof that it has the secret key of its identity.
 
-    It is not checked yet: `check_proof` and `allow_list_of` check it.
+    The signature is not checked here: `check_proof` and `allow_list_of` check it.
 
     Args:
         identity: the client's Ed25519 public key, 32 bytes.
         registrar: the Ed25519 public key of the registrar that the proof is for, 32 bytes.
-        purpose: what the registrar enrols clients for, in its own words: 1 to 200 printable
-            characters on one line, brought into Unicode's normal form C.
+        purpose: a text of the registrar that says why clients enrol: 1 to 200 printable characters
+            on one line. It is converted to Unicode's normal form C.
         signature: the identity's signature over the registrar and the purpose: 64 bytes.
 
     Raises:
@@ -115,10 +117,10 @@ class Proof:
 
     @classmethod
     def from_line(cls, line: str) -> Proof:
-        """Return the proof in a line, with or without its end.
+        """Return the proof in a line, which may lack its line feed.
 
         Raises:
-            ValueError: it is none of this version, or not written as `to_line` writes it.
+            ValueError: the line is no proof of this version, or differs from what `to_line` writes.
         """
         found = _PROOF.fullmatch(line)
         if found is None:
@@ -156,8 +158,8 @@ def check_proof(proof: Proof, registrar: bytes, purpose: str) -> None:
     """Refuse a proof that does not show that its maker has the key, for this registrar and purpose.
 
     Args:
-        proof: from a client.
-        registrar: the registrar's own public key, 32 bytes.
+        proof: the proof that a client sent.
+        registrar: the public key of the registrar who checks the proof, 32 bytes.
         purpose: the text that the registrar chose.
 
     Raises:
@@ -165,8 +167,8 @@ def check_proof(proof: Proof, registrar: bytes, purpose: str) -> None:
             sign it.
     """
     fields = _proved(registrar, purpose)
-    # A client may enrol with several registrars: what one of them was given must not enrol the
-    # client with another one, or for something else.
+    # A client may enrol with several registrars. A registrar must not be able to use a proof that
+    # it received to enrol the client with another registrar, or for another purpose.
     if proof.registrar != registrar:
         raise InvalidInputError(
             f"the proof is for the registrar {_short(proof.registrar)}, and not for"
@@ -208,19 +210,19 @@ def allow_list_of(
     *,
     names: Sequence[str] | None = None,
 ) -> AllowList:
-    """Return the list of the clients that made these proofs.
+    """Return the allow-list of the clients that made these proofs.
 
     Args:
-        proofs: 1 .. 2^20, one of each client, in any order.
-        registrar: the registrar's own public key, 32 bytes.
+        proofs: 1 .. 2^20 proofs, one of each client, in any order.
+        registrar: the public key of the registrar who makes the list, 32 bytes.
         purpose: the text that the registrar chose.
-        names: what errors call each proof, such as its file; by default its place, from 1.
+        names: a name for each proof in errors, such as its file; None: its place, from 1.
 
     Raises:
-        InvalidInputError: `check_proof` refuses a proof, or two are of one identity. The first ones
-            are named. Or there is no proof.
+        InvalidInputError: there is no proof, or `check_proof` refuses a proof, or two proofs have
+            the same identity. The error names the first five of such proofs.
     """
-    # first: else each proof would be refused for the caller's own error
+    # The arguments are checked first: a wrong key or purpose would make every proof look wrong.
     _check_key(registrar=registrar)
     purpose, proofs = checked_purpose(purpose), list(proofs)
     if names is None:
@@ -235,8 +237,8 @@ def allow_list_of(
             refused.append(f"{called}: {error}")
             continue
         if proof.identity in first:
-            # perhaps one client that sent two, perhaps two clients with one key: nobody but the
-            # registrar can tell
+            # Either one client sent two proofs, or two clients have the same key. Only the
+            # registrar can find out.
             refused.append(f"{called}: {first[proof.identity]} is of the same identity")
         first.setdefault(proof.identity, name)
     if refused:
@@ -258,7 +260,8 @@ def save_allow_list(path: str | os.PathLike[str], allow_list: AllowList) -> None
 def load_allow_list(path: str | os.PathLike[str]) -> AllowList:
     """Return the allow-list in a file, checked against its digest.
 
-    The digest shows damage, and not who made the list: a client compares it with that of its plan.
+    The digest shows damage, but not who made the list. So a client must also compare the digest
+    with the digest in its plan (`check_allow_list`).
 
     Raises:
         UnreadableFileError: there is no such file, or it is damaged, or no list of this version.
@@ -294,11 +297,11 @@ def load_allow_list(path: str | os.PathLike[str]) -> AllowList:
 
 
 def check_allow_list(plan: Plan, allow_list: AllowList) -> None:
-    """Refuse a list that is not the one of a plan, or too short for it.
+    """Refuse an allow-list that the plan does not name, or that is too short for the plan.
 
     Raises:
-        InvalidInputError: the plan names another list or none, or the list has fewer clients than a
-            cohort of secagg, or than the smallest sum of two servers.
+        InvalidInputError: the plan names another list or no list, or the list has too few clients:
+            fewer than a full cohort of secagg, or than the smallest sum of two servers.
     """
     agreed = plan.secure_sum
     if agreed is None or agreed.allow_list is None:
@@ -327,13 +330,15 @@ def check_allow_list(plan: Plan, allow_list: AllowList) -> None:
 
 @dataclass(frozen=True)
 class Authority:
-    """What a registrar says of a plan that it signs: for what, after which plans, and until when.
+    """The statement of a registrar about a plan that it signs.
 
     Args:
-        purpose: what the registrar enrols clients for, as for `Proof`. The numbers count within it.
-        number: 1 .. 2^32 - 1, larger than those of the earlier plans of this purpose.
-        last_day: the last day, in UTC, on which clients begin or go on with a session.
-        replaces: the fingerprints of up to 32 plans that end with this one, in any order.
+        purpose: a text that says why clients enrol, as for `Proof`.
+        number: the number of the plan, 1 .. 2^32 - 1, larger than the numbers of all earlier plans
+            of this purpose.
+        last_day: the last day, in UTC, on which clients begin or continue a session.
+        replaces: the fingerprints of up to 32 plans that this plan replaces and so ends, in any
+            order.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -354,7 +359,7 @@ class Authority:
 
     @property
     def fields(self) -> tuple[bytes, ...]:
-        """What is signed beside the fingerprint of the plan."""
+        """The fields that are signed together with the fingerprint of the plan."""
         return (
             hashlib.sha256(self.purpose.encode()).digest(),
             self.number.to_bytes(4, "little"),
@@ -364,7 +369,7 @@ class Authority:
 
 
 def end_of(last_day: date) -> int:
-    """Return the first second after a day in UTC, Unix seconds.
+    """Return the time at which a day in UTC is over, Unix seconds.
 
     >>> end_of(date(1970, 1, 2)) == 2 * 86_400
     True
@@ -379,16 +384,16 @@ def day_of(time: float) -> date:
 
 @dataclass(frozen=True)
 class PlanSignature:
-    """A registrar's signature of a plan, not checked yet: `check_signature` does.
+    """A registrar's signature of a plan; `check_signature` checks that it is valid.
 
     Args:
         registrar: the registrar's Ed25519 public key, 32 bytes.
         fingerprint: the plan's fingerprint, 64 lower-case hexadecimal digits.
-        authority: what the registrar says of the plan.
-        signature: over the fingerprint and the authority, 64 bytes.
+        authority: the registrar's statement about the plan.
+        signature: the Ed25519 signature of the fingerprint and the authority, 64 bytes.
 
     Raises:
-        InvalidInputError: the key, the fingerprint or the signature has not this form, or the plan
+        InvalidInputError: the key, the fingerprint or the signature has another form, or the plan
             replaces itself.
     """
 
@@ -417,10 +422,11 @@ class PlanSignature:
 
     @classmethod
     def from_line(cls, line: str) -> PlanSignature:
-        """Return the signature in a line, with or without its end.
+        """Return the signature in a line, which may lack its line feed.
 
         Raises:
-            ValueError: it is none of this version, or not written as `to_line` writes it.
+            ValueError: the line is no signature of this version, or differs from what `to_line`
+                writes.
         """
         found = _SIGNED.fullmatch(line)
         if found is None:
@@ -435,18 +441,18 @@ class PlanSignature:
 def sign_plan(key: SigningKey, plan: Plan, authority: Authority) -> PlanSignature:
     """Return the registrar's signature of a published plan.
 
-    It is over the plan's fingerprint, so over every parameter, the server's key and the digest of
-    the allow-list, and over the authority.
+    It covers the authority and the plan's fingerprint. The fingerprint covers every parameter of
+    the plan, the server's key and the digest of the allow-list.
 
     Args:
         key: the registrar's key.
         plan: a plan that lacks no key.
-        authority: for what, after which plans, and until when.
+        authority: the registrar's statement about the plan.
 
     Raises:
         InvalidInputError: the plan lacks a key, or replaces itself.
     """
-    # who adds the missing key later would choose it freely, and the plan would be another one
+    # Whoever adds a missing key later could choose it freely, and the fingerprint would change.
     plan.check_published()
     fingerprint = bytes.fromhex(plan.fingerprint)
     signature = key.sign(Label.SIGNED_PLAN, fingerprint, *authority.fields)
@@ -454,13 +460,13 @@ def sign_plan(key: SigningKey, plan: Plan, authority: Authority) -> PlanSignatur
 
 
 def check_signature(signature: PlanSignature, plan: Plan, registrar: bytes) -> None:
-    """Refuse a plan that this registrar did not sign. Whether it has ended is not looked at.
+    """Refuse a plan that this registrar did not sign. A plan that has ended is not refused here.
 
     Args:
         signature: the signature that came with the plan.
         plan: the plan.
-        registrar: the registrar's public key that the caller pinned, 32 bytes; never one that came
-            with the signature.
+        registrar: the registrar's public key that the caller pinned, 32 bytes. It must not be a key
+            that came with the signature.
 
     Raises:
         InvalidInputError: the plan lacks a key; or the signature is by another registrar, of
@@ -501,15 +507,15 @@ def load_signature(path: str | os.PathLike[str]) -> PlanSignature:
 
 @dataclass(frozen=True)
 class Revocation:
-    """A registrar's notice that plans have ended, not checked yet: `check_revocation` does.
+    """A registrar's notice that plans have ended; `check_revocation` checks its signature.
 
     Args:
         registrar: the registrar's Ed25519 public key, 32 bytes.
         revoked: the fingerprints of 1 to 32 plans, in any order.
-        signature: over the fingerprints, 64 bytes.
+        signature: the Ed25519 signature of the fingerprints, 64 bytes.
 
     Raises:
-        InvalidInputError: the key, a fingerprint or the signature has not this form.
+        InvalidInputError: the key, a fingerprint or the signature has another form.
     """
 
     registrar: bytes
@@ -529,10 +535,11 @@ class Revocation:
 
     @classmethod
     def from_line(cls, line: str) -> Revocation:
-        """Return the revocation in a line, with or without its end.
+        """Return the revocation in a line, which may lack its line feed.
 
         Raises:
-            ValueError: it is none of this version, or not written as `to_line` writes it.
+            ValueError: the line is no revocation of this version, or differs from what `to_line`
+                writes.
         """
         found = _REVOKED.fullmatch(line)
         if found is None:
@@ -546,10 +553,11 @@ def revoke_plans(key: SigningKey, fingerprints: Iterable[str]) -> Revocation:
 
     Args:
         key: the registrar's key.
-        fingerprints: 1 to 32 fingerprints of plans. It ends those alone that this key has signed.
+        fingerprints: the fingerprints of 1 to 32 plans. The notice ends only plans that the same
+            key has signed.
 
     Raises:
-        InvalidInputError: there is none, there are too many, or one has not this form.
+        InvalidInputError: there are no fingerprints, or too many, or one has another form.
     """
     revoked = _checked_fingerprints(tuple(fingerprints), least=1)
     signature = key.sign(Label.REVOCATION, *_counted(revoked))
@@ -560,11 +568,11 @@ def check_revocation(revocation: Revocation, registrar: bytes) -> None:
     """Refuse a revocation that is not by this registrar.
 
     Args:
-        revocation: the revocation that came, not checked yet.
+        revocation: the revocation that the caller received.
         registrar: the registrar's public key that the caller pinned, 32 bytes.
 
     Raises:
-        InvalidInputError: it is by another registrar, or not valid.
+        InvalidInputError: the revocation is by another registrar, or its signature is not valid.
     """
     _check_key(registrar=registrar)
     _check_registrar(revocation.registrar, registrar, "revocation")
@@ -590,7 +598,13 @@ def load_revocation(path: str | os.PathLike[str]) -> Revocation:
 
 
 def _as_written(made: _Line, line: str) -> _Line:
-    """Return what was read of a line, if it has one text: one purpose, for one, has one."""
+    """Return the object that was read from a line, if `to_line` writes that same line again.
+
+    So every object has one text: the same purpose, for example, cannot be escaped in two ways.
+
+    Raises:
+        ValueError: `to_line` writes another line.
+    """
     if made.to_line() != line.removesuffix("\n") + "\n":
         raise ValueError
     return made
@@ -612,12 +626,16 @@ def _forged(what: str, registrar: bytes) -> InvalidInputError:
 
 
 def _counted(fingerprints: tuple[str, ...]) -> tuple[bytes, ...]:
-    """Return the fields of a list of fingerprints: their number, and each."""
+    """Return the fields that are signed for a list of fingerprints: their number, then each one."""
     return len(fingerprints).to_bytes(4, "little"), *map(bytes.fromhex, fingerprints)
 
 
 def _checked_fingerprints(given: tuple[str, ...], least: int) -> tuple[str, ...]:
-    """Return fingerprints in ascending order, each once."""
+    """Return the distinct fingerprints in ascending order, after a check of their form and number.
+
+    Raises:
+        InvalidInputError: one has another form, or there are fewer than `least` or more than 32.
+    """
     for one in given:
         if not isinstance(one, str) or not re.fullmatch(_KEY, one):
             raise InvalidInputError(
@@ -635,20 +653,27 @@ def _checked_fingerprints(given: tuple[str, ...], least: int) -> tuple[str, ...]
 
 
 def _proved(registrar: bytes, purpose: str) -> tuple[bytes, bytes]:
-    """Return the fields that a proof signs; Ed25519 itself binds the identity.
+    """Return the fields that a proof signs: the registrar's key and the hash of the purpose.
 
-    The purpose is hashed, so that each field has one length.
+    The purpose is hashed, so that each field has a fixed length. The identity is no field, because
+    an Ed25519 signature is valid for one public key only.
     """
     text = checked_purpose(purpose).encode()
     return _check_key(registrar=registrar), hashlib.sha256(text).digest()
 
 
 def checked_purpose(text: str) -> str:
-    """Return a purpose in Unicode's normal form C: texts that look the same should be the same."""
+    """Return a purpose in Unicode's normal form C, so that equal-looking texts are equal.
+
+    Raises:
+        InvalidInputError: it is no text of 1 to 200 printable characters on one line, or has
+            spaces at its ends.
+    """
     is_short = isinstance(text, str) and 0 < len(text) <= MAX_PURPOSE
     found = unicodedata.normalize("NFC", text) if is_short else ""
-    # Printable: no line ends, which would forge lines of a file, no invisible or reversing marks,
-    # which would make one purpose look like another, no half of a surrogate pair.
+    # Printable text has no line ends, which could forge lines of a file. It has no invisible marks
+    # and no marks that reverse text, by which two purposes could look the same. And it has no half
+    # of a surrogate pair.
     if not 0 < len(found) <= MAX_PURPOSE or not found.isprintable() or found != found.strip():
         raise InvalidInputError(
             f"a purpose must be 1 to {MAX_PURPOSE} printable characters on one line, without spaces"
@@ -682,16 +707,22 @@ def _damaged(name: str, what: str, command: str) -> UnreadableFileError:
 
 
 class _File(NamedTuple):
-    """A file of one line: what a reader is to give, its name in errors, and what writes it."""
+    """The words with which errors speak of a file of one line.
+
+    Attributes:
+        wanted: the file that the user must give.
+        called: the name of its contents.
+        command: the command that writes it.
+    """
 
     wanted: str
     called: str
     command: str
-    earlier: str = ""  # the start of a form that is read no more
-    lacks: str = ""  # what that form has not
+    earlier: str = ""  # the start of an earlier form of the file, which is not read any more
+    lacks: str = ""  # the parts that the earlier form does not have
 
 
-# A row a file of one line; `_load_line` reads each, and `_save` writes it.
+# One entry for each file of one line; `_load_line` reads these files, and `_save` writes them.
 _FILES: dict[type[Proof | PlanSignature | Revocation], _File] = {
     Proof: _File("a client's proof", "proof", "keys prove"),
     PlanSignature: _File(
@@ -706,7 +737,12 @@ _FILES: dict[type[Proof | PlanSignature | Revocation], _File] = {
 
 
 def _load_line(path: str | os.PathLike[str], kind: type[_Line]) -> _Line:
-    """Return what the one line of a file holds."""
+    """Return the object in the only line of a file.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is damaged or of another version.
+        InvalidInputError: the file holds a private key.
+    """
     name, file = os.fspath(path), _FILES[kind]
     text = _read(path, _MOST_BYTES, file.wanted)
     if file.earlier and text.startswith(file.earlier):
@@ -716,16 +752,16 @@ def _load_line(path: str | os.PathLike[str], kind: type[_Line]) -> _Line:
         )
     try:
         return kind.from_line(text)
-    except ValueError:  # InvalidInputError is one: a registrar of low order
+    except ValueError:  # also an InvalidInputError, such as for an invalid key of the registrar
         raise _damaged(name, file.called, file.command) from None
 
 
 def _read(path: str | os.PathLike[str], most: int, wanted: str) -> str:
-    """Return the ASCII text of a file of at most `most` bytes, with its own line ends."""
+    """Return the ASCII text of a file of at most `most` bytes, with its line feeds unchanged."""
     name = os.fspath(path)
     try:
         with open(path, "rb") as file:
-            data = file.read(most + 1)  # bounded: the file may be a device without an end
+            data = file.read(most + 1)  # bounded, because a device file may never end
     except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
         why = getattr(error, "strerror", None) or error
         raise UnreadableFileError(f"cannot read {name!r} ({why}): give {wanted}") from None
@@ -749,9 +785,9 @@ def check_overwritable(path: str | os.PathLike[str]) -> None:
     """Refuse to write over a private key.
 
     Raises:
-        InvalidInputError: the file holds one.
+        InvalidInputError: the file holds a private key.
     """
-    # These files can be made again, and a key cannot: a slip must not cost one.
+    # The files of this module can be made again, but a lost private key cannot.
     if _is_private_key(path):
         raise InvalidInputError(
             f"{os.fspath(path)} holds a private key, and keys are never overwritten: name another"
@@ -766,7 +802,7 @@ def _save(path: str | os.PathLike[str], text: str) -> None:
 
 
 def _is_private_key(path: str | os.PathLike[str]) -> bool:
-    if not os.path.isfile(path):  # of a terminal or a pipe, reading would wait for ever
+    if not os.path.isfile(path):  # to read from a terminal or a pipe could block for ever
         return False
     with suppress(OSError), open(path, "rb") as file:
         return file.read(len(PRIVATE_SCHEMA)) == PRIVATE_SCHEMA.encode()

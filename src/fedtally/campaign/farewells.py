@@ -1,4 +1,7 @@
-"""The last frames of sessions that have ended: which client still has to hear how one ended."""
+"""Farewells: the last frames of ended sessions, and the clients that must still get them.
+
+A farewell tells a client how its session ended. It is *owed* to a client that may not have it yet.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class _Over:
 
 
 class Farewells:
-    """The sessions that have ended and are not forgotten yet, and who must hear of it.
+    """The ended sessions that are still kept, and the clients that may not know of their end.
 
     Args:
         repeat: the seconds after which a client that asks again gets the same farewell again.
@@ -35,8 +38,9 @@ class Farewells:
     def __init__(self, repeat: float) -> None:
         self._repeat = repeat
         self._over: dict[bytes, _Over] = {}
-        # The sessions of `_over` whose end each client may not know yet, and when it last got their
-        # farewell: -inf if it has not got it, or has sent a frame of the session since.
+        # For each client, the sessions whose farewell is owed to it, with the time at which it last
+        # got the farewell. The time is -inf if the client has not got the farewell, or has sent a
+        # frame of the session since then.
         self._owed: dict[ClientId, dict[bytes, float]] = {}
 
     def __contains__(self, session: bytes) -> bool:
@@ -45,10 +49,10 @@ class Farewells:
     def bid(
         self, session: bytes, farewell: bytes, clients: Collection[ClientId], until: float
     ) -> None:
-        """Keep the farewell of a session that has ended: it is owed to all its clients.
+        """Keep the farewell of a session that has ended; from now on it is owed to all clients.
 
         Args:
-            session: its 32 bytes.
+            session: the 32 bytes that name the session.
             farewell: the last frame, the same for all clients.
             clients: the clients that may get it.
             until: the time after which the session is forgotten, Unix seconds.
@@ -61,10 +65,11 @@ class Farewells:
         """Return a farewell that a client should get now; None: there is none.
 
         Args:
-            client: its name.
+            client: the name of the client.
             now: the time, Unix seconds.
-            handled: the digest that `Driver.next` takes. A farewell that it names is heard. The
-                others are owed until they are named.
+            handled: the SHA-256 of the last frame that the client has handled; see `Driver.next`.
+                The farewell with this digest is not owed any more. Other farewells stay owed until
+                their digest comes. None: the client sends no digests.
         """
         for session, at in list(self._owed.get(client, {}).items()):
             farewell = self._over[session].farewell
@@ -79,10 +84,12 @@ class Farewells:
         return None
 
     def note_late(self, client: ClientId, session: bytes) -> None:
-        """Note a frame of a client for a session: if that has ended, the client does not know how.
+        """Note that a client sent a frame for a session.
+
+        If the session has ended, the client does not know it, and is owed the farewell again.
 
         Args:
-            client: its name.
+            client: the name of the client.
             session: any 32 bytes.
         """
         over = self._over.get(session)
@@ -90,15 +97,18 @@ class Farewells:
             self._owed.setdefault(client, {})[session] = -math.inf
 
     def note_heard(self, client: ClientId) -> None:
-        """Note that a client goes on, so that it has heard the farewells that it got."""
-        if client not in self._owed:  # as of most, at each of their check-ins
+        """Note that a client has handled the farewells that it got, since it goes on."""
+        if client not in self._owed:  # the usual case
             return
         for session, at in list(self._owed[client].items()):
             if at > -math.inf:
                 self._heard(client, session)
 
     def ended_before(self, now: float) -> Iterator[bytes]:
-        """Yield the sessions whose last second is over, and forget each once it was taken."""
+        """Yield the sessions whose time to be kept is over.
+
+        Each session is forgotten when the caller asks for the next one.
+        """
         for session, over in list(self._over.items()):
             if now > over.until:
                 yield session
@@ -113,16 +123,16 @@ class Farewells:
 
     @property
     def are_owed(self) -> bool:
-        """Whether a client has not got a farewell yet."""
+        """Whether some client has not got a farewell yet."""
         return any(-math.inf in times.values() for times in self._owed.values())
 
     @property
     def next_end(self) -> float:
-        """The time at which a session is next forgotten, Unix seconds; inf: there is none."""
+        """The time at which the next session may be forgotten, Unix seconds; inf: there is none."""
         return min((over.until + 1 for over in self._over.values()), default=math.inf)
 
     def _heard(self, client: ClientId, session: bytes) -> None:
-        """Note that a client need not get the farewell of a session any more."""
+        """Note that the farewell of a session is not owed to a client any more."""
         owed = self._owed.get(client, {})
         owed.pop(session, None)
         if not owed:

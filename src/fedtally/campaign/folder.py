@@ -1,21 +1,22 @@
-"""The folder of a campaign: what its server needs to run it, and to go on after a crash.
+"""The folder of a campaign: the files by which a server runs it, and resumes it after a crash.
 
 ::
 
     NAME/
-      campaign.toml   where the keys, the mark and the ledger are, and the deadlines
+      campaign.toml   the paths of the key, the mark and the ledger, and the deadlines
       plan.toml       the published plan
-      clients.allow   the registered clients, in `active`
-      candidates.txt  the candidate items, where the plan holds only their digest
-      campaign.db     sessions, who was asked, the sums that landed
-      lock            held by the process that runs the campaign; its number is in it
-      lock.new        the same, of a process that is about to run it
+      clients.allow   the registered clients, if the adversary is active
+      candidates.txt  the candidate items, if the plan has only their digest
+      campaign.db     the database: sessions, the clients that were asked, the sums that landed
+      lock            locked by the process that runs the campaign; holds its PID
+      lock.new        the same for a process that is about to run the campaign
       result.fed      the answer, once the campaign is over
-      cancelled       there if the campaign was cancelled
-      present         how many clients came lately, as the process that runs it says
+      cancelled       exists if the campaign was cancelled
+      present         the number of clients that checked in lately; see `presence`
 
-Two files lie elsewhere on purpose. The server's key must not be in a backup of the folder. The mark
-must not be put back together with the folder: it shows that `campaign.db` is an old copy.
+Two files lie elsewhere on purpose. A backup of the folder must not contain the server's key. The
+mark is a file that shows whether `campaign.db` is an old copy, so a backup that is restored must
+not contain the mark.
 """
 
 from __future__ import annotations
@@ -58,18 +59,18 @@ _OPTIONAL = ("ledger", "deadlines", "screen")
 
 @dataclass(frozen=True)
 class CampaignFolder:
-    """A campaign on disk, checked when it is opened; made by `create` and `open`.
+    """The folder of a campaign on disk; `create` and `open` return it, and check it.
 
     Args:
         path: the folder.
-        plan: its published plan, summed by secagg.
+        plan: the published plan, summed by secagg.
         domain: the candidate items.
         server_key: the path of the server's private key file.
         mark: the path of the mark, outside of the folder.
         ledger: the path or URL of the ledger that is charged; None: the plan is without privacy.
-        deadlines: how long the server waits.
-        allow_list: the registered clients, in `active`.
-        screen: what happens to cohorts whose sums honest clients cannot have, as for
+        deadlines: the times for which the server waits.
+        allow_list: the registered clients, if the adversary is active.
+        screen: what happens to cohorts whose sums honest clients cannot have made, as for
             `FrequencyServer`.
     """
 
@@ -97,21 +98,21 @@ class CampaignFolder:
         deadlines: Deadlines | None = None,
         screen: str | None = None,
     ) -> Self:
-        """Make the folder of a campaign; the plan, the allow-list and the candidates are copied.
+        """Make the folder of a campaign, with copies of the plan, allow-list and candidates.
 
-        Everything is checked before the folder is made, and the folder is whole or not there.
+        Everything is checked before the folder is made. The folder is complete, or is not made.
 
         Args:
             path: the folder, which must not exist.
             plan: the path of the published plan.
             server_key: the path of the private key file of the server that the plan names.
-            mark: the path of the mark: outside of the folder, on another disk if possible.
+            mark: the path of the mark, outside of the folder, on another disk if possible.
             ledger: the path or URL of the ledger that is charged, for a plan with privacy.
-            allow_list: the path of the list that the plan names, in `active`.
-            candidates: the list of the candidate items, as `fedtally.sources.read_candidates` has
-                it, where the plan holds only their digest.
-            deadlines: how long the server waits; None: the defaults.
-            screen: what happens to cohorts whose sums honest clients cannot have, as for
+            allow_list: the path of the list that the plan names, if the adversary is active.
+            candidates: the path of the list of candidate items, if the plan has only their digest;
+                the form is as for `fedtally.sources.read_candidates`.
+            deadlines: the times for which the server waits; None: the defaults.
+            screen: what happens to cohorts whose sums honest clients cannot have made, as for
                 `FrequencyServer`.
 
         Raises:
@@ -123,7 +124,7 @@ class CampaignFolder:
             raise InvalidInputError(
                 f"{place} exists already: name another campaign, or resume that one"
             )
-        # Absolute paths: the campaign is resumed from other working directories.
+        # Paths are made absolute, since the campaign may be resumed in another working directory.
         made = cls(
             place,
             loaded := _checked_plan(plan),
@@ -148,7 +149,7 @@ class CampaignFolder:
                 " rename the file"
             ) from None
         with archive.drafted(place) as draft:
-            # what was checked, and not what the files hold by now
+            # the objects that were checked are written, since the files may have changed meanwhile
             made.plan.save(draft / PLAN)
             if made.allow_list is not None:
                 save_allow_list(draft / ALLOW_LIST, made.allow_list)
@@ -166,7 +167,8 @@ class CampaignFolder:
 
         Raises:
             UnreadableFileError: there is no campaign, or a file of it cannot be read.
-            InvalidInputError: an entry of `campaign.toml` is wrong, or the files do not fit.
+            InvalidInputError: an entry of `campaign.toml` is wrong, or the files do not belong
+                together.
         """
         place = Path(path)
         values = _read_settings(place / SETTINGS)
@@ -187,7 +189,7 @@ class CampaignFolder:
         return found
 
     def state(self) -> Campaigns:
-        """Return the file of the campaign's state.
+        """Return the campaign's database, `campaign.db`.
 
         Raises:
             UnreadableFileError: the campaign has never run.
@@ -201,21 +203,22 @@ class CampaignFolder:
         try:
             return place.exists() and place.stat().st_size > 0 and self.state().holds(self.plan)
         except UnreadableFileError:
-            # A process that died while it made the file leaves an empty one, once SQLite has undone
-            # what was written.
+            # If a process dies while it makes the database, SQLite undoes the writes, and an empty
+            # file is left.
             if place.stat().st_size == 0:
                 return False
             raise
 
     def status(self) -> CampaignStatus:
-        """Return how far the campaign is; it must have begun."""
+        """Return the progress of the campaign, which must have begun."""
         return self.state().status(self.plan)
 
     def stage(self) -> str:
-        """Return in a word what the campaign is.
+        """Return the stage of the campaign as a word.
 
-        That is new, running, stopped, over or cancelled. A campaign that `resume` refuses is lost
-        (its file is gone), old-copy (its mark has more writes) or no-mark.
+        The word is new, running, stopped, over or cancelled. There are three more for a campaign
+        that `resume` refuses: lost (the database is gone), old-copy (the mark has counted more
+        writes than the database has) and no-mark.
 
         Raises:
             UnreadableFileError: the mark cannot be read, or is of another plan.
@@ -228,14 +231,15 @@ class CampaignFolder:
             return "running"
         if not self.has_begun:
             return "lost" if self.lost() else "new"
-        # Of a campaign that runs, its process has looked, and looks again before each write.
+        # The mark is read only for a campaign that does not run: a process that runs a campaign
+        # checks the mark itself before each write.
         if not self.state().is_put_back(self.plan, mark=self.mark):
             return "stopped"
         is_there = read_mark(self.mark, self.plan.fingerprint) is not None
         return "old-copy" if is_there else "no-mark"
 
     def why_refused(self, stage: str) -> str:
-        """Return why a campaign of this stage cannot go on, and the ways out; "": it can."""
+        """Return why a campaign of this stage cannot go on, and what to do; "": it can go on."""
         restore = f"fedtally campaign restore {self.path} gives its open sessions up"
         if stage == "lost":
             return self.lost()
@@ -248,15 +252,17 @@ class CampaignFolder:
         return whys.get(stage, "")
 
     def lost(self) -> str:
-        """Return why the campaign cannot go on without its `campaign.db`, and the ways out.
+        """Return why the campaign cannot go on if its `campaign.db` is lost, and what to do.
 
-        Its mark tells: `create` makes an empty one, which counts the first write before a client is
-        asked. Empty text: nothing is lost, or no client was ever asked.
+        It is empty if the database is not lost, or if no client was ever asked. The mark shows
+        that: `create` makes an empty mark, and the first write is counted in the mark before a
+        client is asked.
 
         Raises:
             UnreadableFileError: the mark cannot be read, or is of another plan.
         """
-        # The mark is read first: a campaign that begins meanwhile has a file by the next line.
+        # The mark is read before the database: if the campaign begins between the two reads, the
+        # second read finds the database.
         marked, is_there = read_mark(self.mark, self.plan.fingerprint), self.mark.exists()
         if self.has_begun or (is_there and not marked):
             return ""
@@ -273,15 +279,15 @@ class CampaignFolder:
         )
 
     def secure_sum(self) -> dict[str, Any]:
-        """Return what summed the campaign, for its result; JSON-able.
+        """Return a description of the campaign's secure sum, for its result, as a JSON object.
 
         Raises:
-            InvalidInputError: no session has a sum, or a copy was put back that knows none.
+            InvalidInputError: the database knows no session that has a sum.
         """
         agreed, status = self.plan.secure_sum, self.status()
         assert agreed is not None
         sizes = [one.num_clients for one in status.ended if one.why is None]
-        if not sizes:  # the ledger may have a released sum all the same, if a copy was put back
+        if not sizes:  # if an old copy was restored, the ledger may still have a released sum
             raise InvalidInputError(
                 f"{self.path / STATE} knows no session that has a sum, as after an older copy was"
                 " put back: what landed since that copy is lost, unless you put a newer copy back"
@@ -298,13 +304,16 @@ class CampaignFolder:
         }
 
     def claim(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> CampaignStore:
-        """Return the campaign's store for this process alone; an older process becomes silent.
+        """Return the campaign's store for this process alone.
+
+        After that, an older process cannot write to the store any more.
 
         Args:
             clock: returns the time, Unix seconds.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
         """
-        # Before the file is made or written: what cannot be claimed has not begun.
+        # These checks come before the database is made or written, so that a campaign that cannot
+        # be claimed does not begin.
         ledger = self._check_places()
         self.check_open()
         return Campaigns.open(self.path / STATE, create=True).claim(
@@ -312,7 +321,7 @@ class CampaignFolder:
         )
 
     def driver(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> Driver:
-        """Return the campaign's driver, for this process alone; arguments as for `claim`."""
+        """Return the campaign's driver for this process alone; the arguments are as for `claim`."""
         keys = ServerKeys(load_server_key(self.server_key), self.allow_list)
         store = self.claim(clock=clock, random=random)
         return Driver(
@@ -326,13 +335,16 @@ class CampaignFolder:
         )
 
     def restore(self, number: int) -> int:
-        """Give up all open sessions after a copy was put back; return how many.
+        """Give up all open sessions after an old copy of the database was restored.
+
+        Return the number of sessions that were given up.
 
         Args:
-            number: the number of this process.
+            number: the PID of this process.
 
         Raises:
-            InvalidInputError: a process runs the campaign, the file is no copy, or there is none.
+            InvalidInputError: a process runs the campaign, or has never run it, or the database is
+                not an old copy.
         """
         check_begun(self)
         with self.lock(number):
@@ -353,39 +365,39 @@ class CampaignFolder:
         random: Callable[[int], bytes],
         take_over: bool = False,
     ) -> Iterator[Driver]:
-        """Hold the campaign while this process runs it; give its driver.
+        """Lock the campaign while this process runs it; the context yields the driver.
 
-        The lock is a courtesy to people who start a second process by mistake. What keeps two
-        processes apart is the store, where the later one silences the earlier.
+        The lock only warns people who start a second process by mistake. It is the store that keeps
+        two processes apart: once a later process claims it, the earlier one cannot write.
 
         Args:
-            number: the number of this process, for `runner`.
+            number: the PID of this process, which `runner` returns to other processes.
             clock: returns the time, Unix seconds.
-            random: returns uniform bytes.
-            take_over: whether to take it from a process that holds it. That one is silenced, and
-                keeps its lock of a file that has no name any more. Where the campaign cannot be
-                claimed, nothing changes.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+            take_over: whether to take the campaign over from a process that runs it. The old
+                process then cannot write any more, and its lock has no effect. If the campaign
+                cannot be claimed, the old process goes on.
 
         Raises:
-            InvalidInputError: another process holds it, or it cannot be claimed.
+            InvalidInputError: another process runs the campaign, or it cannot be claimed.
         """
         with self._next_lock(number) as show:
             if not take_over:
                 self._check_free()
             driver = self.driver(clock=clock, random=random)
-            self.check_open()  # it may have been cancelled before it was claimed
+            self.check_open()  # the campaign may have been cancelled just before it was claimed
             show()
             yield driver
 
     @contextmanager
     def lock(self, number: int) -> Iterator[None]:
-        """Hold the campaign, so that nobody runs it.
+        """Lock the campaign while the `with` block runs, so that no other process runs it.
 
         Args:
-            number: the number of this process, for `runner`.
+            number: the PID of this process, which `runner` returns to other processes.
 
         Raises:
-            InvalidInputError: another process holds it.
+            InvalidInputError: another process runs the campaign.
         """
         with self._next_lock(number) as show:
             self._check_free()
@@ -394,10 +406,13 @@ class CampaignFolder:
 
     @contextmanager
     def _next_lock(self, number: int) -> Iterator[Callable[[], None]]:
-        """Hold a lock under another name; give what moves it to the place of the campaign's lock.
+        """Lock the file `lock.new`; yield a function that renames it to the campaign's `lock`.
 
-        The file has its number and its lock before it has its name. So whoever finds that the
-        campaign is held reads the number of the process that holds it, and of no earlier one.
+        The file is locked and has the PID before it gets the name `lock`. So another process that
+        finds the lock reads the PID of the process that has it, and not of an earlier process.
+
+        Raises:
+            InvalidInputError: another process has locked the file, or it cannot be written.
         """
         place = self.path / f"{LOCK}.new"
         try:
@@ -415,7 +430,7 @@ class CampaignFolder:
             nonlocal is_shown
             try:
                 os.replace(place, self.path / LOCK)
-            except OSError as error:  # as where a folder has the name
+            except OSError as error:  # for example, a folder has the name `lock`
                 raise _no_lock(self.path, self.path / LOCK, error) from None
             is_shown = True
 
@@ -440,17 +455,17 @@ class CampaignFolder:
             )
 
     def runner(self) -> int | None:
-        """Return the number of the process that runs the campaign; None: no process does."""
+        """Return the PID of the process that runs the campaign; None: no process runs it."""
         place = self.path / LOCK
         try:
-            # whatever has the name, such as a pipe, opening it must not wait
+            # O_NONBLOCK: if the file is a pipe, for example, `open` must not block
             file = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise _no_lock(self.path, place, error) from None
         try:
-            # A shared lock is refused where somebody holds the exclusive one.
+            # A shared lock is refused while another process has the exclusive lock.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return int(os.read(file, 20).strip() or 0)
@@ -459,10 +474,12 @@ class CampaignFolder:
         return None
 
     def check_open(self) -> None:
-        """Refuse a campaign that is over, or has lost its file: nothing begins its plan again.
+        """Refuse a campaign that is over, was cancelled, or has lost its database.
+
+        Such a campaign must not begin again with the same plan.
 
         Raises:
-            InvalidInputError: it has its result, or was cancelled, or `lost` says why.
+            InvalidInputError: the campaign has its result, was cancelled, or is lost (see `lost`).
         """
         self._check_not_over()
         if (self.path / CANCELLED).exists():
@@ -479,24 +496,24 @@ class CampaignFolder:
             )
 
     def cancel(self) -> int:
-        """End the campaign without a result; return how many open sessions were given up."""
+        """End the campaign without a result; return the number of open sessions given up."""
         self._check_not_over()
-        # First: a process that claims the campaign after its sessions were given up sees this. A
-        # campaign that is cancelled again, as after a crash here, gives up what is left.
+        # The file `cancelled` is made first, so that a process that claims the campaign later sees
+        # it. After a crash here, another `cancel` gives up the sessions that are still open.
         (self.path / CANCELLED).touch()
         return self.state().give_up(self.plan, mark=self.mark) if self.has_begun else 0
 
     def _check(self) -> None:
-        """Refuse files that do not belong together, before anything is asked of clients."""
+        """Refuse files that do not belong together, before any client is invited."""
         check_mark(self.mark, self.path, "the campaign's folder")
         check_ledger(self.ledger, self.plan)
-        # Books in memory: this server opens nothing, it only compares keys.
+        # Books in memory are enough: this server opens no sum, and only compares keys.
         server = FrequencyServer(self.plan, MemoryBooks(), screen=self.screen)
         server.check_keys(load_server_key(self.server_key), self.allow_list)
 
     def _check_places(self) -> Ledger | None:
         """Refuse a mark that cannot be written, or a ledger that is missing; return the ledger."""
-        folder = real_path(self.mark).parent  # a link leads to the disk of the mark
+        folder = real_path(self.mark).parent  # links are followed, to the disk of the mark
         if not os.access(folder, os.W_OK | os.X_OK):
             raise InvalidInputError(
                 f"cannot write the mark {self.mark}: "
@@ -509,7 +526,7 @@ class CampaignFolder:
         return None if self.ledger is None else Ledger.open(self.ledger)
 
     def _check_budget(self, ledger: Ledger | None) -> None:
-        """Refuse a ledger that cannot be charged with this campaign: it could never open a sum."""
+        """Refuse a ledger that cannot pay for this campaign, since no sum could be opened."""
         privacy = self.plan.privacy
         if ledger is None or privacy is None:
             return
@@ -520,7 +537,7 @@ class CampaignFolder:
             raise InvalidInputError(
                 f"the ledger {self.ledger} does not cover this campaign: {error.marked}"
             ) from error
-        # Each run has an owner of its own, and this one has none yet.
+        # A charge belongs to the run that made it, and this campaign has not run yet.
         if ledger.reserved(self.plan.fingerprint):
             raise InvalidInputError(
                 f"another run charged this plan to the ledger {self.ledger}, and no other may open"
@@ -528,7 +545,7 @@ class CampaignFolder:
             )
 
     def _check_screen(self) -> None:
-        """Refuse that cohorts are to be left out where no round can have enough of them."""
+        """Refuse `Screen.REFUSE` if no round of the plan can have enough cohorts for a test."""
         if self.screen is not Screen.REFUSE:
             return
         most = self.plan.max_round_clients // self.plan.summing.least_clients
@@ -561,7 +578,7 @@ def _no_lock(folder: Path, place: Path, error: OSError) -> InvalidInputError:
 
 
 def check_begun(folder: CampaignFolder) -> None:
-    """Refuse a campaign that has never run, and what `CampaignFolder.check_open` refuses."""
+    """Refuse a campaign that has never run, or that `CampaignFolder.check_open` refuses."""
     folder.check_open()
     if not folder.has_begun:
         raise InvalidInputError(
@@ -571,10 +588,10 @@ def check_begun(folder: CampaignFolder) -> None:
 
 
 def _locked(place: Path) -> int:
-    """Return a file of that name, made if need be, with its lock.
+    """Open a file, which is made if it does not exist, and lock it; return its handle.
 
     Raises:
-        BlockingIOError: another process holds it.
+        BlockingIOError: another process has locked the file.
     """
     while True:
         file = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -586,11 +603,15 @@ def _locked(place: Path) -> int:
         except BaseException:
             os.close(file)
             raise
-        os.close(file)  # the file got another name before it got the lock: there is a new one
+        os.close(file)  # the file was renamed before it was locked: try again with a new file
 
 
 def _checked_plan(path: str | os.PathLike[str]) -> Plan:
-    """Return a plan that a driver can run."""
+    """Return the plan in a file, if a driver can run it.
+
+    Raises:
+        InvalidInputError: the plan lacks a key, or is not summed by secagg.
+    """
     plan = Plan.load(path)
     plan.check_published()
     if plan.summing.cohorts is None:
@@ -602,7 +623,12 @@ def _checked_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
-    """Return the entries of a campaign.toml, of which none is unknown."""
+    """Return the entries of a `campaign.toml`.
+
+    Raises:
+        UnreadableFileError: there is no such file, it cannot be read, or it is of another version.
+        InvalidInputError: an entry is missing or unknown.
+    """
     try:
         values = toml.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):

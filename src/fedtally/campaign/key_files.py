@@ -1,4 +1,4 @@
-"""The key files of a campaign: of its servers, of its registrar and of its clients.
+"""The key files of a campaign's servers, registrar and clients.
 
 A private key file is three lines of ASCII, each ended by one line feed::
 
@@ -9,18 +9,18 @@ A private key file is three lines of ASCII, each ended by one line feed::
 ROLE is ``server`` (Ed25519: it signs Invites), ``leader`` or ``helper`` (X25519: clients seal to
 it), ``registrar`` (Ed25519: it signs plans), ``client`` (Ed25519: its public key is the client's
 identity), ``aggregator`` (X25519: clients of DAP seal to it) or ``collector`` (X25519: the servers
-of DAP seal to it). PUBLIC and SECRET are 64 lower-case hexadecimal digits. Beside it lies its
-public key, in a file of the same name with ``.pub`` at its end, of one line::
+of DAP seal to it). PUBLIC and SECRET are 64 lower-case hexadecimal digits. The public key file has
+the same name with ``.pub`` at its end, and one line::
 
     fedtally-public-key/1 ROLE PUBLIC
 
-`create_key_files` makes both, and never overwrites. `load_server_key`, `load_leader_key`,
+`create_key_files` makes both files, and never overwrites one. `load_server_key`, `load_leader_key`,
 `load_helper_key`, `load_registrar_key`, `load_client_key`, `load_aggregator_key` and
-`load_collector_key` read a private one, and refuse a file that others than its owner may read or
-write. `read_public_key` reads a key for a plan. `retire_key` destroys a private one.
+`load_collector_key` read a private key, and refuse a file that users other than its owner may read
+or write. `read_public_key` reads a public key for a plan. `retire_key` destroys a private key.
 
-The randomness is an argument. A secret leaves these functions in its file and in the key object
-alone; it is in no error.
+The source of randomness is an argument. A secret is only in its file and in the key object, and
+never in an error.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 
 PRIVATE_SCHEMA, PUBLIC_SCHEMA = "fedtally-private-key/1", "fedtally-public-key/1"
 PUBLIC_SUFFIX = ".pub"
-# The bytes that are read of a file: more than any version will have, and an end where the file is a
-# device without one.
+# The most bytes that are read of a file. A key file of any version will be shorter. The bound is
+# for device files, which may never end.
 _MOST_BYTES = 4096
 _HEX = b"[0-9a-f]{%d}" % (2 * KEY_BYTES)
 _PRIVATE = re.compile(
@@ -58,8 +58,9 @@ _PUBLIC = re.compile(rb"%s (\w+) (%s)\n?" % (PUBLIC_SCHEMA.encode(), _HEX))
 class Role(StrEnum):
     """The owner of a key.
 
-    `SERVER`: of secagg. `LEADER`, `HELPER`: of two servers. `REGISTRAR`: who says which clients may
-    take part, and signs plans. `CLIENT`: one of them.
+    `SERVER` sums by secagg. `LEADER` and `HELPER` are two servers that sum together. `REGISTRAR`
+    says which clients may take part, and signs plans. `CLIENT` is a client. `AGGREGATOR` is a
+    server of DAP, and `COLLECTOR` gets the sums of DAP.
     """
 
     SERVER = "server"
@@ -71,8 +72,8 @@ class Role(StrEnum):
     COLLECTOR = "collector"
 
 
-# A row a role: how its owner uses the key. A role of a new kind of key is a row here, and a name
-# above.
+# The class of each role's key; the comment says what the owner signs or opens with it. A new role
+# needs an entry here and a name in `Role`.
 _KINDS: dict[Role, type[SigningKey] | type[PrivateKey] | type[RecipientKey]] = {
     Role.SERVER: SigningKey,  # Invites
     Role.LEADER: PrivateKey,  # shares of reports
@@ -91,14 +92,14 @@ class PublicKey:
 
     Args:
         role: the role of the owner.
-        value: 32 bytes: of Ed25519 for keys that sign, of X25519 for the others.
+        value: the 32 bytes of the key; Ed25519 for roles that sign, X25519 for the others.
     """
 
     role: Role
     value: bytes
 
     def to_line(self) -> str:
-        """Return the line of a public key file.
+        """Return the key as the line of a public key file.
 
         >>> PublicKey(Role.HELPER, bytes(32)).to_line()[:40]
         'fedtally-public-key/1 helper 00000000000'
@@ -111,11 +112,11 @@ def create_key_files(
 ) -> PublicKey:
     """Write a new private key and its public key beside it; return the public key.
 
-    The private file has mode 0600, is whole or not there, and is on the disk before this returns.
-    It is not encrypted.
+    The private key file has mode 0600 and is not encrypted. It is complete, or is not made, and it
+    is on the disk before this returns.
 
     Args:
-        path: the path of the private key file; that of the public one has `.pub` at its end.
+        path: the path of the private key file. The path of the public key file has `.pub` added.
         role: the role of the owner.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
 
@@ -128,18 +129,18 @@ def create_key_files(
         if os.path.lexists(each):
             raise _exists(each)
     secret, text = bytearray(random(KEY_BYTES)), bytearray()
-    # bytearrays, not bytes or str: these could not be erased
+    # in bytearrays, because bytes and str cannot be erased
     try:
         key = PublicKey(role, _key_of(role, Secret(secret)).public)
         text += f"{PRIVATE_SCHEMA} {role}\npublic {key.value.hex()}\nsecret ".encode()
         text += binascii.hexlify(secret) + b"\n"
         _create(private, text, 0o600)
-    finally:  # the traceback of an error would hold both
+    finally:  # otherwise the traceback of an error would hold the secret
         _erase(secret, text)
     try:
         _create(public, key.to_line().encode(), 0o644)
     except InvalidInputError:
-        os.unlink(private)  # ours, made above: a key whose public half nobody has is of no use
+        os.unlink(private)  # made above; without its public key file it has no use
         raise
     return key
 
@@ -147,19 +148,20 @@ def create_key_files(
 def retire_key(
     path: str | os.PathLike[str], warn: Callable[[str], None] | None = None
 ) -> PublicKey:
-    """Destroy a private key file, and return its public key; the file of that one stays.
+    """Destroy a private key file, and return its public key; the public key file stays.
 
-    The file is overwritten with zeros, on the disk, and removed. What a disk, a file system or a
-    backup keeps of it elsewhere is not. A file that others may read is destroyed, too.
+    The file is overwritten with zeros, which are written to the disk, and then removed. Copies
+    that a disk, a file system or a backup keeps elsewhere are not destroyed.
 
     Args:
-        path: the path of the private key file.
-        warn: called with what to do if others than its owner could read or write the file.
+        path: the path of the private key file. Its mode may let other users read it.
+        warn: called with a warning, in words, if users other than the owner could read or write the
+            file.
 
     Raises:
         UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
             version.
-        InvalidInputError: it cannot be written or removed.
+        InvalidInputError: the file cannot be written or removed.
     """
     opened: list[int] = []
     (role, loaded), private = _load(path, None, opened.append), Path(path)
@@ -169,7 +171,7 @@ def retire_key(
             file.write(bytes(os.fstat(file.fileno()).st_size))
             os.fsync(file.fileno())
         os.unlink(private)
-        with suppress(OSError):  # a system may not open folders for that
+        with suppress(OSError):  # some systems cannot sync a folder
             sync(private.parent)
     except OSError as error:
         raise InvalidInputError(
@@ -185,7 +187,7 @@ def retire_key(
 
 
 def public_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of the public key that belongs to a private key file.
+    """Return the path of the public key file that belongs to a private key file.
 
     >>> public_path("server.key").name
     'server.key.pub'
@@ -194,18 +196,19 @@ def public_path(path: str | os.PathLike[str]) -> Path:
 
 
 def load_server_key(path: str | os.PathLike[str]) -> SigningKey:
-    """Return the server's key, which signs Invites: `FrequencyServer.open` takes it.
+    """Return the server's private key, which signs Invites, for `FrequencyServer.open`.
 
     Raises:
         UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
             version.
-        InvalidInputError: others than its owner may read or write it, or it is of another role.
+        InvalidInputError: users other than its owner may read or write the file, or the key is of
+            another role.
     """
     return _key(path, Role.SERVER, SigningKey)
 
 
 def load_registrar_key(path: str | os.PathLike[str]) -> SigningKey:
-    """Return the registrar's key, which signs plans: `enrolment.sign_plan` takes it.
+    """Return the registrar's private key, which signs plans, for `enrolment.sign_plan`.
 
     Raises:
         UnreadableFileError, InvalidInputError: as for `load_server_key`.
@@ -214,7 +217,7 @@ def load_registrar_key(path: str | os.PathLike[str]) -> SigningKey:
 
 
 def load_client_key(path: str | os.PathLike[str]) -> SigningKey:
-    """Return a client's key: `FrequencyClient` takes it, and `enrolment.make_proof`.
+    """Return a client's private key, for `FrequencyClient` and `enrolment.make_proof`.
 
     Raises:
         UnreadableFileError, InvalidInputError: as for `load_server_key`.
@@ -223,7 +226,7 @@ def load_client_key(path: str | os.PathLike[str]) -> SigningKey:
 
 
 def load_leader_key(path: str | os.PathLike[str]) -> PrivateKey:
-    """Return the leader's key, which opens what clients seal: `FrequencyServer.leader` takes it.
+    """Return the leader's private key, which opens sealed reports, for `FrequencyServer.leader`.
 
     Raises:
         UnreadableFileError, InvalidInputError: as for `load_server_key`.
@@ -232,7 +235,7 @@ def load_leader_key(path: str | os.PathLike[str]) -> PrivateKey:
 
 
 def load_helper_key(path: str | os.PathLike[str]) -> PrivateKey:
-    """Return the helper's key, which opens what clients seal: `FrequencyServer.helper` takes it.
+    """Return the helper's private key, which opens sealed reports, for `FrequencyServer.helper`.
 
     Raises:
         UnreadableFileError, InvalidInputError: as for `load_server_key`.
@@ -241,7 +244,7 @@ def load_helper_key(path: str | os.PathLike[str]) -> PrivateKey:
 
 
 def load_aggregator_key(path: str | os.PathLike[str]) -> RecipientKey:
-    """Return the key of a server of DAP, which opens what clients seal.
+    """Return the private key of a DAP server, which opens reports that clients sealed.
 
     Raises:
         UnreadableFileError, InvalidInputError: as for `load_server_key`.
@@ -250,7 +253,7 @@ def load_aggregator_key(path: str | os.PathLike[str]) -> RecipientKey:
 
 
 def load_collector_key(path: str | os.PathLike[str]) -> RecipientKey:
-    """Return the collector's key of DAP, which opens what both servers seal.
+    """Return the private key of a DAP collector, which opens sums that both servers sealed.
 
     Raises:
         UnreadableFileError, InvalidInputError: as for `load_server_key`.
@@ -259,25 +262,25 @@ def load_collector_key(path: str | os.PathLike[str]) -> RecipientKey:
 
 
 def public_key_of(path: str | os.PathLike[str]) -> PublicKey:
-    """Return the public key of a private key file, checked against its secret.
+    """Return the public key in a private key file, after a check that it fits the secret key.
 
     Raises:
         UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
             version.
-        InvalidInputError: others than its owner may read or write it.
+        InvalidInputError: users other than its owner may read or write the file.
     """
     role, key = _load(path, None)
     return PublicKey(role, key.public)
 
 
 def read_public_key(given: str | os.PathLike[str], role: Role | str) -> bytes:
-    """Return the public key of a role, 32 bytes: from 64 hexadecimal digits or a public key file.
+    """Return a public key, 32 bytes, from 64 hexadecimal digits or a public key file.
 
-    A file names the role of its key, and digits do not: give the file where there is one.
+    Give the file if there is one: it names the role of its key, which is then checked.
 
     Args:
         given: the digits, or the path of the file.
-        role: the role that the owner of the key must have.
+        role: the role that the key in the file must have.
 
     Raises:
         UnreadableFileError: the text is neither digits nor a file, or the file is damaged.
@@ -325,7 +328,7 @@ def load_public_key(path: str | os.PathLike[str]) -> PublicKey:
 
 
 def _key(path: str | os.PathLike[str], role: Role, kind: type[_Key]) -> _Key:
-    """Return the key in a private key file of this role, of the kind that the table has."""
+    """Return the key in a private key file of this role; `kind` is the role's class in `_KINDS`."""
     key = _load(path, role)[1]
     assert isinstance(key, kind)
     return key
@@ -336,9 +339,10 @@ def _load(
     role: Role | None,
     opened: Callable[[int], None] | None = None,
 ) -> tuple[Role, SigningKey | PrivateKey | RecipientKey]:
-    """Return the key in a private key file, and its role; it must be that role if one is given.
+    """Return the role and the key in a private key file.
 
-    A file that others may read or write is refused, or `opened` is called with its mode.
+    If `role` is given, another role in the file is an error. If users other than the owner may read
+    or write the file, `opened` is called with the file's mode; without `opened` that is an error.
     """
     name, (text, mode) = os.fspath(path), _read(path, "a private key file")
     raw = bytearray()
@@ -348,10 +352,10 @@ def _load(
             f" {PUBLIC_SUFFIX}"
         )
     try:
-        # before the mode: nobody needs to protect what is no key
+        # This check comes before the check of the mode: a file that is no key needs no protection.
         if not text.startswith(PRIVATE_SCHEMA.encode()):
             raise _no_private_key(name)
-        # a key that others may read is no secret, and one that they may write is not the owner's
+        # Other users may know a key that they can read, and may replace a key that they can write.
         if os.name == "posix" and mode & 0o077 and opened is not None:
             opened(mode)
         elif os.name == "posix" and mode & 0o077:
@@ -369,7 +373,7 @@ def _load(
             )
         raw += binascii.unhexlify(text[slice(*found.span(3))])
         key = _key_of(held, Secret(raw))
-        # A damaged secret would sign Invites that no client accepts, or open no report at all
+        # With a damaged secret, no client would accept the Invites, or no report could be opened.
         if key.public != binascii.unhexlify(found[2]):
             raise UnreadableFileError(
                 f"{name} is damaged: its secret is not that of its public key"
@@ -380,7 +384,7 @@ def _load(
 
 
 def _key_of(role: Role, secret: Secret) -> SigningKey | PrivateKey | RecipientKey:
-    """Return the key, and wipe the secret that it is made of."""
+    """Return the key made from a secret, and wipe the secret."""
     key = _KINDS[role](secret)
     secret.wipe()
     return key
@@ -406,9 +410,9 @@ def _known(name: bytes) -> Role | None:
 
 
 def _read(path: str | os.PathLike[str], wanted: str) -> tuple[bytearray, int]:
-    """Return the first bytes of a file, and its mode."""
-    # The mode is that of the opened file: between a check by name and the opening, another file
-    # could take the name. Unbuffered, so that no copy of a secret is left in a buffer.
+    """Return up to `_MOST_BYTES` bytes of a file, and the file's mode."""
+    # The mode is read from the opened file. If it were read by name, another file could take the
+    # name before the file is opened. The file is unbuffered, so that no buffer keeps the secret.
     text = bytearray(_MOST_BYTES)
     try:
         with open(path, "rb", buffering=0) as file:
@@ -423,17 +427,17 @@ def _read(path: str | os.PathLike[str], wanted: str) -> tuple[bytearray, int]:
 
 
 def _create(path: Path, text: bytes | bytearray, mode: int) -> None:
-    """Write a file that is not there yet: whole, under its name last, and never over another."""
+    """Write a new file: the complete file gets its name at the end. Never overwrite a file."""
     temporary = None
     try:
-        # mkstemp makes the file with mode 0600: at no time can others read it
+        # mkstemp makes the file with mode 0600, so that other users can never read it
         handle, temporary = tempfile.mkstemp(prefix=".fedtally-", dir=path.parent)
         with os.fdopen(handle, "wb", buffering=0) as file:
             file.write(text)
             os.fsync(handle)
         os.chmod(temporary, mode)
-        os.link(temporary, path)  # unlike a renaming, it fails if the name is taken
-        with suppress(OSError):  # a system may not open folders for that
+        os.link(temporary, path)  # unlike `os.rename`, this fails if the name is taken
+        with suppress(OSError):  # some systems cannot sync a folder
             sync(path.parent)
     except FileExistsError:
         raise _exists(path) from None

@@ -1,6 +1,6 @@
-"""Which rounds of a campaign may open now, and which are closed: what a calendar says by the clock.
+"""The times at which the rounds of a campaign open and close, by the calendar of the plan.
 
-All times are Unix seconds, which are those of UTC. A plan without a calendar has all rounds open.
+All times are Unix seconds. Without a calendar, all rounds are open at any time.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Periods:
 
     Args:
         calendar: the plan's calendar; None: each round is open at any time.
-        num_rounds: the rounds of the plan.
-        session: the longest life of a session, in seconds: a round is closed so long after its
-            period, since a session that opened in the period may run on.
+        num_rounds: the number of rounds of the plan.
+        session: the longest duration of a session, in seconds. A round is closed this long after
+            the end of its period, since a session that opened in the period may still run.
 
     >>> from datetime import UTC, datetime
     >>> days = Periods(Calendar(datetime(1970, 1, 2, tzinfo=UTC), DAY, 3), 3, 3600)
@@ -45,15 +45,15 @@ class Periods:
         return self.calendar.period.total_seconds()
 
     def opens(self, round: int) -> float:
-        """Return when a round opens; without a calendar it always was open."""
+        """Return the time at which a round opens; -inf without a calendar."""
         return -math.inf if self.calendar is None else self._start + round * self._seconds
 
     def closes(self, round: int) -> float:
-        """Return when no session of a round may open any more."""
+        """Return the time from which no session of a round may open; inf without a calendar."""
         return math.inf if self.calendar is None else self.opens(round + 1)
 
     def open_at(self, now: float) -> range:
-        """Return the rounds that are open at a time: all, or with a calendar at most one."""
+        """Return the rounds that are open at a time: at most one, or all without a calendar."""
         if self.calendar is None:
             return range(self.num_rounds)
         left = self.left_at(now)
@@ -61,20 +61,23 @@ class Periods:
         return range(left.start, left.start + is_open)
 
     def left_at(self, now: float) -> range:
-        """Return the rounds that are open at a time or will be."""
+        """Return the rounds that are open at a time or open later."""
         if self.calendar is None:
             return range(self.num_rounds)
         return range(self._before(now), self.num_rounds)
 
     def num_closed(self, now: float) -> int:
-        """Return how many rounds, the first ones, are closed: no session of theirs can run.
+        """Return the number of closed rounds, from the first; none of their sessions can still run.
 
-        Without a calendar none is closed while the campaign goes on.
+        Without a calendar this is 0.
         """
         return 0 if self.calendar is None else self._before(now - self.session - 1)
 
     def next_change(self, now: float) -> float:
-        """Return the next time at which a round opens or closes; inf: there is none."""
+        """Return the next time at which a round opens, takes no new session, or is closed.
+
+        It is inf if there is no such time.
+        """
         if self.calendar is None:
             return math.inf
         number, closed = self._before(now), self.num_closed(now)
@@ -86,18 +89,18 @@ class Periods:
         )
 
     def _before(self, now: float) -> int:
-        """Return how many periods are over."""
+        """Return the number of periods that are over at a time."""
         over = (now - self._start) // self._seconds
         return int(min(max(over, 0), self.num_rounds))
 
 
 def periods_of(plan: Plan, session: int) -> Periods:
-    """Return the periods of a plan's rounds, whose sessions live for that many seconds at most."""
+    """Return the periods of a plan's rounds; a session lasts at most `session` seconds."""
     return Periods(plan.calendar, plan.num_rounds, session)
 
 
 def last_day(calendar: Calendar, round: int) -> str:
-    """Return the day that ends with a round, in UTC; the time where a round is shorter.
+    """Return the last day of a round's period, in UTC; its end time if periods are under a day.
 
     >>> from datetime import UTC, datetime
     >>> last_day(Calendar(datetime(2026, 12, 1, tzinfo=UTC), DAY, 28), 13)
@@ -108,7 +111,7 @@ def last_day(calendar: Calendar, round: int) -> str:
 
 
 def missing_text(rounds: list[int]) -> str:
-    """Return in words that rounds are missing, the first ones by number.
+    """Return a text that rounds are missing, with the numbers of the first ones.
 
     >>> missing_text([3])
     'round 3 is missing'

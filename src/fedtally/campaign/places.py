@@ -1,4 +1,4 @@
-"""What the folders of all servers share: who runs one, its settings, a mark, a ledger, a list."""
+"""Functions for the folders of all servers: lock, settings, checks, and the file of candidates."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 
-LOCK = "lock"  # a file in a folder, held by the process that runs it; its number is in it
+LOCK = "lock"  # a file in the folder; the process that runs the folder locks it, and writes its PID
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
-_BLOCK = 1 << 16  # candidates that are written at once
+_BLOCK = 1 << 16  # candidates in one write
 
 
 @contextmanager
 def held_by(folder: Path, number: int) -> Iterator[None]:
-    """Hold a folder while a process runs it.
+    """Lock a folder while a process runs it.
 
-    It is a courtesy to people who start a second process by mistake. What keeps two processes
-    apart is the store, where the later one silences the earlier.
+    The lock only warns people who start a second process by mistake. It is the store (the database)
+    that keeps two processes apart: once a later process opens it, the earlier one cannot write.
 
     Args:
         folder: the folder.
-        number: the number of the process.
+        number: the PID of the process.
 
     Raises:
-        InvalidInputError: another process holds it, or it cannot be held.
+        InvalidInputError: another process has locked the folder, or it cannot be locked.
     """
     place = folder / LOCK
     try:
@@ -57,7 +57,7 @@ def held_by(folder: Path, number: int) -> Iterator[None]:
 
 
 def holder(folder: Path) -> int | None:
-    """Return the number of the process that runs a folder; None: no process does."""
+    """Return the PID of the process that runs a folder; None: no process runs it."""
     try:
         file = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -76,13 +76,13 @@ def _number_in(file: int) -> int:
 
 
 def check_origins(origins: Iterable[str]) -> None:
-    """Refuse what is no origin of a page or an extension.
+    """Refuse a text that is no origin of a web page.
 
     Args:
-        origins: the texts, each as `https://page.example`.
+        origins: the origins, each as `https://page.example`.
 
     Raises:
-        InvalidInputError: one is no origin.
+        InvalidInputError: a text is no origin.
     """
     for origin in origins:
         if not _ORIGIN.fullmatch(origin):
@@ -94,18 +94,18 @@ def check_origins(origins: Iterable[str]) -> None:
 def read_settings(
     path: Path, schema: str, command: str, entries: Sequence[str], optional: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the entries of a file of settings of one of two servers, of which none is unknown.
+    """Return the entries of the settings file of one of two servers.
 
     Args:
-        path: the file.
-        schema: the name and version of its schema.
-        command: the command whose `leader init` makes it.
-        entries: the names of its entries.
-        optional: the names of those that may lack.
+        path: the path of the file.
+        schema: the name and version of the file's schema.
+        command: the command of fedtally whose `leader init` makes the file, for errors.
+        entries: the names of all entries that are allowed.
+        optional: the names of entries that may be missing.
 
     Raises:
-        UnreadableFileError: there is none, or it cannot be read, or it is of another version.
-        InvalidInputError: an entry lacks, or is unknown.
+        UnreadableFileError: there is no file, or it cannot be read, or it is of another version.
+        InvalidInputError: an entry is missing or unknown.
     """
     try:
         values = toml.loads(path.read_text(encoding="utf-8"))
@@ -124,15 +124,15 @@ def read_settings(
 
 
 def text_in(file: str, values: Mapping[str, Any], name: str) -> str:
-    """Return a text in a file of settings.
+    """Return the value of an entry of a settings file that must be a text.
 
     Args:
-        file: the name of the file.
-        values: its entries.
+        file: the name of the file, for errors.
+        values: the entries of the file.
         name: the name of the entry.
 
     Raises:
-        InvalidInputError: it is no text, or empty.
+        InvalidInputError: the value is missing, no text, or empty.
     """
     found = values.get(name)
     if not isinstance(found, str) or not found:
@@ -141,15 +141,15 @@ def text_in(file: str, values: Mapping[str, Any], name: str) -> str:
 
 
 def texts_in(file: str, values: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Return a list of texts in a file of settings.
+    """Return the value of an entry of a settings file that must be a list of texts.
 
     Args:
-        file: the name of the file.
-        values: its entries.
+        file: the name of the file, for errors.
+        values: the entries of the file, among them this one.
         name: the name of the entry.
 
     Raises:
-        InvalidInputError: it is no list of texts.
+        InvalidInputError: the value is no list of texts.
     """
     found = values[name]
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
@@ -158,17 +158,20 @@ def texts_in(file: str, values: Mapping[str, Any], name: str) -> tuple[str, ...]
 
 
 def check_mark(mark: Path, folder: Path, called: str) -> None:
-    """Refuse a mark within the folder whose old copies it is to show.
+    """Refuse a mark that lies in the folder that it belongs to.
+
+    A mark is a file that shows whether an old copy of the folder was restored. If it lay in the
+    folder, it would be restored with it.
 
     Args:
         mark: the path of the mark.
-        folder: the folder, which need not exist yet.
+        folder: the path of the folder, which need not exist yet.
         called: the words for the folder in the error.
 
     Raises:
-        InvalidInputError: the mark lies there.
+        InvalidInputError: the mark lies in the folder.
     """
-    # Real paths: neither .. nor a link may hide where the mark is.
+    # Real paths are compared, since `..` or a link could hide that the mark is in the folder.
     if Path(os.path.realpath(mark)).is_relative_to(os.path.realpath(folder)):
         raise InvalidInputError(
             f"the mark {mark} lies in {called}, and would be put back with it: name a file"
@@ -177,14 +180,14 @@ def check_mark(mark: Path, folder: Path, called: str) -> None:
 
 
 def check_ledger(ledger: str | None, plan: Plan) -> None:
-    """Refuse a plan with privacy without a ledger, and a ledger that cannot be charged.
+    """Refuse a plan with privacy if there is no ledger, and a ledger if there is no privacy.
 
     Args:
-        ledger: the address of the ledger; None: there is none.
-        plan: the plan that is charged to it.
+        ledger: the path or URL of the ledger; None: there is none.
+        plan: the plan, which is charged to the ledger if it has privacy.
 
     Raises:
-        InvalidInputError: one of the two.
+        InvalidInputError: the plan has privacy and there is no ledger, or the reverse.
     """
     if (ledger is None) == (plan.privacy is None):
         return
@@ -196,7 +199,7 @@ def check_ledger(ledger: str | None, plan: Plan) -> None:
 
 
 def write_candidates(path: Path, domain: Domain) -> None:
-    """Write the candidates of a list, none of which holds a line end, one a line."""
+    """Write the candidates of a domain to a file, one a line; no candidate may hold a line end."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         for start in range(0, domain.size, _BLOCK):
             labels = domain.labels(range(start, min(start + _BLOCK, domain.size)))

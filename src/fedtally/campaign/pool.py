@@ -1,6 +1,8 @@
-"""The clients that the sessions of a campaign draw from: who is there, and who may be asked where.
+"""The pool of clients from which the sessions of a campaign draw.
 
-Each call takes the same time however many clients there are, but for `ready`, which lists them.
+The pool knows which clients are present, which are in a session, and in which rounds each client
+was asked. The time of a call does not grow with the number of clients in the pool, except for
+`ready`, which lists them.
 """
 
 from __future__ import annotations
@@ -11,26 +13,26 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from fedtally.secagg.server import ClientId
 
-MISSES = 2  # a client that leaves so many frames unanswered, or aborts, is not drawn for a while
+MISSES = 2  # after so many unanswered frames or Aborts a client is benched: not drawn for a while
 _NOWHERE: frozenset[int] = frozenset()
 
 
 class Pool:
-    """The clients that are there, those in sessions, and the rounds that each was asked in.
+    """The clients that are present, those in sessions, and the rounds in which each was asked.
 
-    A client is free if it is there and in no session.
+    A client is free if it is present and in no session.
 
     Args:
-        allows: tells whether a client that was asked for its items in some rounds may be asked in
-            another one. It asks for the number of the rounds alone, unless at most one round is
-            open at a time.
-        presence: the seconds for which a client is there after it has checked in.
-        bench: the seconds for which no client is there that has left two frames unanswered, or
-            answered them with an Abort.
+        allows: says whether a client that was asked for its items in some rounds may be asked in
+            another round. If several rounds may be open at a time, the answer must depend only on
+            the number of rounds in which the client was asked.
+        presence: the seconds for which a client counts as present after it has checked in.
+        bench: the seconds for which a client is benched, so that it does not count as present. A
+            client is benched after two frames that it left unanswered or answered with an Abort.
 
     Attributes:
-        session_of: the session that each client is in, if it is in one.
-        num_arrivals: how often a client became free.
+        session_of: the session of each client that is in one, by the name of the client.
+        num_arrivals: the number of times that some client became free.
     """
 
     def __init__(
@@ -39,58 +41,62 @@ class Pool:
         self._allows, self._presence, self._bench = allows, presence, bench
         self.session_of: dict[ClientId, bytes] = {}
         self.num_arrivals = 0
-        self._asked: dict[ClientId, frozenset[int]] = {}  # the rounds of each client
-        self._histories: dict[frozenset[int], frozenset[int]] = {}  # one object for equal ones
-        # Free clients by the rounds that they were asked in: all clients of a group may join the
-        # same rounds. There are few groups, so that nobody need look at each client.
+        self._asked: dict[ClientId, frozenset[int]] = {}  # the rounds in which a client was asked
+        self._histories: dict[frozenset[int], frozenset[int]] = {}  # equal sets share one object
+        # Free clients, grouped by the rounds in which they were asked. All clients of a group may
+        # join the same rounds. There are few groups, so no call must go through all clients.
         self._free: dict[frozenset[int], dict[ClientId, None]] = {}
-        # Both have the order in which their times pass: what is over is at the front.
+        # Both dicts are in the order of their times, so that expired entries are at the front.
         self._seen: dict[ClientId, float] = {}  # the time of the last check-in
         self._benched: dict[ClientId, float] = {}  # the time until which a client is benched
         self._misses: Counter[ClientId] = Counter()
 
     def check_in(self, client: ClientId, now: float, rounds: Collection[int]) -> bool:
-        """Note that a client is there; return whether it is in a session, or may join one.
+        """Note that a client is present; return whether it is in a session, or may join one.
 
         Args:
-            client: its name.
+            client: the name of the client.
             now: the time, Unix seconds.
-            rounds: the rounds that may have another session.
+            rounds: the numbers of the rounds that may have another session.
         """
         is_busy = client in self.session_of
         if self._benched.get(client, -math.inf) > now:
-            return is_busy  # not noted: it would be free as soon as its session ends
+            return is_busy  # a benched client is not noted: it would be free after its session
         if not is_busy:
             history = self._asked.get(client, _NOWHERE)
-            # One round stands for all: see `allows`. A client that is used up asks again and again.
+            # To try one new round is enough: see `allows`. This test must be fast, since clients
+            # that may join no more rounds still check in again and again.
             new = next((round for round in rounds if round not in history), None)
             if new is None or not self._allows(history, new):
                 return False
         is_new = self._seen.pop(client, None) is None
-        self._seen[client] = now  # at the end
+        self._seen[client] = now  # the latest check-in is last in the dict
         if is_new and not is_busy:
             self._settle(client)
         return True
 
     @property
     def num_present(self) -> int:
-        """The number of clients that are there: in a session, or free for one."""
+        """The number of clients that are present, free or in a session."""
         return len(self._seen)
 
     def expire(self, now: float) -> None:
-        """Forget who has not checked in for too long, and who was benched long enough."""
+        """Remove clients whose last check-in is too old, and end the bench of clients when due."""
         while self._seen and self._seen[first := next(iter(self._seen))] < now - self._presence:
             self._leave(first)
         while self._benched and self._benched[first := next(iter(self._benched))] <= now:
             del self._benched[first]
 
     def put_back(self, seconds: float) -> None:
-        """Move all times back by the seconds that the clock was put back."""
+        """Shift all times back by `seconds`, after the clock was set back by as much."""
         self._seen = {client: at - seconds for client, at in self._seen.items()}
         self._benched = {client: until - seconds for client, until in self._benched.items()}
 
     def note_miss(self, client: ClientId, now: float) -> None:
-        """Note that a client has not answered, or aborted: it is there again when it checks in."""
+        """Note that a client has not answered, or aborted; it is absent until it checks in again.
+
+        After `MISSES` such misses it is benched.
+        """
         self._leave(client)
         self._misses[client] += 1
         if self._misses[client] >= MISSES:
@@ -112,7 +118,7 @@ class Pool:
                 self._settle(client)
 
     def keep(self, sessions: Container[bytes]) -> None:
-        """Take clients out of all sessions but these."""
+        """Take clients out of all sessions except the given ones."""
         for client, session in list(self.session_of.items()):
             if session not in sessions:
                 self.end(session, [client])
@@ -120,13 +126,13 @@ class Pool:
     def note_asked(self, round: int, clients: Iterable[ClientId]) -> None:
         """Note that clients are asked for their items of a round."""
         for client in clients:
-            self._ungroup(client)  # it was in the group of its rounds so far
+            self._ungroup(client)  # before `_asked` changes, by which its group is found
             history = self._asked.get(client, _NOWHERE) | {round}
             self._asked[client] = self._histories.setdefault(history, history)
             self._settle(client)
 
     def read_asked(self, asked: Mapping[int, Collection[ClientId]]) -> None:
-        """Replace what is known of who was asked, by round."""
+        """Replace the record of which clients were asked in each round."""
         self._free.clear()
         self._asked.clear()
         for round, clients in asked.items():
@@ -150,11 +156,11 @@ class Pool:
         ]
 
     def _may_join(self, history: frozenset[int], round: int) -> bool:
-        """Tell whether who was asked in these rounds may be asked in another one."""
+        """Return whether clients that were asked in the rounds `history` may join `round`."""
         return round not in history and self._allows(history, round)
 
     def _settle(self, client: ClientId) -> None:
-        """Put a client among the free ones if it is free, and else out of them."""
+        """Add a client to the free clients if it is free, and remove it from them otherwise."""
         if client in self._seen and client not in self.session_of:
             group = self._free.setdefault(self._asked.get(client, _NOWHERE), {})
             self.num_arrivals += client not in group

@@ -1,4 +1,4 @@
-"""The release of the sums that landed: reserve, add noise, keep the result, erase the exact sum."""
+"""The release of sums that landed: charge it, add noise, keep the noised sum, erase the exact."""
 
 from __future__ import annotations
 
@@ -25,33 +25,35 @@ def release_sums(
     used: Sequence[CountSketch] | None = None,
     num_closed: int | None = None,
 ) -> list[CountSketch]:
-    """Return the sums with their noise, which may leave the trusted part of a campaign.
+    """Return the noised sums, which may leave the trusted part of a campaign.
 
-    Each sum is charged before its noise is drawn, and kept afterwards. Noise marks its sketch
-    (`CountSketch.noise`), and a `Result` under a plan with privacy takes no sketch without the
-    mark. `FrequencyServer.release` calls this function, and says more.
+    Each sum is charged before its noise is drawn. The books keep the noised sum. A sketch with
+    noise has a mark (`CountSketch.noise`), and a `Result` under a plan with privacy accepts no
+    sketch without it. `FrequencyServer.release` calls this function; its docstring has details.
 
     Args:
         plan: the plan of the campaign, with privacy.
         books: the books that hold the sums that landed, and that are charged.
         random: returns as many uniform bytes as it is asked for.
-        used: the sums that are released where the noise is in them before they are opened, without
-            the cohorts that screening left out; None: all that landed. No other sums may depend on
-            what is in them (docs/privacy-proofs/screening.md).
-        num_closed: the number of rounds, from the first, that take no more sums; None: all. It
-            matters where an aggregator adds the noise by a calendar.
+        used: the sums to release, without the cohorts that screening left out; None: all sums that
+            landed. It has an effect only if the noise is in the sums before they are opened. A
+            choice among exact sums would depend on them (docs/privacy-proofs/screening.md).
+        num_closed: the number of rounds, from the first, that take no more sums; None: all. It has
+            an effect only if an aggregator adds the noise and the plan has a calendar.
 
     Proof: docs/privacy-proofs/central.md.
     """
-    # Central noise is drawn once, for all releases: a second noise on one sum would average with
-    # the first. Shares belong to single rounds, so that a round that lands later is released later.
-    # By a calendar a release is noised once all its rounds are closed: see `_due`.
+    # Central noise is drawn once for each release: the mean of two noised versions of one sum would
+    # have less noise. Without a calendar all releases are noised at once; with a calendar, a
+    # release is noised when all its rounds are closed (see `_due`). Shares of clients belong to
+    # single rounds, so a round that lands later is released later.
     if plan.protection.sums is Sums.NOISED:
         opened = books.sums(plan) if used is None else used
         number_of = releases_by_round(plan)
         noised = {number_of[sketch.round]: sketch for sketch in opened}
         for number in noised:
-            # It was reserved before it was opened. A ledger that was put back since has forgotten.
+            # The release was reserved before its sum was opened. It is charged again in case an old
+            # copy of the ledger, without the charge, was restored since then.
             charge(books, plan, number)
         books.release(plan, noised)
     elif plan.protection.of_client() is not None:
@@ -64,27 +66,30 @@ def release_sums(
 
 
 def released_sums(plan: Plan, books: Books) -> list[CountSketch]:
-    """Return copies of the sums that were released and have clients, by round."""
+    """Return copies of the released sums that have clients, in the order of rounds."""
     released = [copy_of(sketch) for _, sketch in sorted(books.released(plan).items())]
     for sketch in released:
         if sketch.num_silos:
-            # Noise may leave less than one of few people; nothing is decoded as shares of nobody.
+            # Noise may bring the number of people below 1, and a result divides by this number.
             sketch.num_clients = max(1, sketch.num_clients)
     return [sketch for sketch in released if sketch.num_clients]
 
 
 def folded(total: I64, largest: int) -> I64:
-    """Return an exact, secret sum as one whose entries are within +-largest; honest ones are kept.
+    """Return an exact sum with each entry brought into -largest .. largest, so that noise hides it.
 
-    A secure sum is known modulo its modulus alone. Clients that lie can bring an entry to where it
-    is read as the largest or as the least number, depending on one other client, and noise does not
-    hide such a leap. So what is beyond `largest` is folded back to 0, as far as it is beyond: then
-    a change by 1 stays one by at most 1, also around the modulus if that is at least 4 largest, or
-    2 largest where no honest entry is negative.
+    Entries within the range stay as they are, so the sums of honest clients do not change. An entry
+    beyond `largest` by d becomes largest - d, but not less than 0; negative entries likewise.
+
+    Reason: a secure sum is known only modulo its modulus. Clients that lie can bring an entry to
+    the point where a change by 1 turns the largest number into the smallest. Then the items of one
+    other client decide between the two, and noise does not hide so large a step. After the folding,
+    a change of an entry by 1 changes the result by at most 1. This also holds around the modulus,
+    if the modulus is at least 4 largest, or 2 largest where no honest entry is negative.
 
     Args:
-        total: entries of a sum, read as integers around 0.
-        largest: the largest entry that honest clients make.
+        total: the entries of a sum, read as integers around 0.
+        largest: the largest absolute value of an entry of honest clients.
 
     Proof: docs/privacy-proofs/central.md.
 
@@ -96,10 +101,11 @@ def folded(total: I64, largest: int) -> I64:
 
 
 def _due(plan: Plan, books: Books, num_closed: int | None) -> list[int]:
-    """Return the releases to which an aggregator adds its noise now, by number.
+    """Return the numbers of the releases to which an aggregator adds its noise now.
 
-    Without a calendar these are all releases at once, or none: each has noise, also without
-    clients. By a calendar a release without a sum is missing, and gets no noise.
+    Without a calendar these are all releases, or none if they were made before; a release without
+    clients gets noise, too. With a calendar these are the releases whose rounds are all closed and
+    of which a sum landed.
     """
     releases = plan.releases
     if plan.calendar is None:
@@ -111,12 +117,12 @@ def _due(plan: Plan, books: Books, num_closed: int | None) -> list[int]:
 
 
 def releases_by_round(plan: Plan) -> list[int]:
-    """Return the number of the release that has each round, by round."""
+    """Return a list with the number of the release of each round, in the order of rounds."""
     return [number for number, rounds in enumerate(plan.releases) for _ in rounds]
 
 
 def release_of(plan: Plan, round: int) -> int:
-    """Return the number of the plan's release that has a round.
+    """Return the number of the release that a round belongs to.
 
     >>> from fedtally.domain import IntegerRange
     >>> plan = Plan(rows=3, width=8, schedule="shared", num_rounds=4, num_clients=50,
@@ -131,9 +137,9 @@ def release_of(plan: Plan, round: int) -> int:
 def add_noise(
     plan: Plan, sketches: list[CountSketch], random: Random, books: Books, due: Sequence[int]
 ) -> dict[int, CountSketch]:
-    """Return the noised sum of each release that is due, charged before its noise is drawn.
+    """Return the noised sum of each release that is due, by the number of the release.
 
-    The sums themselves stay as they are.
+    Each release is charged before its noise is drawn. The given sums are not changed.
 
     Args:
         plan: a plan with privacy, whose noise an aggregator adds.
@@ -142,13 +148,13 @@ def add_noise(
         books: the books that are charged.
         due: the numbers of the releases.
     """
-    # Reserved before the draw: noise of a release that cannot be charged would be drawn anew later,
-    # and two noises for one sum average.
+    # Each release is charged before the draw. If the charge failed after the draw, the noise would
+    # be drawn a second time later, and the mean of two noised sums has less noise.
     found, releases = [], plan.releases
     for number in due:
         charge(books, plan, number)
         found.append(_opened(plan, releases[number], sketches, random))
-    # Silos are public, and of unequal sizes: each release keeps the number of its own people.
+    # Silos are public and have unequal sizes, so each release keeps its own number of people.
     if plan.clients.are_hidden(_terms(plan).event.relation):
         _share_out(plan, found)
     return dict(zip(due, found, strict=True))
@@ -157,7 +163,10 @@ def add_noise(
 def _add_all_shares(
     plan: Plan, sketches: list[CountSketch], random: Random, books: Books
 ) -> dict[int, CountSketch]:
-    """Return ideal sums with the noise of their clients, each charged before its noise is drawn."""
+    """Return noised copies of exact sums, by round, as a simulation of noise by clients.
+
+    Each release is charged before its noise is drawn. Such a plan has one release for each round.
+    """
     shared = [copy_of(sketch) for sketch in sketches]
     for sketch in shared:
         charge(books, plan, sketch.round)
@@ -166,11 +175,12 @@ def _add_all_shares(
 
 
 def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:
-    """Share the noised number of all clients out to the releases, by the number of their rounds.
+    """Set the number of clients of each release to its part of the noised total.
 
-    Each gets at least one. Clients draw their rounds uniformly, so that nothing but noise is lost.
-    Noise on each release by itself could exceed its clients and would be cut off at 0, which would
-    favour large numbers.
+    The part is in proportion to the number of the release's rounds, and at least 1. Clients draw
+    their rounds uniformly, so the parts differ from the true numbers only by chance. A noised
+    number of each release would be worse: it can be below 0, and to raise it to 0 would make the
+    numbers too large on average.
     """
     total = max(plan.num_rounds, sum(sketch.num_clients for sketch in released))
     bounds = [total * release.stop // plan.num_rounds for release in plan.releases]
@@ -179,28 +189,29 @@ def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:
 
 
 def _add_shares(plan: Plan, sketch: CountSketch, random: Random) -> None:
-    """Add the noise of all clients of a round to its sum, and of silos to the number of people.
+    """Add the noise of all clients of a round to its sum and, with silos, to the number of people.
 
-    One draw is enough, since shares of Skellam noise add up to Skellam noise.
+    One draw replaces the shares of all clients, since Skellam shares add up to Skellam noise.
     """
     [noise] = plan.protection.of_sum(sketch.num_vectors)
     drawn = noise.draw(Secret(random(KEY_BYTES)), plan.vector_length)
     size = sketch.vector.size
     sketch.vector += drawn[:size]
-    sketch.num_clients += int(drawn[size:].sum())  # one draw, or none where clients are no silos
+    sketch.num_clients += int(drawn[size:].sum())  # one entry with silos, else none
     sketch.noise = plan.noise_mark
 
 
 def _opened(
     plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: Random
 ) -> CountSketch:
-    """Return the noised sum of the rounds of a release, under the first round's number."""
+    """Return the noised sum of the rounds of a release; its `round` is the first of them."""
     privacy = _terms(plan)
     own = [sketch for sketch in sketches if sketch.round in rounds]
     total = CountSketch(plan.spec, rounds.start)
     clients, size = sum(sketch.num_clients for sketch in own), total.vector.size
-    # One draw more than counters, also where the number of clients is public: the stream of a key
-    # then does not depend on the relation. The noise is in the copy before an exact sum is.
+    # One value more than there are counters is drawn, for the number of clients. It is drawn also
+    # if that number is public, so that the use of random bytes is the same for both relations. The
+    # noise is added first, so that the new sketch never holds an exact sum.
     noise = privacy.noise().draw(Secret(random(KEY_BYTES)), size + 1)
     total.vector += noise[:size]
     total.noise = plan.noise_mark

@@ -1,13 +1,13 @@
-"""Are the sums of a round's cohorts those of honest clients? A test of the sums alone.
+"""Screening: a test whether honest clients can have made the sums of a round's cohorts.
 
-One server cannot check a client's vector, which it never sees. But it opens the sum of each cohort,
-and the cohorts of a round have the same hashes. If clients are dealt to cohorts at random, the
-spread of a counter between cohorts tells the mean square of what a client adds to it. Over a row
-these mean squares add up to 1 if each client adds +1 or -1 to one counter, whatever clients hold.
-They add up to more if some add more.
+The server never sees a client's vector, so it cannot check it. But it opens the sum of each cohort,
+and the cohorts of a round have the same hashes. If clients are assigned to cohorts at random, the
+variance of a counter between cohorts shows the mean square of the value that a client adds to it.
+If each client adds +1 or -1 to one counter of a row, these mean squares add up to 1 over the row,
+whatever items the clients hold. If some clients add more, the mean squares add up to more than 1.
 
-Only sums that the server may read are looked at: see `why_unscreened`. docs/threat-model.md says
-what is found and what is not; `python -m experiments poisoning` measures both.
+Screening uses only sums that the server may read: see `why_unscreened`. docs/threat-model.md says
+which attacks it finds and which it does not; `python -m experiments poisoning` measures both.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from fedtally.errors import FedtallyError, InvalidInputError, opt
 from fedtally.plan import Plan, Sums
 from fedtally.sketch import CountSketch
 
-FEWEST = 8  # cohorts of a round: with fewer, their spread says too little
-ALPHA = 1e-4  # the limits allow this rate of false alarms, for all tests of a round together
-_ONE_IN = 4  # at most one cohort in so many is left out
-# A counter is heavy if more than _HEAVY / width of the clients add to it, which is six times an
-# even share. Then its sum tells the share.
+FEWEST = 8  # the fewest cohorts of a round: the variance between fewer is too uncertain
+ALPHA = 1e-4  # the rate of false alarms, for all tests of a round together
+_ONE_IN = 4  # at most one cohort in _ONE_IN is left out
+# A counter is heavy if more than _HEAVY / width of the clients add to it, six times the share that
+# it would have if all counters were equal. Then its sum shows the share well.
 _HEAVY = 6.0
-# In standard deviations of the noise: a heavy counter must be above this, and the limit of the
-# votes leaves this much room for noise.
+# In standard deviations of the noise: a heavy counter must be above this value, and the limit of
+# `Consistency.votes` is this much larger because of the noise.
 _SDS = 6.0
-_NORMAL = 1 / math.sqrt(2 * math.pi)  # E[max(0, a normal)], in standard deviations
+_NORMAL = 1 / math.sqrt(2 * math.pi)  # E[max(0, Z)] for a standard normal Z
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -46,7 +46,10 @@ class PoisonedError(FedtallyError):
 
 
 class Screen(Named, option="screen"):
-    """What happens to cohorts whose sums cannot be those of honest clients."""
+    """What the server does with cohorts whose sums honest clients cannot have made.
+
+    `REFUSE`: leave them out. `WARN`: count them, with a warning. `OFF`: do not screen.
+    """
 
     REFUSE = "refuse"
     WARN = "warn"
@@ -56,10 +59,10 @@ class Screen(Named, option="screen"):
 def why_unscreened(plan: Plan) -> str | None:
     """Return why the cohorts of a plan cannot be screened, in words; None: they can.
 
-    If secagg sums the plan, privacy is looked at first. If a trusted aggregator adds the noise, the
-    sums of cohorts are exact, and nothing that is seen may depend on them: only the noised sum of a
-    release may be seen. If clients add the noise, the sum of each cohort has all of its noise
-    before it is opened, and is charged for.
+    If a trusted aggregator adds the noise, the sums of cohorts are exact. Only the noised sum of a
+    release may be seen, and the verdict of a screening would depend on exact sums. If clients add
+    the noise, the sum of each cohort has all of its noise before it is opened, and is charged. So
+    it may be screened.
 
     Proof: docs/privacy-proofs/screening.md.
     """
@@ -80,10 +83,14 @@ def why_unscreened(plan: Plan) -> str | None:
 
 
 def checked_screen(plan: Plan, screen: Screen | str | None) -> Screen:
-    """Return what is done with a plan's cohorts; None: a warning if they can be screened, else off.
+    """Return how a plan's cohorts are screened.
+
+    Args:
+        plan: the plan.
+        screen: the choice of the user; None: `WARN` if the cohorts can be screened, else `OFF`.
 
     Raises:
-        InvalidInputError: screening is asked for, and the plan cannot be screened.
+        InvalidInputError: the user chose screening, and the plan's cohorts cannot be screened.
     """
     asked = None if screen is None else Screen.parse(screen)
     why = why_unscreened(plan)
@@ -98,22 +105,25 @@ def checked_screen(plan: Plan, screen: Screen | str | None) -> Screen:
 
 @dataclass(frozen=True)
 class Consistency:
-    """What the cohorts of a round say, and limits that honest rounds exceed at a rate of alpha.
+    """The test statistics of a round's cohorts, and limits that honest rounds rarely exceed.
+
+    The rate at which an honest round exceeds some limit is `alpha` of `consistency`.
 
     Attributes:
-        votes: the median over rows of a row's votes. What a client adds to a counter has a mean and
-            a mean square over the clients. A row's votes are the sum of |mean| over its heavy
-            counters, plus the sum of the mean squares over its other counters. For honest clients
-            `votes` exceeds 1 only by chance.
-        votes_limit: the most that `votes` may be.
-        squares: the median over rows of the mean square of what a client adds to a row. For honest
-            clients about 1; less if some of them add nothing.
-        squares_limit: the most that `squares` may be.
-        energies: float64 [cohorts, rows], the squared distance of a cohort's sum from its part of
-            the total, per client of the cohort, less the expected noise; so it may be below 0.
-        energy_limit: the most that a cohort's energy may be.
-        has_least: whether `squares` has a lower limit too, as far below 1 as the upper one is above
-            it. It has one if each honest client adds something.
+        votes: the median over rows of a row's votes. For each counter, take the mean and the mean
+            square, over all clients, of the value that a client adds. A row's votes are the sum of
+            |mean| over its heavy counters, plus the sum of the mean squares over its other
+            counters. For honest clients `votes` exceeds 1 only by chance.
+        votes_limit: the largest value that `votes` may have.
+        squares: the median over rows of a row's sum of mean squares. For honest clients it is about
+            1, or less if some of them add nothing.
+        squares_limit: the largest value that `squares` may have.
+        energies: float64 [cohorts, rows], the squared distance between a cohort's sum and the
+            cohort's part of the total, per client of the cohort. The expected part of the noise is
+            subtracted, so an energy may be below 0.
+        energy_limit: the largest value that a cohort's energy may have.
+        has_least: whether `squares` also has a lower limit, 2 - squares_limit. It has one if every
+            honest client adds something.
     """
 
     votes: float
@@ -126,13 +136,13 @@ class Consistency:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether `votes` and `squares` keep their limits."""
+        """Whether `votes` and `squares` are within their limits."""
         excess = abs(self.squares - 1) if self.has_least else self.squares - 1
         return self.votes <= self.votes_limit and excess <= self.squares_limit - 1
 
     @property
     def outliers(self) -> npt.NDArray[np.intp]:
-        """The cohorts that are above the limit in more than half of the rows."""
+        """The indices of cohorts whose energy exceeds its limit in more than half of the rows."""
         return np.flatnonzero((self.energies > self.energy_limit).mean(axis=1) > 0.5)
 
 
@@ -144,19 +154,19 @@ def consistency(
     *,
     may_be_empty: bool = False,
 ) -> Consistency:
-    """Return what the cohorts of a round say, and limits for a rate alpha of false alarms.
+    """Return the test statistics of a round's cohorts, with limits for a rate of false alarms.
 
-    With q the share of clients in each counter, the squared deviations of a row, summed over
-    cohorts and counters, are a sum of chi squares with weights q. By Laurent and Massart (2000,
-    lemma 1) this sum exceeds its mean by 2 |q| sqrt x + 2 max(q) x with a probability of at most
-    exp(-x). But the weights are read from the sums, and counts are taken as normal, so the rate of
-    false alarms is measured, not proven.
+    Let q be the vector of the shares of clients in the counters of a row. The squared deviations of
+    the row, summed over cohorts and counters, are a sum of chi squares with weights q. By Laurent
+    and Massart (2000, lemma 1) this sum exceeds its mean by 2 |q| sqrt x + 2 max(q) x with a
+    probability of at most exp(-x). But q is estimated from the sums, and counts are treated as
+    normal variables. So the rate of false alarms is measured, not proven.
 
     Args:
-        sums: int64 [cohorts, rows, width], the sum of each cohort, all of the same hashes.
-        sizes: int64 [cohorts], the clients of each, at least 1.
+        sums: int64 [cohorts, rows, width], the sum of each cohort, all with the same hashes.
+        sizes: int64 [cohorts], the number of clients of each cohort, at least 1.
         alpha: the rate of false alarms of a round, above 0 and below 1.
-        noise: the variance of the noise in a counter, per client of its cohort.
+        noise: the variance of the noise in a counter of a cohort, per client of the cohort.
         may_be_empty: whether honest clients may add nothing.
 
     >>> rng = np.random.default_rng(1)
@@ -173,49 +183,51 @@ def consistency(
     mean = sums.sum(axis=0) / clients
     part, smallest = sizes / clients, int(sizes.min())
     deviations = sums - sizes[:, None, None] * mean
-    # the noise of a cohort has the variance `noise` times its clients, and is in the mean as well
+    # The noise of a cohort has the variance `noise` times the cohort's clients. The factor 1 - part
+    # is there because the same noise is also in the mean.
     own = noise * (1 - part)
     spread = deviations**2 / sizes[:, None, None] - own[:, None, None]
-    # The mean square of what a client adds to a counter is the variance between clients plus the
-    # squared mean. The mean has noise of its own, which is taken away.
+    # The mean square of a client's value in a counter is the variance between clients plus the
+    # squared mean. The squared mean contains noise, which is subtracted.
     square = spread.sum(axis=0) / (cohorts - 1) + mean**2 - noise / clients
     share = np.abs(mean)
-    # noise of the mean must not pass for clients
+    # the cut must be so high that noise of the mean alone does not make a counter heavy
     noise_of_mean = math.sqrt(noise / clients)
     cut = max(_HEAVY / width, _SDS * noise_of_mean)
-    # Frequent items of opposite signs may cancel in a counter: then its mean square shows them.
-    # `unsure` is the standard deviation of `square` in a counter of the share `cut`: that of a chi
-    # square of cohorts - 1 degrees of freedom.
+    # Frequent items of opposite signs may cancel in a counter's mean, but not in its mean square.
+    # `unsure` is the standard deviation of `square` in a counter with the share `cut`; it follows
+    # from a chi square with cohorts - 1 degrees of freedom.
     unsure = math.sqrt(2 / (cohorts - 1)) * (cut + noise)
     heavy = (share > cut) | (square > cut + _SDS * unsure)
     # An honest client adds -1, 0 or +1 to a counter. So |mean| is at most the mean square, and the
     # mean squares of a row add up to at most 1. Therefore honest votes exceed 1 only by chance,
     # whatever items share a counter or cancel.
     votes = (share * heavy).sum(axis=1) + (square * ~heavy).sum(axis=1)
-    # If chance lifts a counter above the cut, the counter adds to the votes what chance added to
-    # it: on average at most E[max(0, a normal)]. `near` is the number of counters to which this may
-    # happen: those within 3 standard deviations of the cut. A row has room for at most 1 / cut
-    # counters of the share `cut`, so a smaller counter counts as share / cut of one.
+    # If chance lifts a counter above the cut, the counter's chance error is added to the votes: on
+    # average at most E[max(0, Z)] for a normal Z. `near` is the number of counters to which this
+    # may happen: those within 3 standard deviations of the cut. A row has room for at most 1 / cut
+    # counters of the share `cut`, so a smaller counter counts as a fraction, share / cut.
     sd = math.sqrt((cut + noise) / clients)
     near = (np.minimum(share / cut, 1) * (np.abs(share - cut) < 3 * sd)).sum(axis=1)
     chance = _SDS * noise_of_mean * math.sqrt(heavy.sum(axis=1).max())
     chance += _NORMAL * sd * float(near.max())
-    # |q|^2 and max q of all counters (`whole`), and of those that are not heavy (`rest`). Each is
-    # from the row where it is largest, since frequent items may cancel in the other rows. Items
-    # that cancel in every row may hide a part, so `limit` adds 1 / width to |q|^2, and three even
-    # shares to max q.
+    # |q|^2 and max q (see the docstring) of all counters (`whole`), and of the counters that are
+    # not heavy (`rest`). Each value is from the row where it is largest, since frequent items may
+    # cancel in the other rows. Items that cancel in every row may hide a part. So `limit` adds
+    # 1 / width to |q|^2, and 3 / width to max q.
     whole = float((mean**2).sum(axis=1).max()), float(share.max())
     rest = float((mean**2 * ~heavy).sum(axis=1).max()), cut
 
     def limit(freedom: int, x: float, second: float, largest: float) -> float:
         norm_squared: float = min(1.0, second + 1 / width)
-        norm_squared += 1 / (2 * smallest)  # counts vary more than normal ones, by their kurtosis
-        # products of what clients add with noise, and of noise with noise
+        norm_squared += 1 / (2 * smallest)  # the kurtosis of counts exceeds that of normal values
+        # products of clients' values with noise, and of noise with noise
         norm_squared += 2 * noise + width * noise**2
         peak: float = min(1.0, largest + 3 / width) + noise
         return 1 + (2 * math.sqrt(freedom * x * norm_squared) + 2 * peak * x) / freedom
 
-    # A quarter of alpha for each: votes, squares above, squares below, all energies.
+    # Each of four tests has a quarter of alpha: votes, squares too large, squares too small, and
+    # all energies together.
     x = math.log(4 / alpha)
     return Consistency(
         votes=float(np.median(votes)),
@@ -229,34 +241,36 @@ def consistency(
 
 
 def most_lost(cohorts: int) -> int:
-    """Return how many cohorts a round may lose to liars before all of it is lost: a quarter."""
+    """Return the number of bad cohorts that a round may have and still be used: a quarter."""
     return cohorts // _ONE_IN
 
 
 def keep_cohorts(
     sums: I64, sizes: I64, noise: float = 0.0, *, may_be_empty: bool = False, rejected: int = 0
 ) -> tuple[list[int], Consistency]:
-    """Return the places of the cohorts that can be used, and what these cohorts say.
+    """Return the indices of the cohorts that can be used, and their test statistics.
 
-    Cohorts are left out one by one until the others are consistent. At most a quarter of all
-    cohorts are left out or were rejected, and at most one that is left out does not stand out by
-    itself: leaving out ever more until a test passes would be no test. If the rest is still not
-    consistent, the round is bad everywhere.
+    Cohorts are left out one by one until the others are consistent. There are two bounds, since a
+    test that could leave out any number of cohorts until it passes would be no test. First, at most
+    a quarter of all cohorts may be left out or rejected. Second, all cohorts that are left out must
+    be outliers, except for one. If the other cohorts are still not consistent, the round is bad
+    everywhere.
 
     Args:
-        sums: int64 [cohorts, rows, width], the sum of each cohort, all of the same hashes.
-        sizes: the clients of each cohort.
-        noise: the variance of the noise, per client.
+        sums: int64 [cohorts, rows, width], the sum of each cohort, all with the same hashes.
+        sizes: int64 [cohorts], the number of clients of each cohort.
+        noise: the variance of the noise in a counter of a cohort, per client of the cohort.
         may_be_empty: whether honest clients may add nothing.
-        rejected: how many further cohorts the round has, whose sums no clients can have.
+        rejected: the number of further cohorts of the round, whose sums were rejected because no
+            clients can have made them.
 
     Returns:
-        The places of the cohorts, and what they say. Of a round that is bad everywhere, all
-        cohorts and what all of them say.
+        The indices of the cohorts that can be used, and the statistics of these cohorts. If the
+        round is bad everywhere: all indices, and the statistics of all cohorts.
     """
     kept = np.arange(len(sizes))
     fewest = len(sizes) + rejected - most_lost(len(sizes) + rejected)
-    may_go = 1  # cohorts that may be left out although they do not stand out by themselves
+    may_go = 1  # the number of cohorts that may still be left out although they are no outliers
     of_all = found = consistency(sums, sizes, noise=noise, may_be_empty=may_be_empty)
     while not found.is_consistent:
         worst = int(np.argmax(np.median(found.energies, axis=1)))
@@ -271,16 +285,18 @@ def keep_cohorts(
 
 @dataclass(frozen=True)
 class RoundScreening:
-    """What screening says of the cohorts of one round.
+    """The verdict of screening on the cohorts of one round.
 
     Attributes:
-        round: the round, counted from 0.
-        found: what the cohorts outside `left_out` say; None: the round was not screened.
-        left_out: the places of the cohorts that are left out, in the order in which the books give
-            them. All but at most one stand out by themselves.
-        num_rejected: the further cohorts that could not land, since no clients have such sums.
+        round: the number of the round, from 0.
+        found: the test statistics of the cohorts that are not in `left_out`; None: the round was
+            not screened.
+        left_out: the indices of the cohorts that are left out, in the books' order of cohorts. All
+            of them are outliers, except for at most one.
+        num_rejected: the number of further cohorts that could not land, since no clients can have
+            made their sums.
         why: the reason why the round was not screened; "" if it was.
-        sizes: the clients of each cohort that landed.
+        sizes: the number of clients of each cohort that landed.
     """
 
     round: int
@@ -292,25 +308,25 @@ class RoundScreening:
 
     @property
     def num_cohorts(self) -> int:
-        """The cohorts that landed."""
+        """The number of cohorts that landed."""
         return len(self.sizes)
 
     @property
     def is_poisoned(self) -> bool:
-        """Whether the round is bad everywhere, and not in a few cohorts alone."""
+        """Whether the whole round is bad, and not only a few of its cohorts."""
         if self.found is not None and not self.found.is_consistent:
             return True
         cohorts, lost = self.num_cohorts + self.num_rejected, len(self.left_out) + self.num_rejected
-        # If too many cohorts are lost, the others are no fair sample of the round.
+        # If too many cohorts are left out or rejected, the others do not represent the round.
         return cohorts >= FEWEST and lost > most_lost(cohorts)
 
     @property
     def unusable(self) -> range | tuple[int, ...]:
-        """The cohorts that `refuse` leaves out."""
+        """The indices of the cohorts that are left out of the sum under `Screen.REFUSE`."""
         return range(self.num_cohorts) if self.is_poisoned else self.left_out
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-able values."""
+        """Return the verdict as a JSON object."""
         found = self.found
         said: dict[str, Any] = {
             "round": self.round,
@@ -339,13 +355,14 @@ class RoundScreening:
 
 @dataclass
 class Screening:
-    """What screening says of all rounds of a campaign.
+    """The verdicts of screening on all rounds of a campaign.
 
     Attributes:
-        screen: what happens to cohorts that stand out.
-        why: the reason why no round is screened; "" if they are.
-        rounds: what screening says of each round whose sums were asked for, by its number.
-        rejected: how many cohorts of each round could not land, since no clients have such sums.
+        screen: what the server does with cohorts that are left out.
+        why: the reason why no round is screened; "" if rounds are screened.
+        rounds: the verdict on each round whose sums were read, by the number of the round.
+        rejected: the number of cohorts of each round that could not land, since no clients can have
+            made their sums.
     """
 
     screen: Screen
@@ -354,18 +371,18 @@ class Screening:
     rejected: Counter[int] = field(default_factory=Counter)
 
     def look(self, plan: Plan, cohorts: Sequence[CountSketch]) -> list[CountSketch]:
-        """Screen the cohorts of one round; return those that are in its sum.
+        """Screen the cohorts of one round; return the sums of the cohorts that count.
 
         Args:
-            plan: a plan that can be screened.
-            cohorts: the sums of the cohorts, all of one round.
+            plan: a plan whose cohorts can be screened.
+            cohorts: the sums of the cohorts of one round, at least one.
 
         Raises:
-            InvalidInputError: the plan cannot be screened, or a sum lacks its noise.
+            InvalidInputError: the plan's cohorts cannot be screened, or a sum lacks its noise.
         """
         number, round = len(cohorts), cohorts[0].round
         sizes = tuple(cohort.num_clients for cohort in cohorts)
-        # Sums that nobody may see without noise are not looked at, even if a caller asks.
+        # Sums that nobody may see without noise are not read, even if a caller asks for it.
         why_not = why_unscreened(plan)
         if why_not is not None:
             raise InvalidInputError(f"the cohorts of round {round} cannot be screened: {why_not}")
@@ -387,7 +404,7 @@ class Screening:
                 np.stack([cohort.counters for cohort in cohorts]),
                 np.array(sizes),
                 0.0 if private is None else private.share(1).variance,
-                # Under privacy a client that holds nothing takes part, too.
+                # Under privacy, a client without items takes part, too.
                 may_be_empty=private is not None,
                 rejected=self.rejected[round],
             )
@@ -398,18 +415,21 @@ class Screening:
         return self.used(round, cohorts)
 
     def note_released(self, rounds: range) -> None:
-        """Note the rounds of a release that an earlier process screened, if any did."""
+        """Note that rounds were released by an earlier run, unless this object screened them.
+
+        Such a round cannot be screened any more: the sums of its cohorts are erased.
+        """
         for round in rounds:
             why = "an earlier run released its sum, and the sums of its cohorts are erased"
             self.rounds.setdefault(round, RoundScreening(round, why=why))
 
     def used(self, round: int, cohorts: Sequence[Any]) -> list[Any]:
-        """Return the entries of the cohorts that are in the sum of a round.
+        """Return the entries of the cohorts that count in the sum of a round.
 
         Args:
-            round: the round.
-            cohorts: one entry for each cohort, in the order of the books: its sketch, or anything
-                else that is listed by cohort.
+            round: the number of the round.
+            cohorts: one entry for each cohort, in the books' order of cohorts. An entry may be the
+                cohort's sketch, or any other value.
         """
         known = self.rounds.get(round)
         if self.screen is not Screen.REFUSE or known is None:
@@ -417,7 +437,7 @@ class Screening:
         return [one for place, one in enumerate(cohorts) if place not in known.unusable]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-able values."""
+        """Return the verdicts as a JSON object."""
         refused = self.rounds.values() if self.screen is Screen.REFUSE else ()
         gone = sum(one.sizes[place] for one in refused for place in one.unusable)
         return {

@@ -1,4 +1,8 @@
-"""The server's side of a campaign: it reserves, then opens; it adds noise, then releases."""
+"""The server's side of a campaign.
+
+The server charges a release to the privacy budget before it opens a sum, and adds the noise before
+it releases the sum.
+"""
 
 from __future__ import annotations
 
@@ -33,33 +37,33 @@ from fedtally.secagg.server import Server
 from fedtally.sketch import CountSketch, check_compatible, copy_of, summed
 
 I64 = npt.NDArray[np.int64]
-# The source of noise in the journals of two servers: this module draws that of the plan, and no
-# other noise counts for it.
+# The journals of two servers record who drew the noise of a batch. This value means that this
+# module drew it, as the plan demands; a batch with noise of another source is refused.
 _OF_PLAN = b"plan"
 
 
 class RejectedSumError(FedtallyError):
-    """Refuse a sum that a cohort's sketches cannot have: a client sent something else."""
+    """Say that no sketches can have this sum, so that a client sent something else."""
 
 
 class FrequencyServer:
     """The server of a campaign: one session for every cohort, one sum for every round.
 
-    It holds a plan with privacy to its guarantee. A session enters the unmasking phase, and two
-    servers ask and answer, only after the books have reserved the release. Sums leave by `release`
-    alone, which adds the noise that a trusted aggregator owes.
+    It enforces the guarantee of a plan with privacy. The books must reserve the release before a
+    session enters the unmasking phase, and before two servers exchange query and answer. Only
+    `release` and `so_far` return sums. If a trusted aggregator adds the noise, `release` adds it.
 
     Use it from one thread at a time.
 
     Args:
         plan: the plan of the campaign.
-        books: the reserved, landed and released sums, from which another server of the campaign can
-            go on. None: new books in memory, for a plan without privacy.
-        screen: what happens to cohorts whose sums honest clients cannot have: "refuse", "warn" or
-            "off". None: "warn" if the plan's cohorts can be screened.
+        books: the record of reserved, landed and released sums. With the same books, another server
+            can continue the campaign. None: new books in memory, for a plan without privacy.
+        screen: what happens to cohorts whose sums honest clients cannot have made: "refuse", "warn"
+            or "off". None: "warn" if the plan's cohorts can be screened, else "off".
 
     Attributes:
-        screening: what `release` found.
+        screening: the verdicts of screening that `release` and `so_far` make.
 
     Raises:
         InvalidInputError: the plan has privacy, and there are no books; or screening is asked for,
@@ -78,9 +82,9 @@ class FrequencyServer:
         self.plan = plan
         self.screening = Screening(checked_screen(plan, screen), why_unscreened(plan) or "")
         self._books: Books = MemoryBooks() if books is None else books
-        self._names: set[bytes] = set()  # of all sessions that were opened here
+        self._names: set[bytes] = set()  # the names of all sessions that this object opened
         self._sessions: WeakValueDictionary[bytes, Server] = WeakValueDictionary()
-        # those whose noise is the plan's
+        # the leaders that this object made, so that they draw the plan's noise
         self._leaders: WeakSet[two_server.Leader] = WeakSet()
 
     def open(
@@ -99,26 +103,26 @@ class FrequencyServer:
         """Return the server's side of a new session for one cohort of a round.
 
         Args:
-            round: 0 .. num_rounds - 1.
-            session: 32 uniform bytes, never used before.
+            round: the number of the round, 0 .. num_rounds - 1.
+            session: the name of the session, 32 uniform bytes never used before.
             signing_key: the key that the plan names.
             salt: 32 uniform bytes, for the digest of the sum.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
-                In `semi-honest` it draws the order of the roster.
-            not_before: Unix seconds.
-            not_after: Unix seconds.
-            allow_list: the registered identities, in `active`.
+                If the adversary is semi-honest, it draws the order of the roster.
+            not_before: the time from which the session is valid, Unix seconds.
+            not_after: the time until which the session is valid, Unix seconds.
+            allow_list: the registered identities, if the adversary is active.
             journal: writes checkpoints; see `secagg.server.Server`.
 
         Raises:
             InvalidInputError: the plan is summed by another protocol, or names another key or
-                allow-list.
+                allow-list; or the session was opened before.
         """
         terms = _secagg(self.plan)
         round = validate.integer(0, self.plan.num_rounds - 1, round=round)
         self.check_keys(signing_key, allow_list)
-        # two servers of one session could close a phase differently, and open both secrets of a
-        # client
+        # Two `Server` objects of one session could close a phase with different clients. Together
+        # they would open both secrets of a client, and so its vector.
         if session in self._names or self.has_landed(session):
             raise InvalidInputError("this session was opened before; draw 32 new bytes for each")
         self._names.add(session)
@@ -150,20 +154,21 @@ class FrequencyServer:
         """Return the server's side of a session that an earlier process opened.
 
         Args:
-            checkpoint: the last one that was written.
+            checkpoint: the last checkpoint that the journal wrote.
             random: the cryptographic source of uniform bytes, as for `open`.
-            allow_list: the registered identities, in `active`.
+            allow_list: the registered identities, if the adversary is active.
             journal: the writer of checkpoints; see `secagg.server.Server`.
 
         Raises:
-            UnreadableFileError: the bytes are no checkpoint, or one of another allow-list.
-            InvalidInputError: the checkpoint is of another plan, the session goes on here, or its
-                sum has landed and the checkpoint is an older one.
-            Exception: what the books raised, if the sum could be opened when the checkpoint was
-                written.
+            UnreadableFileError: the bytes are no checkpoint, or a checkpoint of another allow-list.
+            InvalidInputError: the checkpoint is of another plan, this object still runs the
+                session, or the checkpoint is older than a sum that has landed.
+            Exception: an error of the books. They are called if the sum could already be opened
+                when the checkpoint was written.
         """
         _secagg(self.plan)
-        # `Server.restore` reserves again if the sum could be opened, before this server can send
+        # If the sum could already be opened, `Server.restore` reserves the release again before
+        # anything can be sent.
         made = Server.restore(
             checkpoint,
             random=random,
@@ -192,10 +197,11 @@ class FrequencyServer:
 
         Args:
             signing_key: the key that the plan names.
-            allow_list: the registered identities, in `active`.
+            allow_list: the registered identities, if the adversary is active.
 
         Raises:
-            InvalidInputError: the plan is not summed so, or it names another key or allow-list.
+            InvalidInputError: the plan is summed by another protocol, or names another key or
+                allow-list.
         """
         terms = _secagg(self.plan)
         if signing_key.public != terms.server_key:
@@ -205,7 +211,7 @@ class FrequencyServer:
 
     def _check_own(self, session: Server) -> None:
         """Refuse a session of another plan."""
-        # It may have fewer clients than the noise shares of this plan count on
+        # Such a session may have fewer clients than this plan needs for its shares of noise.
         terms = _secagg(self.plan)
         listed = bytes(KEY_BYTES) if terms.allow_list is None else terms.allow_list
         agreed = (self.plan.fingerprint, terms.parameters, listed)
@@ -217,13 +223,14 @@ class FrequencyServer:
             raise InvalidInputError("the session is of another plan")
 
     def _reserve_session(self, session: Server) -> None:
-        """Charge the release of a session, on its way into the unmasking phase."""
+        """Charge the release of a session, just before the session enters the unmasking phase."""
         self._check_own(session)
         self._reserve(session.session, release_of(self.plan, session.terms.round))
 
     def _reserve(self, name: bytes, release: int) -> None:
         """Charge a release, unless the plan has no privacy or the sum of this name has landed."""
-        # A sum that landed was charged. Its release may be out, and could not be reserved again.
+        # A sum that landed is charged already. If its release is made, the books would refuse to
+        # reserve it again.
         if self.plan.protection.is_charged and not self._books.has_landed(self.plan, name):
             charge(self._books, self.plan, release)
 
@@ -240,26 +247,26 @@ class FrequencyServer:
     ) -> two_server.Leader:
         """Return the leader's side of a batch: the reports of one of the plan's releases.
 
-        Where the plan has proofs, it takes only reports into the batch that it finds valid: give
-        `judge` the helper's `checks` before the query.
+        If the plan has proofs, only reports whose proof is valid are in the batch. So call `judge`
+        with the `checks` of the helper before the query.
 
         Args:
             release: the number of the plan's release.
-            policy: the leader's own.
+            policy: the leader's demands on the plan.
             allow_list: the list whose digest is in the plan.
-            journal: the leader's own.
-            key: the secret key of the plan's `leader_key`, which clients seal to.
+            journal: the journal of the leader, which no other server uses.
+            key: the private key of the plan's `leader_key`, to which clients seal.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
-                The plan's noise is drawn from it, where the servers add noise.
-            reports: the place of the reports on disk, as `store.BatchStore.reports` gives it. If
-                the release has landed, they are erased. None: the leader holds them in memory.
+                It is needed if the servers add the plan's noise.
+            reports: the place of the reports on disk, from `store.BatchStore.reports`. If the
+                release has landed, the reports are erased. None: the leader keeps them in memory.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
-            InvalidInputError: the plan is summed by another protocol, there is no such release, no
-                randomness where it is needed, or the key is not the plan's.
-            BatchRefusedError: the journal keeps this key as that of another plan, or a batch of
-                these rounds whose noise was not drawn here.
+            InvalidInputError: the plan is summed by another protocol, there is no such release,
+                `random` is missing where it is needed, or the key is not the plan's.
+            BatchRefusedError: the journal says that this key belongs to another plan, or has a
+                batch of these rounds whose noise was not drawn by this module.
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
@@ -268,7 +275,7 @@ class FrequencyServer:
         if self.plan.protection.sums is Sums.SECRET:
             made.take_any_entries()
         self._leaders.add(made)
-        # an earlier process may have ended before it erased them
+        # an earlier process may have ended before it erased the reports of a landed sum
         if made.state is two_server.BatchState.WAITING and self.has_landed(_batch_name(release)):
             made.erase()
         return made
@@ -284,11 +291,10 @@ class FrequencyServer:
         random: Callable[[int], bytes] | None = None,
         reports: two_server.Reports | None = None,
     ) -> two_server.Helper:
-        """Return the helper's side of a batch, as `leader`.
+        """Return the helper's side of a batch; the arguments are as for `leader`.
 
-        `key` is the secret key of the public one that clients seal to.
-
-        The helper is another operator's: its books are its own.
+        `key` is the private key of the helper, to which clients seal. The helper belongs to another
+        operator than the leader, so this server must have that operator's own books.
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
@@ -310,7 +316,7 @@ class FrequencyServer:
             raise InvalidInputError(
                 "each server adds the plan's noise before a sum is opened: give `random`"
             )
-        # each draws all of the noise, since the other one may add none
+        # each server draws the full noise, since the other server may lie and add none
         return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)
 
     def has_landed(self, session: bytes) -> bool:
@@ -318,25 +324,26 @@ class FrequencyServer:
         return self._books.has_landed(self.plan, session)
 
     def land(self, session: Server, write: Callable[[CountSketch], bool] | None = None) -> None:
-        """Add the sum of a cohort to that of its round, once.
+        """Add the sum of a cohort to the sum of its round, once.
 
         Args:
-            session: the finished session of the cohort, which `open` or `restore` returned, so that
-                it was reserved.
-            write: lands the sum as `Books.land` does, and returns whether it counts; for a caller
-                that writes more in the same transaction. None: the books land it.
+            session: the finished session of the cohort. It must be an object that `open` or
+                `restore` returned, since only such a session was reserved.
+            write: lands the sum as `Books.land` does, and returns whether it counts. It is for a
+                caller that writes more in the same transaction. None: the books land the sum.
 
         Raises:
-            RejectedSumError: the cohort's sketches cannot have this sum: a counter, or the sum of
-                the absolute values of a row, is too large, or the sum of a row has the wrong
-                parity. Nothing has landed.
-            LocalProtocolError: the session is not done, its sum has landed, or its round was
+            RejectedSumError: no sketches can have this sum: a counter, or the sum of the absolute
+                values of a row, is too large, or the sum of a row has the wrong parity. Nothing has
+                landed.
+            LocalProtocolError: the session has no sum, its sum has landed, or its round was
                 released.
-            InvalidInputError: the session was made elsewhere, or the plan is summed by another
-                protocol, or lacks a key.
+            InvalidInputError: the session was not made by this object, or the plan is summed by
+                another protocol, or lacks a key.
         """
         _secagg(self.plan)
-        # by identity, not by name: anybody can make a Server of that name, without a reservation
+        # The object is compared, not its name: another `Server` of the same name may have opened
+        # its sum without a reservation.
         if self._sessions.get(session.session) is not session:
             raise InvalidInputError(
                 "this session was made elsewhere, and may be of another plan, or opened unreserved:"
@@ -355,23 +362,24 @@ class FrequencyServer:
         self._count(session.session, sketch, "the sum of this session", write)
 
     def land_batch(self, leader: two_server.Leader) -> None:
-        """Land the sum of a batch as the sum of its release, once, and erase its reports.
+        """Land the sum of a batch as the sum of its release, once, and erase the batch's reports.
 
         Two servers open one batch for each release.
 
         Args:
-            leader: the finished leader of the batch, which `leader` made, so that the plan's noise
-                is in its sum. After a restart it is made again from its journal.
+            leader: the finished leader of the batch. It must be an object that the method `leader`
+                returned, since only then the plan's noise is in its sum. After a restart, `leader`
+                makes it again from its journal.
 
         Raises:
             RejectedSumError: as for `land`.
             LocalProtocolError: the batch is not done, or the release has landed.
             InvalidInputError: the plan is summed by another protocol, or the leader is of another
-                plan, or made elsewhere.
+                plan, or was not made by this object.
         """
         if leader.parameters != _two_server(self.plan):
             raise InvalidInputError("the batch is of another plan")
-        # only a leader that was made here is known to have drawn the plan's noise
+        # only a leader that this object made is known to draw the plan's noise
         if leader not in self._leaders:
             raise InvalidInputError(
                 "this leader was made elsewhere, with any noise or none: make it by"
@@ -383,23 +391,24 @@ class FrequencyServer:
         leader.erase()
 
     def has_landed_batch(self, release: int) -> bool:
-        """Tell whether the sum of a release of two servers has landed, also before a restart."""
+        """Tell whether a release's sum, by two servers, has landed, here or before a restart."""
         return self.has_landed(_batch_name(release))
 
     def land_plain(self, sketch: CountSketch) -> None:
-        """Land a sum that a trusted aggregator made in the clear, once for each round.
+        """Land a sum that was computed without a protocol, once for each round.
 
-        This is the ideal secure sum.
+        A trusted aggregator or a simulation computes it. It is what an ideal secure sum returns.
 
         Args:
-            sketch: the exact sketch of a round of the plan. The server owns it from now on, and may
-                erase it. Where the plan's noise belongs into a secure sum, a simulation has added
-                it, and marked it with `Plan.noise_mark`.
+            sketch: the sketch of a round of the plan. The server may erase it, so the caller must
+                not use it afterwards. If clients or servers add the plan's noise, the simulation
+                must have added it and set `sketch.noise` to `Plan.noise_mark`. Otherwise the sum is
+                exact.
 
         Raises:
             IncompatibleError: the sketch is of another plan.
-            InvalidInputError: the noise that the plan demands is missing, or the sketch has noise
-                that does not belong.
+            InvalidInputError: the sketch lacks the noise that the plan demands, has noise that the
+                plan does not allow, or has a wrong number of silos.
             LocalProtocolError: the round has landed, or was released.
         """
         check_compatible(self.plan.spec, sketch.spec)
@@ -418,8 +427,8 @@ class FrequencyServer:
                 "a plain sum must say how many silos it has, and 0 where clients are no silos:"
                 f" this plan has up to {self.plan.people} people a client, got {sketch.num_silos}"
             )
-        # With noise in it the sum is released as it is, so that this is the moment before it can be
-        # read. Without noise `release` reserves.
+        # A noised sum can be read and released from now on, so its release is charged here. The
+        # release of an exact sum is charged by `release`.
         if is_noised:
             charge(self._books, self.plan, release_of(self.plan, sketch.round))
         self._count(b"plain" + sketch.round.to_bytes(4, "little"), sketch, f"round {sketch.round}")
@@ -429,27 +438,28 @@ class FrequencyServer:
     ) -> list[CountSketch]:
         """Return the sums that have landed, in the order of their rounds, with the plan's noise.
 
-        Sums leave by this method and `so_far` alone, as copies that the caller may merge. Without
-        privacy they are the exact sums so far. Under central trust the aggregator's noise is added
-        now: each release is reserved, noised and kept in the books, and then the exact sums are
-        erased. So call it when all rounds have landed: a release takes no more sums once it is
-        out, and another call returns the same. Where clients or two servers add the noise, it is in
-        the sums, and every round that has landed is released.
+        Only this method and `so_far` return sums. They return copies, which the caller may change.
 
-        Sums of cohorts are screened first, if the plan allows it: `screening` says what was found.
-        If it is asked to refuse, cohorts that stand out are left out for ever, and of a round that
-        is bad everywhere nothing is returned.
+        Without privacy, the sums are the exact sums so far. Under central trust, this method adds
+        the aggregator's noise: each release is reserved, noised and kept in the books, and then the
+        exact sums are erased. So call it when all rounds have landed: a release that was made takes
+        no more sums, and another call returns the same noised sums. If clients or two servers add
+        the noise, it is already in the sums, and every round that has landed is released.
+
+        If the plan allows it, the sums of cohorts are screened first, and `screening` has the
+        verdicts. Under `Screen.REFUSE`, bad cohorts are left out for ever, and a round that is bad
+        everywhere is not returned.
 
         Args:
             random: returns as many uniform bytes as it is asked for, from a cryptographic source;
                 needed with privacy.
-            num_closed: the number of rounds, from the first, that take no more sums; None: all.
-                Where the aggregator's noise goes by a calendar, the other rounds wait.
+            num_closed: the number of rounds, from the first, that take no more sums; None: all. If
+                an aggregator adds the noise and the plan has a calendar, other rounds wait.
 
         Raises:
-            InvalidInputError: there is no randomness, and the plan has privacy.
-            AlreadySpentError: another run reserved, or released, one of them.
-            OverspentError: the population has too little left.
+            InvalidInputError: the plan has privacy, and `random` is None.
+            AlreadySpentError: another run reserved or made one of the releases.
+            OverspentError: the population has too little privacy budget left.
             PoisonedError: screening refused every round. Nothing was released.
         """
         used = self._screened()
@@ -461,10 +471,10 @@ class FrequencyServer:
         return release_sums(self.plan, self._books, random, used, num_closed)
 
     def so_far(self) -> list[CountSketch]:
-        """Return the sums that may be seen while the campaign goes on, by round; change nothing.
+        """Return the sums that may be seen during the campaign, by round; release nothing.
 
-        Under central trust these are the sums that were released. Else they are all that landed,
-        screened as `release` screens them.
+        Under central trust these are the released sums. Otherwise they are all sums that landed,
+        screened as in `release`.
         """
         found = released_sums(self.plan, self._books) if self.plan.protection.is_charged else []
         if not self.plan.protection.is_secret:
@@ -474,8 +484,8 @@ class FrequencyServer:
         return sorted(found, key=lambda sketch: sketch.round)
 
     def _screened(self) -> list[CountSketch] | None:
-        """Return the sums without the cohorts that are refused; None: nothing is screened."""
-        # Of a plan that cannot be screened not even the sums are asked for.
+        """Return the sums of rounds without refused cohorts; None: nothing is screened."""
+        # If the plan cannot be screened, the sums of its cohorts are not even read.
         if self.screening.screen is Screen.OFF:
             return None
         cohorts = self._books.cohorts(self.plan)
@@ -498,12 +508,13 @@ class FrequencyServer:
         return releases[validate.integer(0, len(releases) - 1, release=release)]
 
     def _sketch(self, round: int, total: I64, num_clients: int) -> CountSketch:
-        """Return a sum as the sketch of a round, marked if noise was in the vectors."""
+        """Return a sum as the sketch of a round; its noise mark is set if the sum has noise."""
         total = self.plan.read_sum(total)
         is_secret = self.plan.protection.sums is Sums.SECRET
         if is_secret:
-            # The sum is exact, and whether it is refused would be seen: a client that lies could
-            # find out what one other client holds. So nothing that is done with it depends on it.
+            # The sum is exact and secret. A refusal could be observed, so a client that lies could
+            # learn from it what one other client holds. So an exact sum is never refused, but
+            # brought into its bounds.
             total = folded(total, num_clients * self.plan.largest_entry)
         sketch = CountSketch(self.plan.spec, round)
         size = sketch.vector.size
@@ -525,8 +536,12 @@ class FrequencyServer:
         what: str,
         write: Callable[[CountSketch], bool] | None = None,
     ) -> None:
-        """Add a sum to that of its round, unless it has landed or its release is out."""
-        # A sum that joined a release afterwards would show by the difference
+        """Land a sum.
+
+        Raises:
+            LocalProtocolError: the sum has landed already, or its release is made.
+        """
+        # A sum that is added to a release later would show in the difference of the two releases.
         if release_of(self.plan, sketch.round) in self._books.released(self.plan):
             raise LocalProtocolError(
                 f"the release of {what} is out; what it holds does not change any more"
@@ -540,18 +555,22 @@ class FrequencyServer:
 
 
 def _batch_name(release: int) -> bytes:
-    """Return the name under which the one batch of a release lands."""
+    """Return the name under which the sum of a release by two servers lands."""
     return b"batch" + release.to_bytes(4, "little")
 
 
 def check_plausible(sketch: CountSketch, plan: Plan) -> None:
-    """Refuse a sum that no sketches, or histograms, can have.
+    """Refuse a sum that no sketches or histograms of clients can have.
 
-    An item adds +1 or -1 to one counter of each row, and 1 to one of a histogram. Noise has a bound
-    for each counter, and one for the sizes of a row together. Honest noise exceeds either in a sum
-    with a probability of at most 2^-40.
+    In a sketch, an item adds +1 or -1 to one counter of each row; in a histogram, it adds 1 to one
+    counter. The noise has two bounds: one for each counter, and one for the sum of absolute values
+    of a row. The probability that honest noise exceeds a bound in a sum is at most 2^-40.
 
-    A sum that is still to be noised must not come here: a refusal is an answer without noise.
+    Do not call this with an exact sum of a plan with privacy: the refusal would depend on it, and
+    has no noise.
+
+    Raises:
+        RejectedSumError: no clients of this plan can have made the sum.
     """
     max_items, noise = plan.max_items, plan.noise_bound
     people, senders = sketch.num_clients, (sketch.num_clients, sketch.num_silos)
@@ -562,7 +581,8 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
             f" {clients} {'and their noise ' * (noise > 0)}have -{noise} to {most + noise}: a"
             " silo sent something else than a sketch"
         )
-    # as many as the sum says, or the noise of that number hides
+    # The number of people may have noise, so the bounds below use the largest number that is
+    # possible.
     people = max(0, min(most, people + noise))
     items, most_of_one = people * max_items, people * plan.encoding.most_of_counter(max_items)
     who = f"{clients} of at most {max_items} items {'and their noise ' * (noise > 0)}"
@@ -573,7 +593,7 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
                 f"a counter of the sum is {largest}, and {who}cannot exceed {most_of_one + noise}:"
                 f" a client sent something else than a {plan.encoding}"
             )
-        # Only noise is negative in a histogram, and within its bound.
+        # A counter of a histogram can be negative only by noise.
         if (least := int(row.min())) < plan.vector.lowest(most_of_one, noise):
             raise RejectedSumError(
                 f"a counter of the sum is {least}, below {-noise}, and clients add nothing negative"
@@ -585,7 +605,7 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
                 f"the counters of a row of the sum add up to {total} without their signs, and"
                 f" {who}cannot exceed {bound}: a client sent something else than a sketch"
             )
-    # Noise has no parity.
+    # Without noise, the parity of a row's sum is known; noise would change it.
     if (
         not plan.protection.is_charged
         and plan.vector.has_parity(max_items)
@@ -598,7 +618,8 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
 
 
 def _sum_of_sizes(row: I64) -> int:
-    """Return the sum of |counters|, exactly."""
-    # in halves of 32 bits: 2^24 counters of up to 2^63 do not fit 64 bits, but 2^24 halves do
+    """Return the exact sum of the absolute values of a row's counters."""
+    # The two 32-bit halves are summed separately: the sum of 2^24 counters of up to 2^63 does not
+    # fit 64 bits, but the sum of 2^24 halves does.
     sizes = np.abs(row)
     return (int((sizes >> 32).sum()) << 32) + int((sizes & (2**32 - 1)).sum())

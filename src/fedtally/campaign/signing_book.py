@@ -1,8 +1,11 @@
-"""What a registrar signed: a text beside its key, a line for each signature and revocation.
+"""The signing book: a text file beside the registrar's key that lists all its signatures.
 
-It knows the next number of a purpose, and which plans the registrar has ended. It holds no secret.
-A second copy of the key has a book of its own, so its numbers may fall behind: owners refuse such
-signatures, and never take one for a newer one.
+Each signature and each revocation has a line. From the book follow the next number of a purpose,
+and the plans that the registrar has ended. The book holds no secret.
+
+If the key file is copied, each copy has its own book. Then the numbers of one copy may be lower
+than those of the other. Owners of clients refuse a signature whose number is too low, so they never
+mistake it for a newer one.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from fedtally.campaign.enrolment import (
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 
 SUFFIX = ".signed"
-_MOST_BYTES = 1 << 26  # tens of thousands of signatures
+_MOST_BYTES = 1 << 26  # bytes that are read of a book: tens of thousands of signatures
 
 
 def book_path(key: str | os.PathLike[str]) -> Path:
@@ -39,14 +42,14 @@ def book_path(key: str | os.PathLike[str]) -> Path:
 
 
 class SigningBook:
-    """The lines of a registrar's book, as they are now, and a way to add one.
+    """The lines of a registrar's book, read when the object is made, and a way to add a line.
 
     Args:
-        path: the file of the book; it need not be there.
-        registrar: the public key that signs, 32 bytes.
+        path: the path of the book, which need not exist.
+        registrar: the public key of the registrar, 32 bytes.
 
     Raises:
-        UnreadableFileError: the book cannot be read, is damaged, or is of another key.
+        UnreadableFileError: the book cannot be read, is damaged, or has a line of another key.
     """
 
     def __init__(self, path: Path, registrar: bytes) -> None:
@@ -61,14 +64,14 @@ class SigningBook:
             raise UnreadableFileError(f"cannot read {path}: {error.strerror}") from None
 
     def highest(self, purpose: str) -> int:
-        """Return the largest number that was signed for a purpose; 0: there is none."""
+        """Return the largest number of a plan that was signed for a purpose; 0: there is none."""
         return max((one.authority.number for one in self._signed(purpose)), default=0)
 
     def next_number(self, purpose: str) -> int:
         """Return the number of the next signature for a purpose.
 
         Raises:
-            InvalidInputError: the largest was signed.
+            InvalidInputError: the largest possible number was signed already.
         """
         if (highest := self.highest(purpose)) == MAX_NUMBER:
             raise InvalidInputError(
@@ -85,10 +88,13 @@ class SigningBook:
         )
 
     def check_open(self, plan: str) -> None:
-        """Refuse a plan that was replaced or revoked: no owner would take it again.
+        """Refuse to sign a plan that was replaced or revoked, since no owner would accept it.
+
+        Args:
+            plan: the fingerprint of the plan.
 
         Raises:
-            InvalidInputError: it was.
+            InvalidInputError: the plan was replaced or revoked.
         """
         if plan in self.ended():
             raise InvalidInputError(
@@ -97,7 +103,7 @@ class SigningBook:
             )
 
     def knows(self, plan: str) -> bool:
-        """Tell whether the plan of a fingerprint was signed."""
+        """Tell whether the plan with this fingerprint was signed."""
         return any(
             isinstance(one, PlanSignature) and one.fingerprint == plan for one in self._lines
         )
@@ -106,20 +112,22 @@ class SigningBook:
         """Return the fingerprints of plans of a purpose that clients may still run.
 
         Args:
-            purpose: the registrar's own words, exactly as they were signed.
+            purpose: the purpose, exactly as it was signed.
             now: the time, Unix seconds.
         """
         ended = self.ended()
-        # a plan that was signed again has the last day of its last signature
+        # if a plan was signed several times, the last day of its last signature counts
         days = {one.fingerprint: one.authority.last_day for one in self._signed(purpose)}
         return [plan for plan, last in days.items() if plan not in ended and now < end_of(last)]
 
     def add(self, line: PlanSignature | Revocation) -> None:
-        """Write a line, on the disk before this returns: call it before the signature is given out.
+        """Add a line to the book; it is on the disk before this returns.
+
+        Call it before anybody else gets the signature.
 
         Raises:
-            InvalidInputError: the book cannot be written, or its numbers have reached this one
-                meanwhile.
+            InvalidInputError: the book cannot be written, or another process has signed this or a
+                larger number meanwhile.
         """
         try:
             with _locked(self._path) as handle:
@@ -135,10 +143,10 @@ class SigningBook:
             ) from None
 
     def check_number(self, purpose: str, number: int) -> None:
-        """Refuse a number that is not above those of a purpose.
+        """Refuse a number for a purpose if the same or a larger number was signed.
 
         Raises:
-            InvalidInputError: it is not.
+            InvalidInputError: the number is too small.
         """
         if number <= (highest := self.highest(purpose)):
             raise InvalidInputError(
@@ -153,7 +161,7 @@ class SigningBook:
                 yield one
 
     def _read(self, data: bytes) -> None:
-        # a last line without an end was cut off, and the next one would be written into it
+        # A last line without a line feed is damaged, too: a new line would be appended to it.
         for number, line in enumerate(data.decode("ascii", "replace").splitlines(True), 1):
             try:
                 one = _line_of(line)
@@ -178,10 +186,10 @@ def _line_of(text: str) -> PlanSignature | Revocation:
 
 
 def _append(handle: int, text: bytes) -> None:
-    """Write to the end of a file, all of it or nothing, through to the disk."""
+    """Append a text to a file and sync it to the disk; after an error, the file is unchanged."""
     before = os.fstat(handle).st_size
     try:
-        if os.write(handle, text) != len(text):  # a disk may take a part before it is full
+        if os.write(handle, text) != len(text):  # a disk that fills up may accept only a part
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(handle)
     except OSError:
@@ -191,7 +199,10 @@ def _append(handle: int, text: bytes) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """Give a file to append to, made if need be, while no other process has it."""
+    """Yield the handle of a file for appending, locked against other processes.
+
+    The file is made if it does not exist.
+    """
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

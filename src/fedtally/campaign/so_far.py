@@ -1,4 +1,4 @@
-"""What a campaign has so far: its missing rounds, its next one, and the sums that may be seen."""
+"""The state of a campaign that runs: its missing rounds, next round, and the sums so far."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def next_round(folder: CampaignFolder, now: float) -> int | None:
     """Return the first round that has room for another session, now or later; None: none has.
 
     Args:
-        folder: the campaign.
+        folder: the folder of the campaign.
         now: the time, Unix seconds.
     """
     landed = folder.status().landed if folder.has_begun else {}
@@ -37,20 +37,20 @@ def next_round(folder: CampaignFolder, now: float) -> int | None:
 def is_full(folder: CampaignFolder, now: float) -> bool:
     """Return whether no session runs, and no round has room for another one, now or later.
 
-    `Driver.is_complete` says the same to the process that runs the campaign.
+    The process that runs the campaign uses `Driver.is_complete` for the same question.
 
     Args:
-        folder: the campaign.
+        folder: the folder of the campaign.
         now: the time, Unix seconds.
     """
     return folder.has_begun and not folder.status().open and next_round(folder, now) is None
 
 
 def missing_rounds(folder: CampaignFolder, now: float) -> list[int]:
-    """Return the rounds that are closed by the calendar, and have no sum.
+    """Return the rounds that the calendar has closed and that have no sum.
 
     Args:
-        folder: the campaign.
+        folder: the folder of the campaign.
         now: the time, Unix seconds.
     """
     closed = range(periods_in(folder).num_closed(now))
@@ -59,10 +59,10 @@ def missing_rounds(folder: CampaignFolder, now: float) -> list[int]:
 
 
 def sums_so_far(folder: CampaignFolder) -> tuple[list[CountSketch], Screening]:
-    """Return the sums that may be seen now, and what screening found; it disturbs no process.
+    """Return the sums that may be seen now, and the verdicts of screening.
 
-    Under a trusted aggregator these are the releases whose rounds are closed, and which the process
-    that runs the campaign has noised.
+    A process that runs the campaign is not disturbed. If a trusted aggregator adds the noise, the
+    sums are the releases that this process has noised, which are those whose rounds are closed.
     """
     ledger = None if folder.ledger is None else Ledger.open(folder.ledger)
     reader = folder.state().read(folder.plan, ledger)

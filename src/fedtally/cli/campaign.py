@@ -17,7 +17,7 @@ from fedtally.cli.campaign_nginx import nginx
 from fedtally.cli.campaign_tokens import tokens
 from fedtally.cli.help import Command, Decorator, Group, option, options
 from fedtally.cli.shared import json_option, shared
-from fedtally.errors import InvalidInputError, flag
+from fedtally.errors import FedtallyError, InvalidInputError, flag
 
 if TYPE_CHECKING:
     from fedtally.answer.result import Result
@@ -382,14 +382,16 @@ def result(
 @_folder
 @option("Run", "--names", is_flag=True, help="Name the clients of open sessions")
 @json_option
-def status(name: Path, names: bool, as_json: bool) -> None:
+def status(name: Path, names: bool, as_json: bool) -> int:
     """Show the rounds and sessions of the campaign NAME. It disturbs no process that runs it.
 
     It also says so if resume would refuse the campaign, since campaign.db or its mark is lost, or
-    an old copy was put back. The exit code is 0 all the same.
+    an old copy was put back. The exit code is 0 all the same. It is 2 if this version cannot read
+    campaign.db or the ledger, and 1 if the ledger does not answer.
     """
     from fedtally.answer import sections
     from fedtally.campaign.folder import CampaignFolder
+    from fedtally.store import Ledger
 
     folder = CampaignFolder.open(name)
     document = _status(folder)
@@ -403,6 +405,14 @@ def status(name: Path, names: bool, as_json: bool) -> None:
         view.show_status(document, sections.counted.who(folder.plan))
         if why := folder.why_refused(document["state"]):
             console.note(why)
+    if folder.ledger is None or document["state"] in _OVER:  # it charges nothing any more
+        return 0
+    try:
+        Ledger.open(folder.ledger)  # as the next start must; it writes nothing
+    except FedtallyError as error:  # how far the campaign is was shown all the same
+        console.note(f"resume would be refused: {error}")
+        return error.exit_code
+    return 0
 
 
 @click.command(name="list", cls=Command, short_help="List the campaigns in a folder.")

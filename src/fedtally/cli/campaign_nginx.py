@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -74,7 +75,8 @@ def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None
         front: how nginx meets the network, as `Front` takes it.
 
     Raises:
-        InvalidInputError: the file cannot be written, or is one that the conf names.
+        InvalidInputError: the file cannot be written, or is one that the conf names; or it is a
+            conf that works, and this one would not.
     """
     from fedtally.base.archive import replacing
     from fedtally.campaign.enrolment import check_overwritable
@@ -86,10 +88,50 @@ def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None
         console.show_script(text.removesuffix("\n"))
         return
     check_overwritable(output)
+    _check_certificates(output, text)
     # A conf that was cut short, or is empty, would stop every campaign of the host.
     with replacing(output) as temporary:
         Path(temporary).write_text(text, encoding="utf-8", newline="\n")
     console.note(f"wrote {output}: try nginx -t, then reload nginx")
+
+
+def _check_certificates(output: str, text: str) -> None:
+    """Refuse to replace a conf by one whose certificate is another one that is not there.
+
+    So it is where options of the first time were left out: nginx would refuse the conf, and start
+    no more. A machine that makes the conf of another one has no such file, and no older conf.
+
+    Args:
+        output: the file that is replaced, if it is there.
+        text: the new conf.
+
+    Raises:
+        InvalidInputError: a certificate, or its key, is not there.
+    """
+    try:
+        before = Path(output).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return
+    named = re.compile(r"^ *(ssl_certificate(?:_key)?) (.+);$", re.MULTILINE)
+    older = dict(named.findall(before))
+    for directive, path in named.findall(text):
+        if older.get(directive, path) != path and _is_missing(path):
+            raise InvalidInputError(
+                f"{output} names the file {older[directive]}, and there is no {path}, which"
+                " would replace it: give all options again that made the file, such as"
+                " --certificate and --certificate-key"
+            )
+
+
+def _is_missing(path: str) -> bool:
+    """Tell whether a file is surely not there: this user may not see all that nginx opens."""
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 @click.command(
@@ -105,7 +147,10 @@ def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None
         ),
         (
             "your campaign survey is over, and fruit goes on",
-            "fedtally campaign nginx survey fruit --ended --host sums.example.org",
+            (
+                "fedtally campaign nginx survey fruit --ended --host sums.example.org"
+                " --certificate /etc/ssl/sums.pem --certificate-key /etc/ssl/sums.key"
+            ),
         ),
     ],
 )

@@ -129,6 +129,8 @@ class GivenKeys(NamedTuple):
 
 def read_keys(given: dict[str, Any]) -> GivenKeys:
     """Return the public keys and the allow-list that the options name."""
+    if not any(given[name] for name in (*_OF_PLAN, "allow_list")):
+        return GivenKeys({}, None)  # a plan without keys loads no more than it needs
     from fedtally.campaign.enrolment import load_allow_list
     from fedtally.campaign.key_files import read_public_key
 

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from fedtally.store.database import WAIT_SECONDS, StoreError
     from fedtally.store.ledger import EXPORT, Landing, Ledger, Reservation
     from fedtally.store.outbox import Fate, Said, Unsent
-    from fedtally.store.two_server import Batch, Batches, BatchStore
+    from fedtally.store.two_server import AggregateBooks, Batch, Batches, BatchStore
 
 # Loaded on first use: an agent has a client's record, and neither campaigns nor a ledger.
 _HOMES = {
@@ -106,6 +106,7 @@ _HOMES = {
         "Unsent",
     ),
     "two_server": (
+        "AggregateBooks",
         "Batch",
         "Batches",
         "BatchStore",
@@ -116,6 +117,7 @@ __all__ = [
     "EXPORT",
     "IMPOSSIBLE",
     "WAIT_SECONDS",
+    "AggregateBooks",
     "Batch",
     "BatchStore",
     "Batches",

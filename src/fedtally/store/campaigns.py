@@ -675,10 +675,23 @@ class CampaignStore(CampaignReader):
             StoreError: a write would fail.
         """
         self._check(plan)
-        with self._claim.write() as connection:
+        with self._claim.write():
+            pass
+        # A disk with a little room takes the write above, and not that of a session.
+        self.check_room(plan)
+
+    def check_room(self, plan: Plan) -> None:
+        """Check that the ledger answers, and that there is room for a session's write.
+
+        It writes a file that is gone at once, and nothing else.
+
+        Raises:
+            StoreError: there is no room, or the ledger is away.
+        """
+        self._check(plan)
+        with self._campaigns._sqlite(write=False) as connection:
             largest = connection.execute(_LARGEST, {"of": self._name}).fetchone()[0] or 0
-        # A disk with a little room takes the write above, and not that of a session. SQLite writes
-        # what changes, and before that what was there.
+        # SQLite writes what changes, and before that what was there.
         check_room(Path(self._campaigns.name).absolute().parent, _ROOM + 2 * largest)
         if self._ledger is not None:
             self._ledger.reserved(self._name)

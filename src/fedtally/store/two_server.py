@@ -31,6 +31,7 @@ from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.plan import Plan
 from fedtally.secagg.messages import LocalProtocolError
 from fedtally.secagg.two_server import Helper, Leader, Outcome, Side
+from fedtally.store.campaigns import Campaigns
 from fedtally.store.claims import Claim, ClaimedDatabase, run_table
 from fedtally.store.database import CHANGES, SqliteConnection, file_url, opened, prepared
 from fedtally.store.writes import write_tables
@@ -91,7 +92,8 @@ class Batches(ClaimedDatabase):
     _metadata = _metadata
     _runs = _runs
     _put_back = (
-        "its open releases are lost: begin with a new plan and new keys, and put no copy back"
+        "its open releases are lost: put no copy back, end both servers (fedtally aggregate leader,"
+        " or helper, retire NAME --give-up), and begin with new keys and a new plan"
     )
     _lost_mark = f"nobody knows whether this is an old copy, and {_put_back}"
 
@@ -149,6 +151,16 @@ class _Group:
 
     connection: SqliteConnection
     put: list[bytes] = field(default_factory=list)
+
+
+class AggregateBooks(Campaigns):
+    """The sums of one of two servers that landed: a file beside that of its reports.
+
+    What `fedtally campaign restore` does for a copy of one server's file nobody may do for this.
+    """
+
+    _put_back = Batches._put_back
+    _lost_mark = Batches._lost_mark
 
 
 class BatchStore:

@@ -1,1 +1,1 @@
-"""Transports: what carries the frames of a campaign between its driver and its clients."""
+"""Transports carry the frames (messages) of a campaign between its driver and its clients."""

@@ -1,4 +1,7 @@
-"""What every engine is: it carries the frames of a campaign, from its begin or its last stop."""
+"""The interface of engines, which carry the frames (messages) of a campaign.
+
+An engine starts a campaign, or resumes it where it was stopped.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class Ran(NamedTuple):
-    """How a run ended.
+    """How a run of an engine ended.
 
     Attributes:
-        ending: why.
-        present: the number of clients that were connected then.
-        refusals: how often frames were refused or clients aborted, by code.
-        unanswered: how many invitations no client answered.
-        say_over: tells clients that ask later that the campaign is over, for as long as the
-            operator wants. Call it once the campaign has its result. It takes a function, which is
-            told in words what the process still does.
+        ending: the reason why the run ended.
+        present: the number of clients that were connected at the end.
+        refusals: the number of refused frames and of clients that aborted, by code.
+        unanswered: the number of invitations that clients did not answer.
+        say_over: serves clients that ask later, and tells them that the campaign is over. It
+            returns after the time that the operator set. Call it when the campaign has its result.
+            Its argument is a function that gets messages for the operator.
     """
 
     ending: Ending
@@ -38,22 +41,27 @@ class Ran(NamedTuple):
 
 
 class Watch(Protocol):
-    """Whoever looks on while an engine runs."""
+    """The display of a running engine: it shows the progress and messages to the operator."""
 
     def note(self, message: str) -> None:
-        """Take a message for the operator, in words."""
+        """Show a message to the operator."""
 
     def warn(self, message: str) -> None:
-        """Take a problem that the engine goes on after, in words; whoever is quiet hears it."""
+        """Show a problem after which the engine goes on, also if the operator chose quiet."""
 
     def show(self, present: int | None = None) -> None:
-        """Look at the campaign again; `present` clients are connected (None: nobody knows)."""
+        """Show the progress of the campaign anew.
+
+        Args:
+            present: the number of clients that are connected; None: it is not known.
+        """
 
 
 class Engine(Protocol):
-    """What carries the frames of campaigns between their driver and their clients.
+    """A carrier of frames between the driver of a campaign and its clients.
 
-    An engine decides nothing: it calls the driver when it is due, and hands frames over.
+    An engine makes no decision about the campaign. It calls the driver when the driver is due, and
+    passes frames between it and the clients.
     """
 
     def run(
@@ -64,31 +72,36 @@ class Engine(Protocol):
         take_over: bool,
         watch: Callable[[Driver | None], AbstractContextManager[Watch]],
     ) -> Ran:
-        """Run a campaign until it is complete, drained or stalled; return how it ended.
+        """Run a campaign until it is complete, drained or stalled (see `Ending`).
 
-        When it returns, no process holds the campaign, and what landed is not released yet.
+        When this returns, no process runs the campaign, and the sums that landed are not released
+        yet.
 
         Args:
             campaign: the folder of the campaign.
-            wait: the seconds after which it gives up, if no session could be opened, or nobody
-                answered. An engine that serves clients does not (`EngineRow.gives_up`).
-            take_over: whether to take the campaign from a process that runs it.
-            watch: opens the watch of this run; it takes the driver, or None where another process
-                has it.
+            wait: the seconds after which the engine gives up if no session could be opened, or no
+                client answered. Some engines never give up (`EngineRow.gives_up`).
+            take_over: whether to take the campaign over from a process that runs it.
+            watch: opens the display of this run. Its argument is the driver, or None if the driver
+                is in another process.
 
         Raises:
-            InvalidInputError: the clients cannot be reached so; the campaign was not touched.
+            InvalidInputError: the clients cannot be reached by these options; the campaign was not
+                changed.
             OvertakenError: another process runs the campaign.
-            OverspentError: the population has too little left; nobody was invited.
+            OverspentError: the population has too little privacy budget left; no client was
+                invited.
         """
 
 
 def hold(campaign: CampaignFolder, take_over: bool = False) -> AbstractContextManager[Driver]:
-    """Hold a campaign for this process, and give its driver the clock and randomness of it.
+    """Return a context in which this process runs a campaign; it gives the campaign's driver.
+
+    The driver gets the system's clock and source of randomness.
 
     Args:
         campaign: the folder of the campaign.
-        take_over: whether to take it from a process that runs it.
+        take_over: whether to take the campaign over from a process that runs it.
     """
     return campaign.run(
         os.getpid(),

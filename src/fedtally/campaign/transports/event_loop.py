@@ -1,4 +1,4 @@
-"""What engines that run on an event loop share: a wait that hears a cancellation, and SIGTERM."""
+"""Functions for engines on an asyncio loop: a wait that can be cancelled, and SIGTERM."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from collections.abc import Callable
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> None:
-    """Wait until an event is set, or a time is over.
+    """Wait until an event is set, or until a time is over.
 
-    A cancellation always ends it. `asyncio.timeout` takes one that was asked for before it began
-    for its own, if its time is over at once: so Ctrl-C went unheard on a busy machine.
+    A cancellation always ends this wait. `asyncio.timeout` does not ensure that: if its time is
+    over at once, it can mistake an earlier cancellation for its own. On a busy machine, Ctrl-C was
+    lost in this way.
 
     Args:
         event: the event.
-        seconds: the longest wait.
+        seconds: the longest time of the wait, in seconds.
     """
     waiting = asyncio.ensure_future(event.wait())
     try:
@@ -25,11 +26,11 @@ async def set_within(event: asyncio.Event, seconds: float) -> None:
 
 
 def drain_at_sigterm(stop: Callable[[], None], note: Callable[[str], None]) -> None:
-    """Let SIGTERM drain the run on this event loop; a second one ends the process.
+    """Make SIGTERM drain the run on this event loop, and a second SIGTERM end the process.
 
     Args:
-        stop: the function that lets the run open no further session.
-        note: the function that takes a message for the operator, in words.
+        stop: a function after whose call the run opens no further session.
+        note: a function that shows a message to the operator.
     """
     events = asyncio.get_running_loop()
 

@@ -17,6 +17,9 @@ from fedtally.store import StoreError
 
 LONGEST_PAUSE = 1.0  # seconds between two steps, also after an error of the store
 PROBE_SECONDS = 3  # at least, between two questions to a store whether it takes writes again
+# The same of a store that had no error, where somebody asks and no session writes: each question
+# writes a megabyte.
+IDLE_PROBE_SECONDS = 60
 JUMP = 600  # seconds by which a clock may drift, or be set right, without a word
 
 
@@ -52,6 +55,8 @@ class Pace:
         is_broken: whether the store did not answer in the last step. Clients wait then.
         takes_writes: False from an error of the store until it has taken a write again. Steps in
             between may have no error: they read, and a full disk can be read. Clients are served.
+        is_asked: set it when somebody asks whether the store takes writes. While no session runs,
+            and so nothing is written, the store is asked then, about once a minute at most.
     """
 
     driver: Driver
@@ -64,6 +69,7 @@ class Pace:
     drains: bool = field(default=False, init=False)
     is_broken: bool = field(default=False, init=False)
     takes_writes: bool = field(default=True, init=False)
+    is_asked: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._now = self.clock if self.steady is None else self.steady
@@ -97,9 +103,8 @@ class Pace:
             raise
         except (StoreError, OSError) as error:
             # The driver keeps its sessions in the store, and reads it again by itself.
-            if self.takes_writes:
-                self.warn(f"the store does not answer, and is asked again: {error}")
-            self.is_broken, self.takes_writes = True, False
+            self.is_broken = True
+            self._note_failure(error)
             pause = LONGEST_PAUSE
         else:
             self.is_broken = False
@@ -161,20 +166,37 @@ class Pace:
     def _probe(self) -> None:
         """After an error of the store, ask it every few seconds whether it takes writes again.
 
-        Its next write is due only when a phase ends, which may be minutes away.
+        Its next write is due only when a phase ends, which may be minutes away. And without a
+        session none is due, so that a full disk would show when the next one opens.
         """
-        if self.takes_writes or not self.driver.is_restored or self._now() < self._probe_at:
+        is_due = not self.takes_writes or (self.is_asked and not self.driver.running())
+        if not is_due or not self.driver.is_restored or self._now() < self._probe_at:
             return
-        began = self._now()
+        began, self.is_asked = self._now(), False
         try:
-            self.driver.check_writes()
-        except (StoreError, OSError):
+            if self.takes_writes:
+                # A copy of the store must not be an old one because somebody asks.
+                self.driver.check_room()
+            else:
+                self.driver.check_writes()
+        except (StoreError, OSError) as error:
+            self._note_failure(error)
             # A lock is waited for: clients are served for longer than that takes.
             now = self._now()
             self._probe_at = now + max(PROBE_SECONDS, 2 * (now - began))
             return
-        self.takes_writes = True
-        self.warn("the store answers again, and takes writes")
+        self._probe_at = self._now() + IDLE_PROBE_SECONDS
+        if not self.takes_writes:
+            self.takes_writes = True
+            self.warn("the store answers again, and takes writes")
+
+    def _note_failure(self, error: StoreError | OSError) -> None:
+        """Tell of an error of the store once, until it takes writes again."""
+        if self.takes_writes:
+            # Nobody waits for the next question to a store that had no error.
+            self._probe_at = self._now()
+            self.warn(f"the store does not answer, and is asked again: {error}")
+        self.takes_writes = False
 
     def _goes_on(self, running: list[RunningSession]) -> bool:
         """Return whether there is more than invitations that nobody answers.

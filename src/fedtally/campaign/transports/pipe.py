@@ -1,8 +1,8 @@
-"""The framing of an agent's pipe: frames of the protocol on a stream of bytes.
+"""The framing of an agent's pipe: how a stream of bytes carries frames of the protocol.
 
-Each frame goes as its length, 4 bytes, little-endian, and then its bytes. The answer goes the same
-way, and the length 0 stands for no answer. One connection may carry many frames, one after the
-other.
+A frame is sent as its length (4 bytes, little-endian), and then its bytes. Answers have the same
+form; the length 0 means that there is no answer. One connection may carry many frames, one after
+the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LENGTH_BYTES = 4
 class PipeError(FedtallyError):
     """Say that a pipe broke within a frame, or that a frame is longer than the reader allows.
 
-    Whatever comes after it cannot be read: close the connection.
+    Later bytes of the connection cannot be read, so close it.
     """
 
 
@@ -32,14 +32,14 @@ async def read_frame(
 
     Args:
         reader: the reader of the connection.
-        most: the longest frame that is read, in bytes. Nothing of a longer one is kept.
-        seconds: how long a frame may take from its first byte to its last; None: for ever. The wait
-            for the first byte has no end: put `asyncio.timeout` around it.
+        most: the largest length of a frame, in bytes. The bytes of a longer frame are not read.
+        seconds: the longest time from the first byte of a frame to its last, in seconds; None: no
+            limit. The wait for the first byte has no limit here: use `asyncio.timeout` around it.
 
     Raises:
         PipeClosedError: the pipe was closed before the frame began.
         PipeError: the frame is longer than `most`, or takes too long, or the pipe was closed within
-            it.
+            the frame.
     """
     first = await _exactly(reader, 1, PipeClosedError)
     try:
@@ -54,7 +54,9 @@ async def read_frame(
 
 
 async def write_frame(writer: asyncio.StreamWriter, frame: bytes) -> None:
-    """Send a frame, and wait until the stream has room for the next; empty bytes are no answer.
+    """Send a frame, and wait until the stream has room for the next one.
+
+    Empty bytes mean that there is no answer.
 
     Raises:
         PipeError: the other side closed the pipe, or the frame has 2^32 bytes or more.
@@ -69,7 +71,7 @@ async def write_frame(writer: asyncio.StreamWriter, frame: bytes) -> None:
 
 
 async def _exactly(reader: asyncio.StreamReader, size: int, if_nothing: type[PipeError]) -> bytes:
-    """Return `size` bytes; raise `if_nothing` where the stream ends before the first of them."""
+    """Return the next `size` bytes; raise `if_nothing` if the stream ends before the first one."""
     try:
         return await reader.readexactly(size)
     except asyncio.IncompleteReadError as error:

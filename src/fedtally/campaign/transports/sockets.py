@@ -1,10 +1,10 @@
-"""A campaign with agents on Unix sockets of this machine: the engine that carries their bytes.
+"""The engine for agents that listen on Unix sockets of this machine.
 
-Each client is an agent, a process of its own (`fedtally.agent`), that listens on a socket
-``NAME.sock`` in one folder. NAME is the client's name in the driver. The engine holds one
-connection to each agent, and does nothing but carry frames between them and the driver's four
-calls. An agent that is away is asked again later. No bytes and no silence of an agent can stop the
-campaign.
+An agent is the process that takes part for a client (`fedtally.agent`). Each agent listens on a
+socket ``NAME.sock`` in one folder, where NAME is the client's name in the driver. The engine keeps
+one connection to each agent, and only carries frames between the agents and the driver. If an agent
+is not there, the engine tries again later. An agent that sends wrong bytes, or nothing, cannot stop
+the campaign.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from fedtally.campaign.transports.pipe import PipeError, read_frame, write_frame
 from fedtally.errors import InvalidInputError, OvertakenError, opt
 
 SUFFIX = ".sock"
-LOOK_SECONDS = 2.0  # between two looks into the folder, and two attempts to reach an agent
-POLL_SECONDS = 5.0  # a client that waits asks what to do after this time, if nothing happens before
-FAREWELL_SECONDS = 5.0  # at the end, the time in which agents may still fetch how it ended
-# open files that no agent gets: a write of the store opens its database, a journal and the mark
+LOOK_SECONDS = 2.0  # between two listings of the folder, and two attempts to reach an agent
+POLL_SECONDS = 5.0  # the longest time after which an idle agent is checked for frames again
+FAREWELL_SECONDS = 5.0  # at the end, the time in which agents may still get their last frame
+# Open files that are reserved for the store: a write opens its database, a journal and the mark.
 KEPT_FILES = 32
 
 
 @dataclass(frozen=True)
 class Sockets:
-    """The engine for agents on Unix sockets of this machine: it runs in this process.
+    """The engine for agents on Unix sockets of this machine; it runs in this process.
 
     Args:
         folder: the folder of the agents' sockets.
@@ -55,8 +55,8 @@ class Sockets:
         watch: Callable[[Driver | None], AbstractContextManager[Watch]],
     ) -> Ran:
         """Run a campaign until it is complete, drained or stalled, as `Engine.run` says."""
-        # Before the campaign is claimed: a mistyped folder must begin nothing, and silence no
-        # process.
+        # The folder is checked before this process claims the campaign, so that a mistyped folder
+        # neither begins the campaign nor stops another process that runs it.
         check_folder(self.folder)
         _allow_many_files()
         with hold(campaign, take_over) as driver, watch(driver) as watcher:
@@ -72,21 +72,21 @@ class Sockets:
             try:
                 ending = asyncio.run(_run_until_told(loop, watcher))
             except OvertakenError:
-                campaign.check_open()  # it may have been cancelled
+                campaign.check_open()  # raises a clearer error if the campaign was cancelled
                 raise
         return Ran(ending, loop.num_reached, driver.refusals, driver.unanswered)
 
 
 async def _run_until_told(loop: SocketLoop, watch: Watch) -> Ending:
-    """Run a loop; SIGTERM drains it, and a second one ends the process: resume goes on then."""
+    """Run a loop. SIGTERM drains it; a second SIGTERM ends the process, and `resume` continues."""
     drain_at_sigterm(loop.stop, watch.note)
     return await loop.run()
 
 
 def _allow_many_files() -> None:
-    """Let this process have as many open files as it may: each agent takes one."""
+    """Raise the limit of open files to the hard limit, since each agent needs one open file."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with suppress(OSError, ValueError):  # where the system has a bound of its own
+    with suppress(OSError, ValueError):  # some systems have a lower bound than the hard limit
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
@@ -98,20 +98,21 @@ class SocketLoop:
         driver: the driver of the campaign.
         folder: the folder of the agents' sockets.
         clock: returns the time, Unix seconds.
-        patience: the seconds after which an agent that owes an answer counts as away.
-        wait: the seconds after which `run` gives up, if no session could be opened, or nobody
+        patience: the seconds for which the engine waits for an agent's answer before it closes the
+            connection.
+        wait: the seconds after which `run` gives up, if no session could be opened, or no client
             answered.
         report: called after each step of the driver, and about once a second.
-        warn: called with a problem that the engine goes on after, in words.
-        steady: returns seconds that nobody sets, for what the engine itself waits.
+        warn: called with a text about a problem after which the engine goes on.
+        steady: returns the seconds of a monotonic clock, for the engine's own waits.
 
     Attributes:
         present: the names of the agents that are connected now.
-        num_reached: how many were connected when `run` had nothing left to do.
+        num_reached: the number of agents that were connected when the campaign ended.
 
     Raises:
-        InvalidInputError: there is no such folder, or others than its owner and group may write it:
-            whoever can put a socket there can take a client's name.
+        InvalidInputError: there is no such folder, or everybody may write to it. Whoever can make a
+            socket in the folder can impersonate a client.
     """
 
     driver: Driver
@@ -139,12 +140,13 @@ class SocketLoop:
 
         Raises:
             OvertakenError: another process runs the campaign.
-            OverspentError: the population has too little left; nobody was invited.
+            OverspentError: the population has too little privacy budget left; no client was
+                invited.
         """
         looking = asyncio.create_task(self._look())
         try:
             ending = await self._tick()
-            self.num_reached = len(self.present)  # before the tasks end, and hang up
+            self.num_reached = len(self.present)  # before the tasks close their connections
             await self._say_farewell()
             return ending
         finally:
@@ -159,7 +161,7 @@ class SocketLoop:
             self._wake.set()
 
     async def _tick(self) -> Ending:
-        """Call the driver when it is due; return when there is nothing left to do."""
+        """Call the driver whenever it is due; return why the campaign ended."""
         while True:
             self._wake.clear()
             ending = self._pace.step()
@@ -171,21 +173,22 @@ class SocketLoop:
             await set_within(self._wake, max(0.0, self._pace.due - self.steady()))
 
     def _tell(self) -> None:
-        """Wake all clients that wait: there may be a frame for them."""
+        """Wake the tasks of all agents, since there may be frames for them."""
         self._news.set()
         self._news = asyncio.Event()
 
     async def _say_farewell(self) -> None:
-        """Let agents fetch the last frame, which says how their session ended."""
+        """Wait until agents have got their last frame, which says how their session ended."""
         self._tell()
         end = self.steady() + FAREWELL_SECONDS
         while self.driver.owes_farewells and self.present and self.steady() < end:
             await asyncio.sleep(0.05)
 
     async def _look(self) -> None:
-        """Look for new agents: each socket gets a task."""
+        """Look for new sockets in the folder for ever, and start a task for each."""
         while True:
-            # Too many open files, say, may pass. If this task ended, no agent could come any more.
+            # An error, such as too many open files, may pass. So it must not end this task: after
+            # that no new agent could join.
             with suppress(OSError):
                 for place in sorted(self.folder.glob(f"*{SUFFIX}")):
                     if place.stem not in self._agents:
@@ -194,7 +197,7 @@ class SocketLoop:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _serve(self, place: Path) -> None:
-        """Carry frames to and from one agent, whenever it is there, until its socket is gone."""
+        """Carry frames to and from one agent whenever it is reachable, until its socket is gone."""
         while os.path.lexists(place):
             if self._open < self._most_open:
                 self._open += 1
@@ -205,11 +208,11 @@ class SocketLoop:
             else:
                 self._warn_full()
             await asyncio.sleep(LOOK_SECONDS)
-        # Names that come and go would else take memory and time for ever.
+        # Otherwise the names of agents that are gone would fill the memory.
         del self._agents[place.stem]
 
     async def _connect(self, place: Path) -> None:
-        """Carry frames to and from one agent for as long as its pipe holds."""
+        """Connect to one agent, and carry frames to and from it until the connection ends."""
         with suppress(OSError, PipeError):
             try:
                 reader, writer = await asyncio.open_unix_connection(os.fspath(place))
@@ -224,7 +227,7 @@ class SocketLoop:
                 writer.close()
 
     def _warn_forbidden(self, place: Path, error: OSError) -> None:
-        """Say once that an agent is there, and this user may not reach it."""
+        """Warn, once in a run, that this user has no right to connect to an agent's socket."""
         if self._is_forbidden:
             return
         self._is_forbidden = True
@@ -234,7 +237,7 @@ class SocketLoop:
         )
 
     def _warn_full(self) -> None:
-        """Say once that agents wait for others to go, and what lets them in."""
+        """Warn, once in a run, that some agents must wait because of the limit of open files."""
         if self._is_full:
             return
         self._is_full = True
@@ -248,15 +251,15 @@ class SocketLoop:
     async def _carry(
         self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Carry frames to and from one agent until its pipe breaks."""
+        """Carry frames to and from one agent until its connection breaks."""
         while True:
-            news = self._news  # taken before the question, so that no news in between is missed
+            news = self._news  # read before `driver.next`, so that no later event is missed
             frame = self.driver.next(name, self.clock())
             if frame is None:
                 if self.driver.check_in(name, self.clock()):
                     self._wake.set()
                 await set_within(news, POLL_SECONDS)
-                # An agent that hung up is not present: without a question nobody would notice.
+                # While no frame is sent, only this check notices that the agent has disconnected.
                 if reader.at_eof():
                     return
                 continue
@@ -268,7 +271,9 @@ class SocketLoop:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder of sockets that is none, or in which anybody could take a client's name.
+    """Refuse a folder of sockets that does not exist, or to which everybody may write.
+
+    Whoever can make a socket in the folder can impersonate a client.
 
     Raises:
         InvalidInputError: as for `SocketLoop`.
@@ -290,22 +295,23 @@ def check_folder(folder: Path) -> None:
 
 
 def _most_files() -> int:
-    """Return how many files this process may have open."""
+    """Return the number of files that this process may have open."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return sys.maxsize if most == resource.RLIM_INFINITY else most
 
 
 def _most_connections() -> int:
-    """Return how many agents may be connected at once; each takes one open file."""
+    """Return the number of agents that may be connected at once; each needs one open file."""
     return max(0, _most_files() - len(os.listdir("/dev/fd")) - KEPT_FILES)
 
 
 @contextmanager
 def _hung_up_after(seconds: float, writer: asyncio.StreamWriter) -> Iterator[None]:
-    """Hang up if the block takes longer, so that its reads and writes raise a `PipeError`.
+    """Close the connection if the `with` block takes longer than `seconds`.
 
-    Unlike `asyncio.timeout`, which fails although the answer came in time, if this process was
-    suspended and has not read it yet: then the block has its whole time again.
+    Then the block's reads and writes raise a `PipeError`. If this process was suspended, the answer
+    may have come in time without being read yet. `asyncio.timeout` would fail then; here the block
+    gets its whole time again.
     """
     loop = asyncio.get_running_loop()
     watching: asyncio.TimerHandle
@@ -316,7 +322,7 @@ def _hung_up_after(seconds: float, writer: asyncio.StreamWriter) -> Iterator[Non
         watching = loop.call_at(due, end, due)
 
     def end(due: float) -> None:
-        if loop.time() - due > LONGEST_PAUSE:  # suspended: the loop reads what came after this call
+        if loop.time() - due > LONGEST_PAUSE:  # suspended: the loop will read the answer after this
             watch()
         else:
             writer.transport.abort()

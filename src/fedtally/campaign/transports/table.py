@@ -1,4 +1,4 @@
-"""The table of engines: their names, what they need, and how each one is opened.
+"""The table of engines: their names, their options, and how each engine is opened.
 
 A new engine is a module with a class that has `Engine.run`, a function here that opens it, and a
 row of `ENGINES`. The command line takes names, options and their checks from the table.
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class EngineOption(NamedTuple):
-    """An option of one engine: it says where the clients are, or how they come.
+    """An option of one engine, such as where the clients are.
 
     Args:
-        name: the keyword of the function that opens the engine.
-        metavar: what stands for the value in a usage line.
-        help: what the option does, in a clause.
+        name: the name of the option, which is also the keyword argument of `EngineRow.open`.
+        metavar: the placeholder of the value in a usage line.
+        help: the help text, one clause.
         is_path: whether the value is a path.
-        default: the value that stands for none; None: the engine needs one.
+        default: the value if the option is not given; None: the option is required.
     """
 
     name: str
@@ -39,16 +39,19 @@ class EngineOption(NamedTuple):
 
 
 class EngineRow(NamedTuple):
-    """What the command line knows of an engine.
+    """The description of an engine for the command line.
 
     Args:
         name: the value of `--engine`.
-        reaches: the clients that it reaches, in words.
-        options: what it needs or takes.
-        open: makes the engine, from one keyword an option. Only it imports the engine's module.
-        gives_up: whether a run ends if nobody comes or answers; else it takes no `--wait`.
-        say_over: tells clients that a campaign is over; None: they need not be told. It takes the
-            campaign's folder, a function for what the operator should know, and the options.
+        reaches: a text that says which clients the engine reaches.
+        options: the options of the engine, required and optional.
+        open: makes the engine; it has one keyword argument for each option. The engine's module is
+            imported only by this function.
+        gives_up: whether a run ends if no client comes or answers. If not, the engine has no
+            `--wait`.
+        say_over: tells clients that a campaign is over. Its arguments are the folder of the
+            campaign, a function that shows messages to the operator, and the options. None: the
+            clients need not be told.
     """
 
     name: str
@@ -64,7 +67,11 @@ class EngineRow(NamedTuple):
         return self.typed({one.name: one.metavar for one in self.options if one.default is None})
 
     def typed(self, values: Mapping[str, str]) -> str:
-        """Return the options that choose this engine, as they are typed, with a value by name."""
+        """Return the command-line text that chooses this engine.
+
+        Args:
+            values: the values of options, by name; default values are left out of the text.
+        """
         words = [] if self.name == DEFAULT else ["--engine", self.name]
         usual = {one.name: one.default for one in self.options}
         for name, value in values.items():
@@ -175,7 +182,7 @@ ENGINES = {
     )
 }
 DEFAULT = "sockets"
-RENAMED = {"local": "sockets"}  # names that are refused with the word to type instead
+RENAMED = {"local": "sockets"}  # old names; the error for an old name says the new name
 
 
 def chosen(name: str, given: Mapping[str, str | None]) -> tuple[EngineRow, dict[str, str]]:
@@ -183,10 +190,10 @@ def chosen(name: str, given: Mapping[str, str | None]) -> tuple[EngineRow, dict[
 
     Args:
         name: the value of `--engine`.
-        given: the values of all engines' options by name; None: not given.
+        given: the values of all engines' options, by name; None: the option is not given.
 
     Raises:
-        InvalidInputError: an option is missing, or is that of another engine.
+        InvalidInputError: a required option is missing, or an option of another engine is given.
     """
     row = ENGINES[name]
     own = {one.name: one for one in row.options}

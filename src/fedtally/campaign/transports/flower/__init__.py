@@ -1,5 +1,5 @@
-"""A campaign on a Flower federation: Flower carries the bytes, and decides nothing.
+"""The engine for a Flower federation: Flower only carries the bytes of the protocol.
 
-Only this package imports `flwr` (extra `flower`). A SuperNode is a client. Its name in the driver
-is the number of its node, which stays the same where the node has a registered key.
+Only this package imports `flwr` (extra `flower`). Each SuperNode of Flower is a client. Its name in
+the driver is the number of its node, which stays the same if the node has a registered key.
 """

@@ -1,4 +1,7 @@
-"""Messages between the ServerApp and its nodes: one in flight a node, and none after its time."""
+"""The exchange of messages between the ServerApp and its nodes.
+
+Each node has at most one message in flight, and each message has a time limit.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ from flwr.serverapp import Grid
 ACTION = "step"
 _TYPE = f"query.{ACTION}"
 _RECORD, _ENTRY = "frame", "bytes"
-# Flower sends an array in pieces, and a config record in one: below this size that is faster.
+# Flower sends an array in pieces, and a config record in one piece. Up to this size, in bytes, a
+# config record is faster.
 _LARGE = 1 << 20
 
 
 def pack(frame: bytes) -> RecordDict:
-    """Return the content of a message that carries a frame; empty bytes are no frame."""
+    """Return the content of a message that carries a frame; empty bytes mean no frame."""
     if len(frame) <= _LARGE:
         return RecordDict({_RECORD: ConfigRecord({_ENTRY: frame})})
     array = Array(dtype="uint8", shape=(len(frame),), stype="raw-le", data=frame)
@@ -38,8 +42,8 @@ class Letter(NamedTuple):
 
     Attributes:
         node: the number of the node.
-        frame: its bytes.
-        seconds: for so long somebody needs the answer.
+        frame: the bytes of the frame.
+        seconds: the seconds after which the answer is not needed any more.
     """
 
     node: int
@@ -51,57 +55,57 @@ class Exchange:
     """Push frames to nodes, and pull their answers.
 
     Args:
-        grid: the grid of the run.
-        steady: returns seconds that nobody sets.
-        warn: called with a problem that the engine goes on after, in words; once a message.
+        grid: Flower's grid of the run, by which the ServerApp reaches the nodes.
+        steady: returns the seconds of a monotonic clock.
+        warn: called with a text about an answer that cannot be read; once for each message.
     """
 
     def __init__(
         self, grid: Grid, steady: Callable[[], float], warn: Callable[[str], None] = lambda _: None
     ) -> None:
         self._grid, self._steady, self._warn = grid, steady, warn
-        self._asked: dict[str, tuple[int, float]] = {}  # by message: the node, until when
-        self._unread: set[str] = set()  # messages whose answer could not be read, as was told
+        self._asked: dict[str, tuple[int, float]] = {}  # by message id: the node and the deadline
+        self._unread: set[str] = set()  # ids of messages with a warning of an unreadable answer
 
     @property
     def busy(self) -> set[int]:
-        """The nodes that have a message."""
+        """The numbers of the nodes that have a message in flight."""
         return {node for node, _ in self._asked.values()}
 
     def push(self, letters: Sequence[Letter]) -> None:
-        """Send a message to each node; none of them may be busy."""
+        """Send a message for each letter; no node of a letter may be busy."""
         if not letters:
             return
         now = self._steady()
         letters = [one._replace(seconds=max(1.0, one.seconds)) for one in letters]
         messages = [
-            # Flower gives a message up once its time is over, and its answer too: a node that was
-            # away does not work on it then.
+            # Flower drops a message and its answer when their time (`ttl`) is over. So a node that
+            # comes back later does not work on an old message.
             Message(pack(one.frame), one.node, _TYPE, ttl=one.seconds)
             for one in letters
         ]
-        # Flower returns None for a message that it does not take: that node is asked again later.
+        # Flower returns None for a message that it refuses; the node will get the frame later.
         for name, one in zip(self._grid.push_messages(messages), letters, strict=False):
             if name:
                 self._asked[name] = one.node, now + one.seconds
 
     def pull(self) -> Iterator[tuple[int, bytes | None]]:
-        """Yield the answers that are there, each with its node.
+        """Yield the answers that have arrived, each after the number of its node.
 
-        An empty answer says that the node handled the frame and has none: there is nothing to say,
-        or its agent is away. None is an error of Flower: nobody knows whether the node got it.
+        An empty answer means that the node handled the frame, but has no answer or cannot reach its
+        agent. None means an error of Flower: it is not known whether the node got the frame.
         """
-        # One at a time: no more than one masked vector is in memory, and an answer that Flower
-        # cannot read takes no other one with it.
+        # Answers are pulled one by one, so that only one masked vector is in memory. Also, if
+        # Flower cannot read an answer, the other answers are not lost.
         for name, (node, until) in list(self._asked.items()):
             try:
                 replies = list(self._grid.pull_messages([name]))
-            except Exception as error:  # of any kind: a node chose these bytes
-                if name not in self._unread:  # it is asked for until its time is over
+            except Exception as error:  # any error is possible, since a node chose these bytes
+                if name not in self._unread:  # warn once, but try again until the deadline
                     self._warn(f"an answer could not be read: {type(error).__name__}")
                 self._unread.add(name)
                 replies = []
-            # Only this tells the node: the sender of an error is the SuperLink.
+            # Only this id shows which node an answer belongs to: errors come from the SuperLink.
             replies = [one for one in replies if one.metadata.reply_to_message_id == name]
             if replies:
                 del self._asked[name]

@@ -1,7 +1,8 @@
-"""Start a campaign's run on a SuperLink, and find out how it ended. Nothing here imports flwr.
+"""Start a campaign's run on a SuperLink of Flower, and find out how it ended.
 
-`flwr run` exits with 0 also where the run fails. So its exit code decides nothing: the campaign's
-own folder tells what landed, and the ServerApp's report in it tells why the run ended.
+This module does not import `flwr`. The command `flwr run` exits with 0 even if the run fails, so
+its exit code is ignored. The campaign's folder shows which sums landed. In the same folder, the
+ServerApp writes a report that says why the run ended.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ from fedtally.secagg.messages import AbortCode
 
 REPORT = "flower.json"  # in the folder of the campaign
 APP = "pyproject.toml"
-ASK_SECONDS = 10.0  # between two questions to the SuperLink; each one starts a process
-LOOK_SECONDS = 1.0  # between two looks into the folder of the campaign
+ASK_SECONDS = 10.0  # between two requests to the SuperLink; each request starts a process
+LOOK_SECONDS = 1.0  # between two checks of the campaign's folder
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
 class FlowerError(FedtallyError):
-    """Say that Flower did not start a run, or that a run ended without a word."""
+    """Say that Flower did not start a run, or that a run failed or wrote no report."""
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """How a run ended, in the words of its ServerApp.
+    """The ServerApp's report about how a run ended.
 
     Args:
         run: the number of the run in Flower.
         ending: a value of `campaign.transports.pace.Ending`; None: there was an error.
         num_online: the number of nodes that were online at the end.
-        refusals: the number of frames that were refused, and of clients that aborted, by code.
-        error: what stopped the run, in words.
-        unanswered: how many invitations no client answered.
+        refusals: the number of refused frames and of clients that aborted, by code.
+        error: the text of the error that stopped the run; None: there was no error.
+        unanswered: the number of invitations that clients did not answer.
     """
 
     run: int
@@ -61,13 +62,13 @@ class RunReport:
     unanswered: int = 0
 
     def save(self, folder: CampaignFolder) -> None:
-        """Write the report into the campaign's folder, as a whole or not at all."""
+        """Write the report into the campaign's folder; the file is replaced atomically."""
         with archive.replacing(folder.path / REPORT) as draft:
             Path(draft).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
     def load(cls, folder: CampaignFolder) -> Self | None:
-        """Return the report of the last run that wrote one; None: none did."""
+        """Return the report of the last run that wrote a report; None: there is no report."""
         try:
             return cls(**json.loads((folder.path / REPORT).read_text(encoding="utf-8")))
         except FileNotFoundError:
@@ -95,7 +96,7 @@ class Flower:
         """Start a run, and wait until it has ended, as `Engine.run` says.
 
         Raises:
-            FlowerError: Flower did not start it, or it ended without a word.
+            FlowerError: Flower did not start the run, or the run failed or wrote no report.
         """
         with watch(None) as watcher:
             run = start(campaign, self.connection, wait, take_over=take_over)
@@ -109,7 +110,7 @@ class Flower:
 
 
 def write_app(place: Path) -> None:
-    """Write the app that a SuperLink hands to its nodes into a new folder.
+    """Write the Flower app that a SuperLink sends to its nodes into a new folder.
 
     Raises:
         InvalidInputError: the folder exists, or cannot be made.
@@ -131,24 +132,25 @@ def start(folder: CampaignFolder, connection: str, wait: int, *, take_over: bool
         folder: the folder of the campaign. The ServerApp opens it under the same path on the
             SuperLink's host.
         connection: the name of the SuperLink in Flower's config.toml.
-        wait: the seconds after which the run ends, if no session could be opened.
-        take_over: whether to take the campaign from a process that runs it.
+        wait: the seconds after which the run ends, if no session could be opened, or no client
+            answered.
+        take_over: whether to take the campaign over from a process that runs it.
 
     Raises:
-        FlowerError: the SuperLink has not started it.
+        FlowerError: the SuperLink did not start the run.
     """
     config = {"campaign": str(folder.path.absolute()), "wait": wait, "take-over": take_over}
     with tempfile.TemporaryDirectory() as made:
         place = Path(made)
         write_app(place / "app")
-        # Not beside the app: Flower would ship it to all nodes.
+        # This file must not lie in the folder of the app, which Flower sends to all nodes.
         (place / "run.toml").write_text(toml.document(config), encoding="utf-8")
         said = _flwr("run", str(place / "app"), connection, "-c", str(place / "run.toml"))
     return int(said["run-id"])
 
 
 def run_status(connection: str, run: int) -> str:
-    """Return what a SuperLink says of a run, such as ``running`` or ``finished:failed``.
+    """Return the status of a run on a SuperLink, such as ``running`` or ``finished:failed``.
 
     Raises:
         FlowerError: the SuperLink does not answer.
@@ -159,7 +161,7 @@ def run_status(connection: str, run: int) -> str:
 def follow(
     folder: CampaignFolder, connection: str, run: int, report: Callable[[], None]
 ) -> RunReport:
-    """Wait until a run has ended; return how.
+    """Wait until a run has ended, and return its report.
 
     Args:
         folder: the folder of the campaign.
@@ -168,7 +170,7 @@ def follow(
         report: called about once a second.
 
     Raises:
-        FlowerError: the ServerApp never began, or died.
+        FlowerError: the ServerApp never began, died, or reported an error.
     """
     begun, gone, ask_at = False, 0, time.monotonic() + ASK_SECONDS
     while True:
@@ -179,7 +181,7 @@ def follow(
             return found
         begun |= runs
         gone = gone + 1 if begun and not runs else 0
-        if gone > 2:  # between the end of its lock and its report, a ServerApp lives on
+        if gone > 2:  # a ServerApp releases its lock a little before it writes its report
             raise FlowerError(
                 f"the ServerApp of run {run} died: fedtally campaign resume {folder.path} --engine"
                 f" flower --connection {connection} goes on"
@@ -192,14 +194,14 @@ def follow(
                     f" {connection} says why"
                 )
             ask_at = time.monotonic() + ASK_SECONDS
-        with suppress(UnreadableFileError):  # the ServerApp is just making the campaign's file
+        with suppress(UnreadableFileError):  # the ServerApp may just be making the campaign's file
             report()
         time.sleep(LOOK_SECONDS)
 
 
 def _flwr(*arguments: str) -> dict[str, Any]:
-    """Return what a command of Flower prints as JSON."""
-    beside = Path(sys.executable).parent  # the flwr of this environment, before any other
+    """Run the command `flwr`, and return the JSON object that it prints."""
+    beside = Path(sys.executable).parent  # the `flwr` of this environment is preferred
     found = shutil.which("flwr", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
     if found is None:
         raise MissingExtraError("there is no command flwr: pip install 'fedtally[flower]'")

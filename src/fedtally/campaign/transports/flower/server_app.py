@@ -1,4 +1,7 @@
-"""The ServerApp: a loop around the driver of a campaign, whose folder the run's config names."""
+"""The ServerApp of Flower: a loop around the driver of a campaign.
+
+The entry `campaign` in the run's config is the path of the campaign's folder.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ from fedtally.campaign.transports.pace import Ending, Pace
 from fedtally.errors import FedtallyError
 from fedtally.secagg import wire
 
-LOOK_SECONDS = 2.0  # between two looks which nodes are online
-POLL_SECONDS = 0.3  # between two looks for answers
-FAREWELL_SECONDS = 30.0  # the time in which nodes may take the last frame of their session
+LOOK_SECONDS = 2.0  # between two requests for the list of online nodes
+POLL_SECONDS = 0.3  # between two requests for answers
+FAREWELL_SECONDS = 30.0  # the time in which nodes may get the last frame of their session
 
 
 @dataclass
@@ -30,16 +33,16 @@ class FlowerLoop:
 
     Args:
         driver: the driver of the campaign.
-        grid: the grid of the run.
+        grid: Flower's grid of the run, by which the ServerApp reaches the nodes.
         clock: returns the time, Unix seconds.
-        sleep: waits for the seconds that it is given.
-        wait: the seconds after which `run` gives up, if no session could be opened, or nobody
+        sleep: waits for a number of seconds.
+        wait: the seconds after which `run` gives up, if no session could be opened, or no client
             answered.
-        warn: called with a problem that the engine goes on after, in words.
-        steady: returns seconds that nobody sets, for what the engine itself waits.
+        warn: called with a text about a problem after which the engine goes on.
+        steady: returns the seconds of a monotonic clock, for the engine's own waits.
 
     Attributes:
-        online: the numbers of the nodes that were online at the last look.
+        online: the numbers of the nodes that were online when Flower was last asked.
     """
 
     driver: Driver
@@ -66,7 +69,8 @@ class FlowerLoop:
 
         Raises:
             OvertakenError: another process runs the campaign.
-            OverspentError: the population has too little left; nobody was invited.
+            OverspentError: the population has too little privacy budget left; no client was
+                invited.
         """
         while True:
             took = self._pull()
@@ -82,19 +86,19 @@ class FlowerLoop:
             self.sleep(POLL_SECONDS)
 
     def _pull(self) -> bool:
-        """Hand the answers that are there to the driver; return whether it took one."""
+        """Give the answers that have arrived to the driver; return whether it accepted one."""
         receipts = set()
         for node, answer in self._exchange.pull():
             if answer:
                 receipts.add(self.driver.receive(str(node), answer, self.clock()))
             if answer is not None:
-                # It handled its frame. Without this, a farewell whose answer takes longer than the
-                # driver waits would be sent again.
+                # The node handled its frame. The driver must know that; otherwise it would send a
+                # farewell again if the node's answer takes long.
                 self.driver.check_in(str(node), self.clock())
         return Receipt.TAKEN in receipts
 
     def _push(self) -> bool:
-        """Send nodes the frames that they should answer; return whether a node checked in."""
+        """Send frames to the nodes that should answer them; return whether a node checked in."""
         if self.steady() < self._look_at:
             is_new = False
         else:
@@ -108,30 +112,30 @@ class FlowerLoop:
             frame = self.driver.next(str(node), self.clock())
             if frame is not None:
                 message = wire.parse(frame)
-                assert message is not None  # the driver's own
+                assert message is not None  # the driver made this frame
                 now = self.clock()
                 until = closes.get(message.session, now + FAREWELL_SECONDS)
                 letters.append(Letter(node, frame, until - now))
             elif is_new:
-                # Flower saw the node; whether the node got what it was sent is another question.
+                # Flower says that the node is online, but not whether it got its last frame.
                 checked_in |= self.driver.check_in(str(node), self.clock(), has_heard=False)
         self._exchange.push(letters)
         return checked_in
 
     def _say_farewell(self) -> None:
-        """Let nodes take the last frame, which says how their session ended."""
+        """Send nodes the last frame, which says how their session ended."""
         end, lost = self.steady() + FAREWELL_SECONDS, self._exchange.busy
         while self.steady() < end:
             self._pull()
             self._push()
-            # Nobody waits for nodes that owe an answer still: they may be gone.
+            # Nodes that were busy before are not waited for, since they may be gone.
             if not self._exchange.busy - lost:
                 return
             self.sleep(POLL_SECONDS)
 
 
 def main(grid: Grid, context: Context) -> None:
-    """Run the campaign of the run's config, and write how the run ended into its folder."""
+    """Run the campaign that the run's config names, and write a report into its folder."""
     config = context.run_config
     folder = CampaignFolder.open(str(config["campaign"]))
     try:
@@ -149,7 +153,7 @@ app.main()(main)
 
 
 def _run(driver: Driver, grid: Grid, wait: float, run: int) -> RunReport:
-    # Flower keeps what an app prints: this names no client.
+    # Flower keeps the output of an app, but a warning names no client.
     engine = FlowerLoop(driver, grid, time.time, time.sleep, wait, warn=print)
 
     def drain(*_: object) -> None:

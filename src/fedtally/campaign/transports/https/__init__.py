@@ -1,1 +1,1 @@
-"""Campaigns over HTTPS: starlette, uvicorn and httpx are imported here and nowhere else."""
+"""Campaigns over HTTPS; only this package imports starlette, uvicorn and httpx."""

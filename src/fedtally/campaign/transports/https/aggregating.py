@@ -1,4 +1,7 @@
-"""The process of one of two servers: it takes reports, and serves or asks the other server."""
+"""The process of one of two servers: it receives reports, and talks to the other server.
+
+The leader sends requests to the helper, and the helper answers them.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +35,18 @@ from fedtally.campaign.transports.https.standing import WRITE_SECONDS, Standing
 from fedtally.errors import OvertakenError
 from fedtally.store import Batch
 
-ROOM = 64 << 20  # bytes of the disk that stay free: closing needs some
+ROOM = 64 << 20  # bytes of the disk that must stay free, since closing a release needs some
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where a process listens.
+    """The addresses on which a process listens.
 
     Args:
-        listen: for clients.
-        leader: the address for the leader, of a helper.
-        operate: for probes and Prometheus; None: nowhere.
-        log: the level of the lines on stderr, a name of `operate.LEVELS`.
+        listen: the address for clients.
+        leader: the address on which a helper listens for the leader; None: the process is a leader.
+        operate: the address for probes and Prometheus; None: there is none.
+        log: the level of the log lines on stderr, a name of `operate.LEVELS`.
     """
 
     listen: Address
@@ -54,13 +57,13 @@ class Places:
 
 @dataclass(frozen=True)
 class Process:
-    """One of two servers as it runs.
+    """The running process of one of two servers.
 
     Args:
         folder: the folder of the server.
-        places: where it listens.
-        note: takes what the operator should know, in words.
-        command: the command line, for a reader of the result.
+        places: the addresses on which the process listens.
+        note: shows a message to the operator.
+        command: the command line, which is written into the result.
         leaves_out: whether reports that the disk has lost are left out of the sum.
     """
 
@@ -74,11 +77,12 @@ class Process:
         """Run until SIGTERM.
 
         Raises:
-            InvalidInputError: an address cannot be had, or the folder cannot be claimed.
+            InvalidInputError: the process cannot listen on an address, or cannot claim the folder.
             OvertakenError: another process runs the folder.
         """
         with ExitStack() as held:
-            # Before the folder is claimed: a mistyped address must begin nothing.
+            # The addresses are bound before the folder is claimed, so that a mistyped address does
+            # not start the server.
             public = self.places.listen, self.places.operate
             listening = [held.enter_context(one.bound()) for one in public if one is not None]
             leader = self.places.leader
@@ -97,7 +101,7 @@ class Process:
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, stopping.set)
         async with AsyncExitStack() as stack:
-            thread = stack.enter_context(one_thread())  # what it does is over when this ends
+            thread = stack.enter_context(one_thread())  # its calls have ended when the stack closes
             releases = [self._collecting(batch, thread) for batch in claimed.batches]
             intake = self._intake(releases)
             overtaken, has_begun = [one.overtaken for one in releases], asyncio.Event()
@@ -123,7 +127,7 @@ class Process:
         for wait in waits:
             wait.cancel()
         for ended in done:
-            ended.result()  # raises what nobody expected
+            ended.result()  # raises the error of a task that failed
         if any(event.is_set() for event in overtaken):
             raise OvertakenError(f"another process runs {folder.path}: this one ended")
         standing.write()
@@ -144,7 +148,7 @@ class Process:
         return Intake(plan.fingerprint, releases, self._has_room, origins)
 
     def _operated(self, intake: Intake, standing: Standing) -> Starlette:
-        """Return what probes and Prometheus ask, and let it count."""
+        """Return the application for probes and Prometheus, and make all releases report to it."""
         counts = Counts(
             lambda: standing.document()["releases"], time.time, json_log(self.places.log)
         )
@@ -157,7 +161,7 @@ class Process:
         )
 
     async def _serve_over(self, listening: list[Listening]) -> None:
-        """Say that all is over: the key was destroyed."""
+        """Serve, until a signal, answers that all releases are over: the key was destroyed."""
         plan, stopping = self.folder.plan, asyncio.Event()
         origins = self.folder.settings.origins
         for name in (signal.SIGTERM, signal.SIGINT):
@@ -183,10 +187,13 @@ class Process:
         peer: socket.socket | None,
         has_begun: asyncio.Event,
     ) -> AsyncIterator[tuple[list[Tending], list[asyncio.Future[Any]]]]:
-        """Serve the leader, or ask the helper, while the block runs.
+        """Talk to the other server while the `with` block runs.
 
-        Give what closes the releases of a leader, and what ends only by a fault. A leader judges
-        nothing before reports are taken, as `has_begun` says: it may hold a million of them.
+        A helper serves the leader's requests. A leader has a `Tending` for each release, which
+        judges its reports and closes it. The context yields the `Tending` objects (none at a
+        helper), and futures that end only if a task fails. A leader begins to judge when
+        `has_begun` is set, so that clients are served first: to judge may take long, since there
+        may be a million reports.
         """
         settings = self.folder.settings
         pins = Certificates(
@@ -228,23 +235,23 @@ class Process:
 
 
 async def _kept_up(standing: Standing) -> None:
-    """Write for `status` how the process does, for ever."""
+    """Write the state of the process to its file about once a second, for ever."""
     while True:
         await asyncio.to_thread(standing.write)
         await asyncio.sleep(WRITE_SECONDS)
 
 
 async def _after(event: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
-    """Do something once an event has come."""
+    """Wait for an event, then run `work`."""
     await event.wait()
     await work()
 
 
 async def _first_fault(tasks: list[asyncio.Task[None]]) -> None:
-    """Wait for a task that fails by what nobody expected, and raise it; others may end."""
+    """Wait until a task fails, and raise its error; tasks that end without an error are ignored."""
     left: set[asyncio.Task[None]] = set(tasks)
     while left:
         done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
         for one in done:
             one.result()
-    await asyncio.Event().wait()  # the process goes on, and says that all is over
+    await asyncio.Event().wait()  # wait for ever: the process still tells clients that it is over

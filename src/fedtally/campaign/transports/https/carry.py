@@ -1,6 +1,7 @@
-"""What a client's commands run: `join` between a server and the socket of an agent, and `report`.
+"""The network part of a client's commands `join` and `report`.
 
-Both end when they are told to, between two steps, so that nothing is left half done.
+`carry` passes frames between a server and the socket of an agent. `report` sends a report to two
+servers. SIGTERM or Ctrl-C cancels each of them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from fedtally.errors import InvalidInputError, MissingExtraError, UnreadableFile
 from fedtally.secagg.two_server import Side
 from fedtally.store import Fate, Unsent
 
-ANSWER_SECONDS = 300.0  # for an answer of the agent, which may read its items first
+ANSWER_SECONDS = 300.0  # the time for an answer of the agent, which may have to read its items
 _CAMPAIGN = re.compile(r"(/.*)?/v1/campaigns/[0-9a-f]{64}/?")
 _SERVER = re.compile(r"(/(?!v1(/|$))[^/]+)*/?")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -52,21 +53,21 @@ _T = TypeVar("_T")
 
 
 class Left(Enum):
-    """Why a report is left in the outbox."""
+    """The reason why a report stays in the outbox of the client's record."""
 
     TOLD = "stopped"
     LATER = "a server did not take the report yet"
 
 
 class _LaterError(Exception):
-    """Something is to be waited for, and nobody waits."""
+    """Say that a wait is needed, but `report` was called without `waits`."""
 
 
 def checked_url(url: str) -> str:
-    """Return the address of a campaign.
+    """Return the URL of a campaign, without a slash at its end.
 
     Raises:
-        InvalidInputError: it is none, or leads over a network without TLS.
+        InvalidInputError: the text is no URL of a campaign, or is http and not of this machine.
     """
     if not _CAMPAIGN.fullmatch(safe_parts(url).path):
         raise InvalidInputError(
@@ -77,10 +78,11 @@ def checked_url(url: str) -> str:
 
 
 def checked_servers(leader: str, helper: str) -> dict[Side, str]:
-    """Return the addresses of two servers, without a slash at their ends.
+    """Return the URLs of two servers, without a slash at their ends.
 
     Raises:
-        InvalidInputError: one is none, or leads over a network without TLS, or both are one.
+        InvalidInputError: a text is no URL of a server, or is http and not of this machine; or both
+            URLs are the same.
     """
     given: dict[Side, str] = {"leader": leader, "helper": helper}
     for side, url in given.items():
@@ -100,7 +102,10 @@ def checked_servers(leader: str, helper: str) -> dict[Side, str]:
 
 
 def safe_parts(url: str) -> SplitResult:
-    """Return the parts of an address; empty ones if it leads over a network without TLS."""
+    """Return the parts of a URL, or those of an empty URL if it is not safe.
+
+    A URL is safe if it is https, or http on this machine, and has a host and no user name.
+    """
     none = urlsplit("")
     try:
         parts = urlsplit(url)
@@ -112,11 +117,11 @@ def safe_parts(url: str) -> SplitResult:
 
 
 def read_token(path: str | os.PathLike[str]) -> str:
-    """Return the token in a file.
+    """Return the client's token in a file.
 
     Raises:
-        UnreadableFileError: it cannot be read, or holds something else.
-        InvalidInputError: everybody may read it.
+        UnreadableFileError: the file cannot be read, or holds no token.
+        InvalidInputError: everybody may read or write the file.
     """
     try:
         with open(path, encoding="ascii") as file:
@@ -140,10 +145,10 @@ def read_token(path: str | os.PathLike[str]) -> str:
 
 
 def tls(ca: str | os.PathLike[str] | None) -> ssl.SSLContext:
-    """Return how a server's certificate is checked.
+    """Return a TLS context by which a server's certificate is checked.
 
     Args:
-        ca: a file of certificates that alone are believed; None: those of httpx.
+        ca: a file with the only CA certificates that are trusted; None: the default ones of httpx.
 
     Raises:
         UnreadableFileError: a file cannot be read, or holds no certificate.
@@ -160,16 +165,16 @@ def tls(ca: str | os.PathLike[str] | None) -> ssl.SSLContext:
 
 
 def client(verify: ssl.SSLContext) -> httpx.AsyncClient:
-    """Return what asks a server, over the proxy of the environment if the address is of HTTPS.
+    """Return an HTTP client. For https URLs it uses the proxy of the environment, if there is one.
 
     Args:
-        verify: how the server's certificate is checked.
+        verify: the TLS context by which a server's certificate is checked.
 
     Raises:
-        MissingExtraError: the proxy is of SOCKS, and httpx cannot use it here.
-        InvalidInputError: the address of the proxy is none.
+        MissingExtraError: the proxy is a SOCKS proxy, and the package that httpx needs is missing.
+        InvalidInputError: the environment has no valid address of a proxy.
     """
-    # Without TLS a proxy would read the token, and such an address is on this machine.
+    # For http URLs no proxy is used: they are on this machine, and a proxy could read the token.
     direct: dict[str, httpx.AsyncBaseTransport | None] = {"http://": None}
     try:
         return httpx.AsyncClient(verify=verify, timeout=TIMEOUT, limits=LIMITS, mounts=direct)
@@ -177,14 +182,17 @@ def client(verify: ssl.SSLContext) -> httpx.AsyncClient:
         raise MissingExtraError(
             "ALL_PROXY or HTTPS_PROXY names a proxy of SOCKS: pip install socksio"
         ) from None
-    except (ValueError, httpx.InvalidURL):  # its words may hold the password of the proxy
+    except (ValueError, httpx.InvalidURL):  # the error's text may contain the proxy's password
         raise InvalidInputError(
             "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY is no address of a proxy: give http://HOST:PORT"
         ) from None
 
 
 def pipe(socket: str | os.PathLike[str]) -> Callable[[bytes], Awaitable[bytes]]:
-    """Return what asks the agent on a socket; it raises as `join` wants it."""
+    """Return a function that sends a frame to the agent on a socket, and returns its answer.
+
+    It raises an OSError or a `PipeError` if the agent is away, as `join.join` demands.
+    """
 
     async def ask(frame: bytes) -> bytes:
         async with asyncio.timeout(ANSWER_SECONDS):
@@ -205,14 +213,14 @@ async def carry(
 ) -> Over | None:
     """Carry frames between a server and an agent until the campaign is over, or until SIGTERM.
 
-    Return why it ended; None: it was told to.
+    Return why the client's part is over; None: SIGTERM or Ctrl-C ended it.
 
     Args:
-        url: the campaign's address.
+        url: the URL of the campaign.
         token: the client's token.
-        socket: the agent's socket.
-        verify: how the server's certificate is checked.
-        tell: takes what the operator should know.
+        socket: the path of the agent's socket.
+        verify: the TLS context by which the server's certificate is checked.
+        tell: shows a message to the operator.
     """
     draws = secrets.SystemRandom()
     async with client(verify) as http:
@@ -239,21 +247,22 @@ async def report(
     *,
     waits: bool,
 ) -> Fate | Never | Left:
-    """Carry a client's report to two servers; return what became of it, or why it is left.
+    """Carry a client's report to two servers; return its fate, or why it is not sent.
 
-    Both servers are asked whether they take reports before one is made.
+    Before a report is made, both servers are asked whether they accept reports.
 
     Args:
-        urls: the address of the release at each server.
-        verify: how the servers' certificates are checked.
-        unsent: the report, if it is made already.
-        make: makes it, at a time in Unix seconds; the report is on disk when it returns.
-        tell: takes what the owner should know.
+        urls: the URL of the release at each server.
+        verify: the TLS context by which the servers' certificates are checked.
+        unsent: the report from the outbox, if it is made already; None: it must be made.
+        make: makes the report. Its argument is the time in Unix seconds. When it returns, the
+            report is on disk.
+        tell: shows a message to the client's owner.
         waits: whether a server that does not answer is asked again.
 
     Raises:
         StoreError: the client's record failed.
-        Exception: what `make` raised, as it was.
+        Exception: an error that `make` raised, unchanged.
     """
     random = secrets.SystemRandom().random
 
@@ -285,7 +294,7 @@ async def report(
 
 
 async def _until_told(work: Coroutine[Any, Any, _T]) -> _T | None:
-    """Return what a coroutine returns; None: SIGTERM or Ctrl-C came first, and it was cancelled."""
+    """Return the result of a coroutine; None: SIGTERM or Ctrl-C cancelled it."""
     working = asyncio.ensure_future(work)
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, working.cancel)

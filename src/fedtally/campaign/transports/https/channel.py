@@ -1,13 +1,17 @@
-"""What the two servers say to each other: the leader asks, and the helper answers.
+"""The protocol between two servers: the leader sends requests, and the helper answers them.
 
-Below the path of a release, on the helper's second listener:
+The helper has a second listener for the leader. It serves these resources below the path of a
+release:
 
-- `POST checks`: ids in, 16 bytes each, at most 4,096; a frame of checks out, or 204 for none;
-- `GET offer`: a frame of the ids that are held;
-- `POST query`: the query in, the answer out; 202 while it is made: ask the same again;
-- `POST landed`: the sum has landed, or was lost: the helper may destroy its key.
+- `POST checks`: the body has up to 4,096 ids of reports, 16 bytes each. The response is a frame
+  with the helper's checks of these reports, or 204 if the helper has none of them.
+- `GET offer`: the response is a frame with the ids of the reports that the helper has.
+- `POST query`: the body is the leader's query, and the response is the helper's answer. While the
+  helper computes the answer, the response is 202, and the leader sends the same query again.
+- `POST landed`: the leader says that the sum has landed or was lost, so that the helper may destroy
+  its key.
 
-Nothing of it may be cached: an old offer, taken for a new one, would lose reports.
+No response may be cached: if the leader got an old offer, reports would be lost.
 """
 
 from __future__ import annotations
@@ -39,15 +43,15 @@ from fedtally.secagg.two_server.reports import ID_BYTES
 from fedtally.secagg.two_server.servers import CHECKS_OF_A_FRAME as MOST_IDS
 from fedtally.store import BatchStore, StoreError
 
-ANSWER_SECONDS = 20.0  # for which a request waits for an answer, before it is told to come again
-_FRAME_BYTES = 128  # of a frame, around its ids
-_AGAIN = 1, 2  # bounds of the seconds until an answer is asked for again
+ANSWER_SECONDS = 20.0  # the longest time of a query's request; after that the response is 202
+_FRAME_BYTES = 128  # a bound on the bytes of a frame without its ids
+_AGAIN = 1, 2  # bounds, in seconds, of the wait before the same query is sent again
 _TIMEOUT = httpx.Timeout(ANSWER_SECONDS + 40, connect=15)
 _T = TypeVar("_T")
 
 
 class ChannelError(FedtallyError):
-    """The helper cannot be reached, or did not answer as it should."""
+    """Say that the helper cannot be reached, or that its answer is wrong."""
 
 
 # ---- the helper ----
@@ -55,7 +59,7 @@ class ChannelError(FedtallyError):
 
 @dataclass
 class _Answering:
-    """An answer that is being made."""
+    """An answer to a query that is being computed; `digest` is the SHA-256 of the query."""
 
     digest: bytes
     task: asyncio.Future[bytes]
@@ -63,15 +67,15 @@ class _Answering:
 
 @dataclass
 class Channel:
-    """What the helper says to the leader.
+    """The helper's side of the channel.
 
     Args:
         fingerprint: the fingerprint of the plan.
-        releases: its releases, in their order.
-        store: the helper's journal.
-        note: takes what the operator should know, in words.
-        draw: returns a whole number between two bounds, both included, at random.
-        patience: the seconds that a request waits for an answer.
+        releases: the releases of the plan, in order.
+        store: the helper's database, with its journal.
+        note: shows a message to the operator.
+        draw: returns a random whole number between two bounds, both included.
+        patience: the longest time of a query's request, in seconds.
     """
 
     fingerprint: str
@@ -83,7 +87,7 @@ class Channel:
     _answers: dict[int, _Answering] = field(default_factory=dict, init=False)
 
     def application(self) -> Starlette:
-        """Return the application that serves the leader alone: who connects was checked."""
+        """Return the application that serves the leader; the TLS listener admits nobody else."""
         path = release_path("{plan}", 0).removesuffix("0") + "{release}"
         rows = {
             ("POST", "checks"): self._checks,
@@ -131,7 +135,7 @@ class Channel:
         return Response(frame, media_type=FRAME_TYPE)
 
     async def _query(self, request: Request, number: int) -> Response:
-        """Answer a query. It may take minutes, so the answer is made whoever waits for it."""
+        """Answer a query. The work may take minutes, so it goes on if the request is aborted."""
         most = _FRAME_BYTES + ID_BYTES * self.releases[number].server.parameters.n_max
         length_of(request, most, f"no query of this plan has more than {most} bytes")
         query = await body_of(request)
@@ -144,7 +148,7 @@ class Channel:
             headers = {"retry-after": str(self.draw(*_AGAIN))}
             return Response(status_code=202, headers=headers)
         self._answers.pop(number, None)
-        if found.digest != this:  # that of another query, which nobody asked for again
+        if found.digest != this:  # the finished answer is to an earlier query
             raise Refused(503, "another query was answered: send the same again", BUSY)
         return Response(found.task.result(), media_type=FRAME_TYPE)
 
@@ -157,11 +161,12 @@ class Channel:
         return Response(status_code=204)
 
     async def _of(self, number: int, ask: Callable[[Any], _T]) -> _T:
-        """Ask the helper, after what it was asked before: groups, or a sum."""
+        """Return the result of a call of the release's helper; earlier calls run first."""
         one = self.releases[number]
 
         def asked(helper: Any) -> _T:
-            # Reports that a later process took are not in an offer of this one, and would be lost.
+            # A later process may have accepted reports that this process does not know. An offer
+            # of this process would lose them, so it must not answer any more.
             self.store.check_claim()
             return ask(helper)
 
@@ -185,11 +190,11 @@ class Channel:
 
 @dataclass(frozen=True)
 class Asking:
-    """What the leader asks the helper of one release.
+    """The leader's side of the channel, for one release.
 
     Args:
-        http: the client, which believes the helper's certificate alone.
-        url: the address of the helper, `https://HOST:PORT`.
+        http: the HTTP client, which trusts only the helper's certificate.
+        url: the URL of the helper, `https://HOST:PORT`.
         plan: the plan.
         number: the number of the release.
         clock: returns the time, Unix seconds.
@@ -204,7 +209,10 @@ class Asking:
     sleep: Callable[[float], Awaitable[object]]
 
     async def checks(self, ids: Sequence[bytes]) -> bytes | None:
-        """Return a frame of the checks of these ids; None: the helper holds none of them.
+        """Return a frame with the helper's checks of reports; None: it has none of the reports.
+
+        Args:
+            ids: the ids of the reports, at most 4,096.
 
         Raises:
             ChannelError: the helper did not answer.
@@ -215,7 +223,7 @@ class Asking:
         return None if status == 204 else frame
 
     async def offer(self) -> bytes:
-        """Return the helper's offer.
+        """Return the helper's offer: a frame with the ids of the reports that it has.
 
         Raises:
             ChannelError: the helper did not answer.
@@ -223,7 +231,7 @@ class Asking:
         return (await self._sent("GET", "offer", b"", self._ids))[1]
 
     async def answer(self, query: bytes) -> bytes:
-        """Return the answer to a query, however long it takes.
+        """Return the helper's answer to a query; wait as long as the helper computes it.
 
         Raises:
             ChannelError: the helper did not answer.
@@ -236,10 +244,10 @@ class Asking:
             await self.sleep(1.0)
 
     async def landed(self) -> None:
-        """Say that the sum has landed, or was lost.
+        """Tell the helper that the sum has landed, or was lost.
 
         Raises:
-            ChannelError: the helper did not hear it.
+            ChannelError: the helper did not answer.
         """
         await self._sent("POST", "landed", b"", 0)
 
@@ -248,7 +256,11 @@ class Asking:
         return ID_BYTES * self.plan.summing.most_clients
 
     async def _sent(self, method: str, name: str, body: bytes, most: int) -> tuple[int, bytes]:
-        """Return the status and the frame of a response that is as it should be."""
+        """Send a request; return the status of the response, 200, 202 or 204, and its frame.
+
+        Raises:
+            ChannelError: the helper cannot be reached, or its response is another one.
+        """
         place = f"{self.url}{release_path(self.plan.fingerprint, self.number)}/{name}"
         request = self.http.build_request(method, place, content=body, timeout=_TIMEOUT)
         try:
@@ -263,7 +275,7 @@ class Asking:
 
 
 def _why(head: Heard, content: bytes | None) -> str:
-    """Return what a problem says, to follow its status; empty for what is none."""
+    """Return the title of a problem document, in parentheses; "": the response is none."""
     if head.type != PROBLEM_TYPE:
         return ""
     try:

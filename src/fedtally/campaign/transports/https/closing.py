@@ -1,7 +1,8 @@
-"""The leader judges reports while they come, closes its releases, and lands their sums.
+"""The work of a leader on its releases: it judges reports, closes releases, and lands their sums.
 
-`Tending` goes on from whatever state the disk has. So a crash anywhere costs time alone: what was
-asked is asked again with the same bytes, and what was heard is on the disk.
+To judge a report means to check its proof, with the helper's part of the check. `Tending` continues
+from the state that is on the disk. So a crash loses only time: requests are sent again with the
+same bytes, and answers that were received are on the disk.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from fedtally.errors import FedtallyError, OvertakenError
 from fedtally.secagg.two_server import BatchRefusedError, BatchState
 from fedtally.secagg.two_server.servers import CHECKS_OF_A_FRAME
 
-PAGE = 512  # reports that are judged at once while others come: they wait meanwhile
-LAST_PAGE = CHECKS_OF_A_FRAME  # after the stop nobody waits
-PAUSE = 1.0  # seconds between two looks at a release
-FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds after what failed; each further one doubles them
+PAGE = 512  # reports that are judged at once; new reports must wait meanwhile
+LAST_PAGE = CHECKS_OF_A_FRAME  # reports that are judged at once after the stop: no new ones wait
+PAUSE = 1.0  # seconds between two steps of a release that has nothing to do
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds after an error; each further error doubles the wait
 _T = TypeVar("_T")
 
 
@@ -33,17 +34,17 @@ class Tending:
 
     Args:
         number: the number of the release.
-        collecting: its reports.
+        collecting: the object that receives the reports of the release.
         server: the campaign's server, which made the leader.
-        asking: what is asked of the helper.
+        asking: the leader's side of the channel to the helper.
         closings: the file that says when the release closes.
-        land: called when a sum has landed: it saves the result.
-        note: takes what the operator should know, in words.
+        land: saves the result; called after the sum has landed.
+        note: shows a message to the operator.
 
     Attributes:
         is_over: whether the sum has landed or was lost.
-        has_told: whether the helper has heard that the release is over.
-        oldest: a time before which no report came that is not judged, Unix seconds.
+        has_told: whether the helper knows that the release is over.
+        oldest: a time in Unix seconds; all reports that came earlier are judged.
     """
 
     number: int
@@ -60,13 +61,15 @@ class Tending:
     def __post_init__(self) -> None:
         self.leader = self.collecting.server
         self._wait, self._why = FIRST_WAIT, ""
-        self._too_few = 0  # reports, with which a query was refused
-        self._left = self._known = 0  # of a cycle: ids to ask for, and reports at its begin
+        self._too_few = 0  # the number of reports at which the last query was refused
+        # A cycle requests the checks of all unjudged reports once. `_left` is the number of reports
+        # that it still must request, `_known` the number of reports that had come at its begin.
+        self._left = self._known = 0
         self._cycle = self.oldest = self._now()
         self._look(self.closings.read())
 
     async def run(self, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
-        """Tend the release until it is over and the helper knows.
+        """Work on the release until it is over and the helper knows that.
 
         Args:
             sleep: waits for a number of seconds.
@@ -86,15 +89,15 @@ class Tending:
             await sleep(pause)
 
     async def step(self) -> float:
-        """Do what is next; return the seconds until there is more to do.
+        """Do the next step; return the seconds to wait before the step after it.
 
         Raises:
-            FedtallyError: it failed, and is tried again.
+            FedtallyError: the step failed; call again.
         """
         if self.is_over:
-            if self.collecting.is_lost:  # an earlier process may have ended before it erased them
+            if self.collecting.is_lost:  # no sum will be made of the reports
                 await self._of(lambda leader: leader.erase())
-            # The helper may have retired since it heard it, and ended.
+            # If the helper was told before, it may have ended, and must not be called again.
             if not self.closings.read().releases[self.number].told:
                 await self.asking.landed()
                 await asyncio.to_thread(self.closings.change, self.number, told=True)
@@ -122,7 +125,7 @@ class Tending:
         return 0.0 if await self._judge(PAGE) else PAUSE
 
     def _look(self, schedule: Schedule) -> bool:
-        """Begin to close, if it is time to; return whether it is time to stop."""
+        """Begin to close the release if it is due; return whether the release must stop now."""
         now, found = self._now(), schedule.releases[self.number]
         if found.lost is not None:
             self.is_over = self.collecting.is_lost = True
@@ -136,16 +139,17 @@ class Tending:
         return found.since is not None and now >= found.since + schedule.grace
 
     def _is_due(self, schedule: Schedule, found: Closing, now: float) -> bool:
-        """Tell whether a release that is open closes now."""
+        """Return whether a release that is open must begin to close now."""
         number, parameters = len(self.leader), self.leader.parameters
         size = parameters.n_max if schedule.size is None else min(schedule.size, parameters.n_max)
         is_time = found.at is not None and now >= found.at
-        # With too few the leader would only collect again, and nobody would have begun meanwhile.
+        # With too few reports the release would only be opened again, and meanwhile no client could
+        # begin a report.
         enough = max(parameters.min_batch, self._too_few + 1)
         return bool((is_time or number >= size) and number >= enough)
 
     async def _judge(self, most: int) -> bool:
-        """Judge a page of reports; return whether any was judged."""
+        """Judge at most `most` reports; return whether any report was judged."""
         if self.leader.unjudged == 0:
             self._cycle = self.oldest = self._now()
             self._left = 0
@@ -163,16 +167,20 @@ class Tending:
         return number > 0
 
     def _begin_cycle(self) -> None:
-        """Begin to ask for all reports once; those of before the last cycle are judged by now."""
+        """Begin a cycle, which requests the checks of all unjudged reports once; set `oldest`."""
         known = len(self.leader) + len(self.leader.refused)
-        if self.leader.unjudged <= known - self._known:  # all that is left came since
+        if self.leader.unjudged <= known - self._known:  # all unjudged came after the last begin
             self.oldest = self._cycle
         self._cycle, self._known, self._left = self._now(), known, self.leader.unjudged
 
     # ---- when it closes ----
 
     async def _close(self) -> None:
-        """Stop, judge what is left, and ask the helper for the sum of what both hold."""
+        """Stop the release, judge the last reports, and record the query for the sum.
+
+        The query is over the reports that both servers have. If it is refused because there are too
+        few of them, the release is open again.
+        """
         await self._of(lambda leader: leader.stop())
         left = self.leader.unjudged
         while left > 0:
@@ -186,7 +194,7 @@ class Tending:
         try:
             await self._of(lambda leader: leader.query(offer))
         except BatchRefusedError as error:
-            # More may come: it is open again, until there are more than now.
+            # More reports may come. The release does not close again before it has more than now.
             self._too_few = number
             await asyncio.to_thread(self.closings.change, self.number, since=None)
             self.note(f"release {self.number} is open again: {error}")
@@ -194,7 +202,7 @@ class Tending:
         self.note(f"release {self.number} has closed over {self.leader.count:,} reports")
 
     async def _finish(self) -> None:
-        """Ask the query that is recorded, unless its answer was heard before a crash."""
+        """Send the recorded query, unless its answer was recorded before a crash; land the sum."""
         query = await self._of(lambda leader: leader.resume())
         answer = await self._of(lambda leader: leader.kept_answer)
         if answer is None:
@@ -203,13 +211,13 @@ class Tending:
             await self._of(lambda leader: leader.finish(answer))
         except BatchRefusedError as error:
             if self.leader.state is not BatchState.ABORTED:
-                raise  # the right answer may follow
+                raise  # the query can be sent again
             await self._lose(str(error))
             return
         await self._land()
 
     async def _land(self) -> None:
-        """Land the sum, which erases the reports; then the result is saved."""
+        """Land the sum, which erases the reports, and save the result."""
         if self.leader.state is BatchState.ABORTED:
             await self._lose("its sum was refused")
             return
@@ -221,20 +229,21 @@ class Tending:
         await self._landed()
 
     async def _landed(self) -> None:
-        """Save the result: again, if an earlier process ended before it had."""
-        # One after the other: a result that lacks the release that lands just then would be last.
+        """Save the result of a sum that has landed, perhaps in an earlier process."""
+        # Releases save results one after the other. If two did it at once, the result that is
+        # written last could lack one of the releases.
         await self.collecting.apart(self.land)
         self.is_over = True
         self.note(f"release {self.number} has landed: {self.leader.count:,} reports are in its sum")
 
     async def _lose(self, why: str) -> None:
-        """Give the release up: its reports are erased, and no other sum of them is opened."""
+        """Give the release up. A later step erases its reports, and no sum of them is opened."""
         await asyncio.to_thread(self.closings.change, self.number, lost=why)
         self.is_over = self.collecting.is_lost = True
         self.note(f"release {self.number} is lost: {why}")
 
     async def _of(self, ask: Callable[[Any], _T]) -> _T:
-        """Ask the leader: no group is open meanwhile."""
+        """Return the result of a call of the leader, made between two groups of reports."""
         return await self.collecting.ask(ask)
 
     def _now(self) -> float:
@@ -242,7 +251,7 @@ class Tending:
 
 
 def _judged(leader: Any, frame: bytes) -> int:
-    """Let a leader judge the reports of a frame; return how many it decided."""
+    """Let a leader judge the reports of a frame of checks; return the number of judged reports."""
     before = leader.unjudged
     leader.judge(frame)
     return int(before - leader.unjudged)

@@ -1,12 +1,13 @@
-"""One of two servers takes reports over HTTPS: what clients ask, and the groups on disk.
+"""The HTTPS resources by which one of two servers receives reports from clients.
 
-- `GET /v1/plans/{fingerprint}/releases/{release}` says how the release stands;
-- `PUT .../reports` brings a report. 201 is said after its group is on disk.
+- `GET /v1/plans/{fingerprint}/releases/{release}` returns the state of the release.
+- `PUT .../reports` sends a report. Reports are written to the disk in groups. The response 201
+  comes after the report's group is on the disk.
 
-Only these end a client's report: 201; 400, 403, 409 or 410 as a problem; and 410 with a state, of a
-server that cannot look into reports any more. Everything else lets it send the same again. An
-identity that is not in the list and a report that somebody changed get one answer: who sends knows
-neither who is in the list.
+These responses are final for a client: 201; 400, 403, 409 or 410 with a problem document; and 410
+with a state, from a server that has destroyed its key and cannot read reports. After any other
+response the client sends the same report again. An identity that is not in the allow-list and a
+report that was changed get the same response, so that the sender does not learn who is in the list.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ from fedtally.secagg.two_server import BatchState, LostReportError, Outcome, Sid
 from fedtally.store import Batch, StoreError
 
 GROUP = 256  # reports in one transaction, at most
-MOST_WAITING = 4096  # reports that wait for their group at once
-FULL = 60, 300  # bounds of the seconds after which a client asks a full server again
+MOST_WAITING = 4096  # the most reports that may wait for a group
+FULL = 60, 300  # bounds, in seconds, of the wait before a client tries a full server again
 _T = TypeVar("_T")
 _Answer = Callable[[Request], Awaitable[Response]]
 UNCACHED = {"cache-control": "no-store"}
 
 
 class _Said(NamedTuple):
-    """What a client is told of a report that was not accepted."""
+    """The response for a report that was not accepted: `after` bounds the wait before a retry."""
 
     status: int
     title: str
@@ -61,7 +62,7 @@ class _Said(NamedTuple):
 
 
 _UNREADABLE = _Said(400, "no report of this plan and version")
-# one and the same, so that nobody learns who is in the list
+# the same response for two outcomes, so that the sender does not learn who is in the allow-list
 _UNKNOWN = _Said(403, "no report of a client that this server knows, or it was changed")
 _SAID = {
     Outcome.CLOSED: _Said(410, "this release takes no more reports"),
@@ -77,46 +78,46 @@ _SAID = {
 
 
 def one_thread() -> ThreadPoolExecutor:
-    """Return a thread for all that the releases of a server are asked.
+    """Return an executor with one thread, in which all calls of a server's releases run.
 
-    It all waits for one lock, so that more threads would do no more. In one thread a group of
-    reports waits for one page that is judged, and not for those after it. And what the allocator
-    keeps for a page, tens of megabytes, it keeps for each thread that ever judged one.
+    All calls wait for one lock, so more threads would not be faster. With one thread, a group of
+    reports waits for at most one page of reports that is being judged. Also, the memory allocator
+    keeps tens of megabytes for each thread that has judged a page.
     """
     return ThreadPoolExecutor(1, "fedtally-batch")
 
 
 class Watcher:
-    """Whoever counts what comes and goes; this one counts nothing."""
+    """The interface of a counter of requests and reports; this class counts nothing."""
 
     def answered(self, status: int, size: int) -> None:
-        """Note a response, and the bytes of its body."""
+        """Count a response with a status and a body of `size` bytes."""
 
     def took(self, outcomes: Sequence[Outcome | Exception], seconds: float) -> None:
-        """Note a group of reports, and how long it took."""
+        """Count the reports of a group by outcome, and the time that the group took."""
 
     def judged(self, number: int, seconds: float) -> None:
-        """Note how many reports were judged, and how long it took."""
+        """Count judged reports, and the time that it took to judge them."""
 
 
 @dataclass
 class Collecting:
-    """The reports of one release, as they come.
+    """The object that receives the reports of one release.
 
     Args:
-        side: the server that takes them.
-        batch: the server and its store.
+        side: the server that receives the reports, leader or helper.
+        batch: the leader or helper of the release, with its store.
         clock: returns the time, Unix seconds.
-        steady: returns seconds that nobody sets.
-        watcher: counts what comes.
-        note: takes what the operator should know, in words.
+        steady: returns the seconds of a monotonic clock.
+        watcher: counts requests and reports.
+        note: shows a message to the operator.
         leaves_out: whether reports that the disk has lost are left out of the sum.
-        thread: runs what the server is asked; of `one_thread`, and one for all releases.
+        thread: the executor from `one_thread`, the same for all releases.
 
     Attributes:
-        is_closing: whether clients that have not begun must not begin.
-        is_lost: whether there will be no sum.
-        overtaken: set once another process has the store.
+        is_closing: whether clients must not begin a report any more.
+        is_lost: whether the release will have no sum.
+        overtaken: set once another process uses the store.
     """
 
     side: Side
@@ -132,7 +133,8 @@ class Collecting:
     overtaken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def __post_init__(self) -> None:
-        # Read without the lock, for what may be a moment old: a group, or a sum, holds the lock.
+        # `self.server` is read without the lock, since a group or a sum may hold the lock for long.
+        # What is read in this way may be a moment old.
         with self.batch.server() as server:
             self.server = server
         self._waiting: list[tuple[bytes, asyncio.Future[Outcome | Exception]]] = []
@@ -141,31 +143,36 @@ class Collecting:
 
     @property
     def store_fails(self) -> bool:
-        """Whether the last group met an error of the store, less than a minute ago.
+        """Whether the last group failed by an error of the store, less than a minute ago.
 
-        Who sends nothing to a server that is not ready could not find out otherwise that it is.
+        The minute matters: a load balancer sends nothing to a server that is not ready, so without
+        new groups the server would never be ready again.
         """
         return self.steady() < self._failed_until
 
     @property
     def standing(self) -> Release:
-        """Whether reports are taken."""
+        """The state of the release: whether it accepts reports."""
         if self.is_lost or self.server.state is not BatchState.COLLECTING:
             return Release.CLOSED
         return Release.CLOSING if self.is_closing else Release.OPEN
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no place for another report."""
+        """Whether the release has as many reports as the plan allows."""
         return bool(len(self.server) >= self.server.parameters.n_max)
 
     async def take(self, frame: bytes) -> Outcome | Exception:
-        """Take a report, in a group with those that come meanwhile; return what became of it.
+        """Process a report in a group, and return its outcome or an error.
 
-        The first one is taken at once, and the next group is whatever waited for that.
+        If no group is being written, the report is processed at once. Otherwise it waits, and the
+        reports that wait form the next group.
+
+        Args:
+            frame: the bytes of the report.
 
         Raises:
-            Refused: too many wait.
+            Refused: too many reports wait.
         """
         if len(self._waiting) >= MOST_WAITING:
             raise Refused(503, "busy: send the same again", BUSY)
@@ -181,7 +188,7 @@ class Collecting:
                 group, self._waiting = self._waiting[:GROUP], self._waiting[GROUP:]
                 said = await self._group([frame for frame, _ in group])
                 for (_, done), outcome in zip(group, said, strict=True):
-                    if not done.done():  # else its client went away
+                    if not done.done():  # otherwise the request was cancelled
                         done.set_result(outcome)
         finally:
             self._taking = None
@@ -198,11 +205,11 @@ class Collecting:
         return said
 
     def _look_for_faults(self, faults: Sequence[Exception]) -> None:
-        """Note what kept reports of a group from being taken, and tell the operator once."""
+        """Note the errors of a group, and tell the operator if they are new."""
         now = self.steady()
         is_broken = any(isinstance(one, StoreError) for one in faults)
         self._failed_until = now + FULL[0] if is_broken else now
-        # what nobody expected may name a client
+        # The text of an unexpected error may name a client, so only the error's type is shown.
         found = {str(one) if isinstance(one, StoreError) else type(one).__name__ for one in faults}
         why = "; ".join(sorted(found))
         if why and why != self._why:
@@ -210,12 +217,13 @@ class Collecting:
         self._why = why
 
     async def ask(self, call: Callable[[Any], _T]) -> _T:
-        """Return what the server says to a call; no group is open meanwhile.
+        """Return the result of a call of the leader or helper, made between two groups.
 
         Raises:
-            LostReportError: the disk has lost a report, and it is not left out.
-            StoreError: it is to be left out, and is in the sum: the process must start again.
-            FedtallyError: what the call raised.
+            LostReportError: the disk has lost a report, and `leaves_out` is False.
+            StoreError: the disk has lost a report that is already added to the sum, so that it
+                cannot be left out before a restart.
+            FedtallyError: an error that the call raised.
         """
         return await self.apart(partial(self._ask, call))
 
@@ -229,34 +237,34 @@ class Collecting:
                         raise
                     try:
                         server.withdraw([error.id])
-                    except LocalProtocolError:  # it is in the sum, which is made anew at a start
+                    except LocalProtocolError:  # it is in the sum, which a restart computes anew
                         raise StoreError(f"{error}; it was added before: restart") from None
                     self.note(f"report {error.id.hex()} is left out: the disk has lost it")
 
     async def apart(self, call: Callable[[], _T]) -> _T:
-        """Return what a call returns that waits for the disk; calls run one after the other."""
+        """Run a blocking call in the thread, and return its result; calls run one by one."""
         return await asyncio.get_running_loop().run_in_executor(self.thread, call)
 
     async def idle(self) -> None:
-        """Wait until no group is open."""
+        """Wait until no group is being written."""
         while self._taking is not None:
             await asyncio.wait({self._taking})
 
 
 @dataclass
 class Intake:
-    """The reports of all releases of a plan, as clients bring them.
+    """The HTTPS resources by which clients send reports of all releases of a plan.
 
     Args:
         fingerprint: the fingerprint of the plan.
-        releases: its releases, in their order.
-        has_room: tells whether the disk has room for more.
+        releases: the releases of the plan, in order.
+        has_room: says whether the disk has room for more reports.
         origins: the origins of web pages that may report.
-        draw: returns a whole number between two bounds, both included, at random.
-        room: for bodies.
+        draw: returns a random whole number between two bounds, both included.
+        room: limits the bytes of request bodies that are in memory.
 
     Attributes:
-        is_leaving: whether this process takes nothing any more.
+        is_leaving: whether this process is about to end, and so refuses all requests.
     """
 
     fingerprint: str
@@ -274,7 +282,7 @@ class Intake:
 
     @property
     def is_ready(self) -> bool:
-        """Whether reports are taken, of any release that is not over."""
+        """Whether the process can accept reports, for a readiness probe."""
         return not self.is_leaving and self.has_room() and not self._is_broken
 
     @property
@@ -294,7 +302,11 @@ class Intake:
         return answered
 
     def _found(self, request: Request) -> Collecting:
-        """Return the release that a path names, if this process serves it."""
+        """Return the release that the path of a request names.
+
+        Raises:
+            Refused: there is no such release, or this process serves no requests any more.
+        """
         number, plan = request.path_params["release"], request.path_params["plan"]
         known = {str(index): one for index, one in enumerate(self.releases)}
         if plan != self.fingerprint or number not in known:
@@ -304,7 +316,11 @@ class Intake:
         return known[number]
 
     async def _state(self, request: Request) -> Response:
-        """Say how a release stands. Where it cannot take a report, nobody begins one."""
+        """Answer a request for the state of a release.
+
+        If the release is full or the disk is full, the answer is 503, so that no client begins a
+        report.
+        """
         found = self._found(request)
         standing = found.standing
         if standing is Release.OPEN and found.is_full:
@@ -316,7 +332,7 @@ class Intake:
     async def _put(self, request: Request) -> Response:
         found = self._found(request)
         most = found.server.report_bytes
-        # All that the head tells is checked before the first byte of the body is read.
+        # The length in the head is checked before the first byte of the body is read.
         size = length_of(request, most, f"no report of this plan has more than {most} bytes")
         if found.standing is not Release.CLOSED and not self.has_room():
             raise Refused(503, "the disk is full: nothing was taken", FULL)
@@ -334,7 +350,7 @@ class Intake:
 
 
 def _application(state: _Answer, put: _Answer, origins: Sequence[str]) -> Starlette:
-    """Return the two resources of a release."""
+    """Return an application with the two resources of each release."""
     path = release_path("{plan}", 0).removesuffix("0") + "{release}"
     return Starlette(
         routes=[
@@ -347,14 +363,14 @@ def _application(state: _Answer, put: _Answer, origins: Sequence[str]) -> Starle
 def over(side: Side, fingerprint: str, releases: int, origins: Sequence[str] = ()) -> Starlette:
     """Return the application of a server whose key was destroyed: all releases are over.
 
-    It cannot look into a report. So it says how the release stands, and does not refuse what may be
-    in the sum.
+    Such a server cannot read a report, so it does not know whether the report is in the sum. It
+    answers a report with 410 and the state of the release, and not with a refusal.
 
     Args:
-        side: the server.
+        side: the server, leader or helper.
         fingerprint: the fingerprint of the plan.
-        releases: the number of its releases.
-        origins: the origins of web pages that may ask.
+        releases: the number of the plan's releases.
+        origins: the origins of web pages that may send requests.
     """
     numbers = range(releases)
 

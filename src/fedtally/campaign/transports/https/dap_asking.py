@@ -1,4 +1,4 @@
-"""What servers of DAP are asked over HTTPS: by the leader, by the collector, and by clients."""
+"""The HTTPS requests that a leader, a collector or a client sends to a DAP server."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ MOST_ANSWER = 64 << 20  # bytes of an answer
 _MOST_POLLS = 60
 _LONGEST_POLL = 60.0  # seconds until a deferred answer is asked for again
 _TIMEOUT = httpx.Timeout(120, connect=15)
-# What another setting of an operator would mend: what was asked is asked again.
+# Problems that an operator can solve by another setting, so that the request is sent again.
 _MENDED = {ProblemType.UNRECOGNIZED_TASK}
 
 
 class UnansweredError(FedtallyError):
-    """A server cannot be reached, or did not answer as it should: ask it again."""
+    """Say that a server cannot be reached or that its answer is wrong: send the request again."""
 
 
 class DeniedError(FedtallyError):
-    """A server refuses a request for good.
+    """Say that a server refuses a request for good.
 
     Attributes:
-        type: why, in the draft's words.
+        type: the type of the problem, as the draft of DAP names it.
     """
 
     def __init__(self, type: ProblemType, detail: str) -> None:
@@ -59,10 +59,10 @@ class _Heard(NamedTuple):
 
 
 def check_address(address: str) -> None:
-    """Refuse the address of a server that a token may not be shown to.
+    """Refuse the URL of a server if it is not safe to send a token there.
 
     Raises:
-        InvalidInputError: it is neither of https nor of this machine, or names no host and port.
+        InvalidInputError: the URL is neither https nor http on this machine, or has no host.
     """
     if not safe_parts(address).hostname:
         raise InvalidInputError(
@@ -73,15 +73,15 @@ def check_address(address: str) -> None:
 
 @dataclass(frozen=True)
 class DapAsking:
-    """What a server of a task is asked.
+    """The sender of requests to one server of a DAP task.
 
     Args:
-        http: the client, which believes the server's certificate.
-        url: the address of the server, as the task has it.
-        task: the text of the id of the task.
-        token: the bearer token; empty for a client, who has none.
+        http: the HTTP client, which trusts the server's certificate.
+        url: the URL of the server, from the task.
+        task: the id of the task, as text.
+        token: the bearer token; empty for a client, who has no token.
         sleep: waits for a number of seconds.
-        polls: how often a deferred answer is asked for, before others have their turn.
+        polls: the number of requests for a deferred answer before `make` gives up.
     """
 
     http: httpx.AsyncClient
@@ -97,17 +97,18 @@ class DapAsking:
     async def make(
         self, kind: str, body: bytes, message: type[Message], answer: type[Message]
     ) -> tuple[bytes, str]:
-        """Make a resource; return its bytes and its address, however long it takes.
+        """Create a resource at the server, wait for its content, and return content and URL.
 
         Args:
-            kind: the kind of the resource, as `aggregation_jobs`.
-            body: the request.
-            message: the message that it is.
-            answer: the message that is expected.
+            kind: the kind of the resource, such as `aggregation_jobs`.
+            body: the bytes of the request.
+            message: the type of the message in the request.
+            answer: the type of the message that is expected in the response.
 
         Raises:
-            UnansweredError: the server did not answer as it should.
-            DeniedError: it refuses the request.
+            UnansweredError: the server cannot be reached, its answer is wrong, or there is no
+                answer after `polls` requests.
+            DeniedError: the server refuses the request.
         """
         place = f"{self.url.rstrip('/')}/tasks/{self.task}/{kind}"
         heard = await self._sent("POST", place, body, media_type(message))
@@ -116,28 +117,28 @@ class DapAsking:
             if heard.body:
                 self._check_type(heard, place, answer)
                 return heard.body, place
-            await self.sleep(_seconds(heard))  # deferred: it is asked for where it will be
+            await self.sleep(_seconds(heard))  # the answer is deferred: request the resource again
             heard = await self._sent("GET", place)
         raise UnansweredError(f"{_host(place)} has no answer yet")
 
     async def forget(self, place: str) -> None:
-        """Say that a resource is needed no more.
+        """Tell the server to delete a resource.
 
         Args:
-            place: its address, of `make`.
+            place: the URL of the resource, from `make`.
 
         Raises:
-            UnansweredError: the server did not hear it.
-            DeniedError: it refuses, as one that knows no such resource.
+            UnansweredError: the server cannot be reached, or its answer is wrong.
+            DeniedError: the server refuses, for instance because it has no such resource.
         """
         await self._sent("DELETE", place)
 
     async def configs(self) -> HpkeConfigList:
-        """Return the keys that clients seal to.
+        """Return the server's public keys, to which clients seal reports.
 
         Raises:
-            UnansweredError: the server did not answer as it should.
-            InvalidInputError: they cannot be read.
+            UnansweredError: the server cannot be reached, or its answer is wrong.
+            InvalidInputError: the keys cannot be read.
         """
         place = f"{self.url.rstrip('/')}/hpke_config"
         heard = await self._sent("GET", place)
@@ -145,11 +146,14 @@ class DapAsking:
         return HpkeConfigList.decode(heard.body)
 
     async def upload(self, reports: bytes) -> UploadErrors:
-        """Bring an UploadRequest to the leader; return the reports that it does not take.
+        """Send reports to the leader; return which of them the leader refuses.
+
+        Args:
+            reports: the bytes of an UploadRequest.
 
         Raises:
-            UnansweredError: the leader did not answer as it should.
-            DeniedError: it cannot read the request.
+            UnansweredError: the leader cannot be reached, or its answer is wrong.
+            DeniedError: the leader refuses the request.
         """
         place = f"{self.url.rstrip('/')}/tasks/{self.task}/reports"
         heard = await self._sent("POST", place, reports, media_type(UploadRequest))
@@ -162,7 +166,11 @@ class DapAsking:
             raise UnansweredError(f"{place} answers with something else: check the address")
 
     def _located(self, place: str, heard: _Heard) -> str:
-        """Return where a resource is: at this server, since the token goes there."""
+        """Return the URL of a resource that a response names.
+
+        Raises:
+            UnansweredError: it is no URL, or is at another server, which must not get the token.
+        """
         asked = httpx.URL(place)
         try:
             made = asked.join(heard.headers.get("location", ""))
@@ -173,7 +181,12 @@ class DapAsking:
         return str(made)
 
     async def _sent(self, method: str, place: str, body: bytes = b"", type: str = "") -> _Heard:
-        """Return a response of success."""
+        """Send a request, and return a response with a status of success.
+
+        Raises:
+            UnansweredError: the server cannot be reached, or its answer is wrong.
+            DeniedError: the server refuses the request.
+        """
         headers = {"accept-encoding": "identity"}
         if self.token:
             headers["authorization"] = f"Bearer {self.token}"
@@ -209,7 +222,11 @@ class DapAsking:
 
 
 def _problem(heard: _Heard) -> tuple[ProblemType | None, str]:
-    """Return the draft's type of a problem document, None for another one, and what it says."""
+    """Return the type of a problem document, and its detail with ": " before it.
+
+    The type is None if the draft of DAP has no such type. Both are empty, None and "", if the
+    response is no problem document.
+    """
     kind = heard.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != PROBLEM_TYPE:
         return None, ""
@@ -224,7 +241,7 @@ def _problem(heard: _Heard) -> tuple[ProblemType | None, str]:
 
 
 def _seconds(heard: _Heard) -> float:
-    """Return the seconds after which a deferred answer is asked for again."""
+    """Return the seconds to wait before a deferred answer is requested again."""
     text = heard.headers.get("retry-after", "")[:10]
     number = int(text) if text.isascii() and text.isdigit() else 1
     return float(min(max(number, 1), _LONGEST_POLL))

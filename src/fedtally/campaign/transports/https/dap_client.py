@@ -1,4 +1,4 @@
-"""A client and a collector of DAP, as commands run them: one report, and one batch."""
+"""The network part of two DAP commands: a client sends one report, a collector gets one batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedtally.dap.sealing import choose
 from fedtally.dap.task import to_text
 from fedtally.errors import InvalidInputError
 
-_POLLS = 1 << 20  # of an answer that a collector waits for: the time ends it
+_POLLS = 1 << 20  # requests for a deferred answer: so many that only `wait` ends a collector's wait
 
 
 async def report(
@@ -29,19 +29,19 @@ async def report(
     now: float,
     random: Callable[[int], bytes],
 ) -> None:
-    """Make a report of a measurement, and bring it to the leader.
+    """Make a report of a measurement, and send it to the leader.
 
     Args:
-        http: the client.
+        http: the HTTP client.
         task: the task.
         measurement: the client's value, of the type that the task counts; see `dap.make_report`.
-        now: seconds since 1970.
+        now: the time, Unix seconds.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
 
     Raises:
         InvalidInputError: the task is not of draft 18, the measurement does not fit, or the leader
-            does not take the report.
-        UnansweredError: a server did not answer as it should.
+            refuses the report.
+        UnansweredError: a server cannot be reached, or its answer is wrong.
     """
     check_draft(task)
     of, id = task.configuration, to_text(task.id)
@@ -72,20 +72,22 @@ async def collect(
     *,
     wait: float,
 ) -> Collected:
-    """Return the batch of an interval; asked again, it is the same.
+    """Return the sums of the batch of an interval of time.
+
+    A second call for the same interval returns the same batch.
 
     Args:
-        http: the client.
+        http: the HTTP client.
         task: the task.
-        key: the collector's key.
+        key: the collector's private key.
         token: the collector's token.
-        interval: its first second, and the second after its last.
+        interval: the first second of the interval, and the second after its last, Unix seconds.
         wait: the seconds to wait for an answer.
 
     Raises:
-        InvalidInputError: the key is of another task, the leader refuses the query, or has no
+        InvalidInputError: the key is of another task, the leader refuses the query, or it has no
             answer in time.
-        UnansweredError: the leader did not answer as it should.
+        UnansweredError: the leader cannot be reached, or its answer is wrong.
     """
     if key.public != task.collector.key:
         raise InvalidInputError(

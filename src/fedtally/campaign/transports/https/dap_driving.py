@@ -1,7 +1,7 @@
-"""What the leader of a DAP task asks the helper, until each job and each collection has an end.
+"""The loop in which the leader of a DAP task sends its jobs and collections to the helper.
 
-`Driving` goes on from whatever the disk has. What was asked is asked again with the same bytes, so
-a death of either server costs time alone.
+`Driving` continues from the state that is on the disk. After a crash of either server, requests are
+sent again with the same bytes, so that a crash loses only time.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from fedtally.dap.draft18 import (
 from fedtally.dap.leader import CollectionState, Job
 from fedtally.errors import FedtallyError
 
-PAUSE = 1.0  # seconds between two looks for reports
-FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds after what failed; each further one doubles them
+PAUSE = 1.0  # seconds between two checks for new reports
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds after an error; each further error doubles the wait
 
 
 @dataclass
 class Driving:
-    """The leader of a task, which asks the helper.
+    """The loop of a task's leader that sends requests to the helper.
 
     Args:
-        served: the leader's resources, and the leader.
-        asking: the helper.
-        note: takes what the operator should know, in words.
+        served: the leader, with its HTTPS resources.
+        asking: the sender of requests to the helper.
+        note: shows a message to the operator.
     """
 
     served: DapLeader
@@ -45,7 +45,7 @@ class Driving:
         self._wait, self._why = FIRST_WAIT, ""
 
     async def run(self) -> None:
-        """Ask for ever, until another process has the store."""
+        """Run steps until another process uses the store."""
         while not self.served.overtaken.is_set():
             pause = PAUSE
             try:
@@ -59,11 +59,11 @@ class Driving:
             await self._rest(pause)
 
     async def step(self) -> None:
-        """Run all jobs, of all reports that wait, and then the collections.
+        """Run the jobs of all reports that wait, and then the collections.
 
         Raises:
-            UnansweredError: the helper did not answer.
-            Refused: the store did not.
+            UnansweredError: the helper cannot be reached, or its answer is wrong.
+            Refused: the store failed, or the noise of a batch cannot be charged.
         """
         leader = self.served.server
         for job in await self.served.ask(leader.jobs):
@@ -76,7 +76,7 @@ class Driving:
             await self._collect(id)
 
     async def _run_job(self, job: Job) -> None:
-        """Let the helper verify and add the reports of a job, and add those that passed."""
+        """Let the helper verify the reports of a job; both servers add the valid reports."""
         leader = self.served.server
         try:
             answer, place = await self.asking.make(
@@ -93,11 +93,11 @@ class Driving:
         await self._forget(place)
 
     async def _collect(self, id: bytes) -> None:
-        """Answer a collection job, if no job is in its way and there are reports enough."""
+        """Answer a collection job if its jobs have ended and its batch has enough reports."""
         leader = self.served.server
         try:
             state = await self.served.ask(lambda: leader.collection(id))
-        except Problem as error:  # whoever asks for it is told
+        except Problem as error:  # the collector gets this error when it requests the collection
             if error.type is not ProblemType.INVALID_BATCH_SIZE:  # reports may still come
                 self.served.collections.discard(id)
             return
@@ -126,14 +126,14 @@ class Driving:
             self.note(f"a batch is lost: {error}")
 
     async def _forget(self, place: str) -> None:
-        """Tell the helper that an answer is needed no more; if it does not hear it, it keeps it."""
+        """Tell the helper to delete an answer; if that fails, the helper keeps it."""
         try:
             await self.asking.forget(place)
         except (UnansweredError, DeniedError):
             return
 
     async def _rest(self, seconds: float) -> None:
-        """Wait, or until the collector asks."""
+        """Wait for some seconds, or until the collector sends a request."""
         try:
             async with asyncio.timeout(seconds):
                 await self.served.wake.wait()

@@ -1,4 +1,4 @@
-"""The process of one server of a DAP task: it serves, and the leader asks the helper."""
+"""The process of one DAP server: it serves requests; a leader also sends some to the helper."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from fedtally.errors import OvertakenError
 
 @dataclass(frozen=True)
 class DapProcess:
-    """A server of a task as it runs.
+    """The running process of a server of a DAP task.
 
     Args:
         folder: the folder of the server.
-        listen: where it listens for clients and for whoever has the token.
-        operate: where it listens for probes and Prometheus; None: nowhere.
-        note: takes what the operator should know, in words.
+        listen: the address for clients, and for the leader or the collector, who have a token.
+        operate: the address for probes and Prometheus; None: there is none.
+        note: shows a message to the operator.
     """
 
     folder: DapFolder
@@ -50,11 +50,12 @@ class DapProcess:
         """Run until SIGTERM.
 
         Raises:
-            InvalidInputError: an address cannot be had, or the folder cannot be claimed.
+            InvalidInputError: the process cannot listen on an address, or cannot claim the folder.
             OvertakenError: another process runs the folder.
         """
         with ExitStack() as held:
-            # Before the folder is claimed: a mistyped address must begin nothing.
+            # The addresses are bound before the folder is claimed, so that a mistyped address does
+            # not start the server.
             places = self.listen, self.operate
             listening = [held.enter_context(one.bound()) for one in places if one is not None]
             trusted = tls(self.folder.settings.ca)
@@ -82,7 +83,7 @@ class DapProcess:
         for wait in waits:
             wait.cancel()
         for ended in done:
-            ended.result()  # raises what nobody expected
+            ended.result()  # raises the error of a task that failed
         if served.overtaken.is_set():
             raise OvertakenError(f"another process runs {self.folder.path}: this one ended")
 
@@ -110,7 +111,11 @@ class DapProcess:
     async def _driven(
         self, served: DapServer, trusted: ssl.SSLContext
     ) -> AsyncIterator[list[asyncio.Task[None]]]:
-        """Let a leader ask the helper while the block runs; give the task, which ends by faults."""
+        """Send a leader's requests to the helper while the `with` block runs.
+
+        The context yields the task that does it, which ends only if it fails or another process
+        uses the store. At a helper there is no task.
+        """
         if not isinstance(served, DapLeader):
             yield []
             return

@@ -1,17 +1,18 @@
-"""The resources of DAP over HTTPS, of one task at one server (draft 18, section 4).
+"""The HTTPS resources of one DAP task at one server (draft 18, section 4).
 
 Below the path of the server's address in the task:
 
-- `GET hpke_config`: what clients seal to;
+- `GET hpke_config`: the public keys to which clients seal reports;
 - `POST tasks/{task}/reports`: at the leader, reports of clients, who need no token; `PUT` in a
   task of draft 09;
 - `POST tasks/{task}/collection_jobs`: at the leader, for the collector; 202 until it has an answer;
 - `POST tasks/{task}/aggregation_jobs`, `aggregate_shares`: at the helper, for the leader.
 
-What a POST makes has an address of its own, which follows from the request. GET returns it again,
-and DELETE forgets it. The leader shows a bearer token, which follows from the secret of the task.
-The collector shows one of its own, which the helper cannot know. Refused requests get a problem
-document, with the draft's type where it has one.
+Each POST to `collection_jobs`, `aggregation_jobs` or `aggregate_shares` creates a resource. Its URL
+follows from the request. GET returns the resource again, and DELETE deletes it. The leader has a
+bearer token, which follows from the secret of the task. The collector has another token, which the
+helper does not know. A refused request gets a problem document; its type is from the draft if the
+draft has such a type.
 """
 
 from __future__ import annotations
@@ -62,34 +63,34 @@ from fedtally.errors import InvalidInputError, OvertakenError
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.store import StoreError
 
-KEPT_SECONDS = 86_400  # for which a client may keep the keys of a server
-MOST_REQUEST = 64 << 10  # bytes of any other request
-_AGAIN = 1, 2  # bounds of the seconds until a collection job is asked for again
-_FULL = 60, 300  # the same where the disk is full
+KEPT_SECONDS = 86_400  # the time for which a client may cache the keys of a server
+MOST_REQUEST = 64 << 10  # bytes of a request that brings no reports
+_AGAIN = 1, 2  # bounds, in seconds, of the wait before a collection job is requested again
+_FULL = 60, 300  # bounds, in seconds, of the wait if the disk is full or the budget is spent
 _T = TypeVar("_T")
 _Answer = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass
 class DapServer:
-    """What both servers of a task do over HTTPS.
+    """The HTTPS resources that both servers of a task have.
 
     Args:
-        server: the server of the task.
-        keys: what clients seal to.
-        token: the digest of the token of who may make jobs: the collector at a leader, else the
-            leader.
+        server: the leader or the helper of the task.
+        keys: the keys to which clients seal reports.
+        token: the digest of the bearer token that jobs need: the collector's at a leader, the
+            leader's at a helper.
         clock: returns the time, Unix seconds.
         origins: the origins of web pages that may report.
-        has_room: tells whether the disk has room for more.
-        note: takes what the operator should know, in words.
+        has_room: says whether the disk has room for more reports.
+        note: shows a message to the operator.
         watcher: counts responses.
-        draw: returns a whole number between two bounds, both included, at random.
-        thread: runs what the server is asked; one thread.
+        draw: returns a random whole number between two bounds, both included.
+        thread: an executor with one thread, in which all calls of the server run.
 
     Attributes:
-        is_leaving: whether this process takes nothing any more.
-        overtaken: set once another process has the store.
+        is_leaving: whether this process is about to end, and so refuses all requests.
+        overtaken: set once another process uses the store.
     """
 
     server: Leader | Helper
@@ -112,16 +113,16 @@ class DapServer:
 
     @property
     def task(self) -> Task:
-        """The task."""
+        """The DAP task that the server serves."""
         return self.server.task
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are served."""
+        """Whether the process can serve requests, for a readiness probe."""
         return not self.is_leaving and self.has_room() and not self._why
 
     def application(self) -> Starlette:
-        """Return the application that serves clients and whoever has the token."""
+        """Return the application that serves clients, and the leader or the collector."""
         return Starlette(
             routes=[
                 self._public("hpke_config", "GET", self._hpke_config),
@@ -130,24 +131,24 @@ class DapServer:
         )
 
     def _routes(self) -> list[Route]:
-        """Return the resources of this server alone."""
+        """Return the routes that only the leader, or only the helper, has."""
         raise NotImplementedError
 
     # ---- routes ----
 
     @property
     def _base(self) -> str:
-        """The path of the server's address."""
+        """The path of the server's URL, without a slash at its end."""
         of = self.task.configuration
         url = of.leader if isinstance(self.server, Leader) else of.helper
         return urlsplit(url.decode()).path.rstrip("/")
 
     def _public(self, path: str, method: str, answer: _Answer) -> Route:
-        """Return what clients ask, also from web pages of the origins."""
+        """Return a route for clients, who may also be web pages of the origins."""
         return route_of_pages(f"{self._base}/{path}", method, self._answering(answer), self.origins)
 
     def _owned(self, path: str, **answers: _Answer) -> list[Route]:
-        """Return a resource of whoever has the token, a route a method."""
+        """Return the routes of a resource that needs the token, one route for each HTTP method."""
         return [
             Route(
                 f"{self._base}/tasks/{{task}}/{path}",
@@ -179,7 +180,12 @@ class DapServer:
         return answered
 
     def _check(self, request: Request, needs_token: bool) -> None:
-        """Refuse what the head of a request shows to be wrong."""
+        """Refuse a request if its path or its token is wrong, or this process is about to end.
+
+        Raises:
+            Refused: the token is missing or wrong, or another process continues.
+            Problem: the path names another task.
+        """
         if self.is_leaving or self.overtaken.is_set():
             raise Refused(503, "another process goes on: send the same again", BUSY)
         if request.path_params.get("task", to_text(self.task.id)) != to_text(self.task.id):
@@ -199,7 +205,7 @@ class DapServer:
         return Response(self._configs, headers=kept, media_type=self.task.version.keys_media)
 
     async def _read(self, request: Request, message: type[Message], most: int) -> bytes:
-        """Return the body of a request, which must be of a message."""
+        """Return the body of a request, whose media type must be the one of `message`."""
         if not is_media_type(request.headers.get("content-type", ""), message):
             raise Refused(415, f"send {media_type(message)}")
         return await self._body(request, most)
@@ -212,10 +218,11 @@ class DapServer:
             return await body_of(request)
 
     async def ask(self, call: Callable[[], _T]) -> _T:
-        """Return what the server says to a call; calls run one after the other.
+        """Run a call of the leader or helper, and return its result; calls run one by one.
 
         Raises:
-            Refused: the store does not answer, another process has it, or the ledger does not pay.
+            Refused: the store failed, another process uses it, or the ledger refuses the charge for
+                noise.
         """
         try:
             found = await asyncio.get_running_loop().run_in_executor(self.thread, call)
@@ -234,7 +241,7 @@ class DapServer:
         return found
 
     def _made(self, kind: str, resource: Resource, message: type[Message]) -> Response:
-        """Return the response to a request that made a resource."""
+        """Return the response to a request that created a resource."""
         headers = {"location": self._place(kind, resource.id)}
         return Response(resource.answer, headers=headers, media_type=media_type(message))
 
@@ -246,9 +253,9 @@ class DapLeader(DapServer):
     """The leader of a task over HTTPS.
 
     Attributes:
-        collections: the collection jobs that have no answer yet; whoever asks the helper empties
-            it.
-        wake: set when there is something to ask the helper for.
+        collections: the ids of the collection jobs that have no answer yet. `Driving` removes an
+            id when the job has its answer or has failed.
+        wake: set when the leader has a new request for the helper.
     """
 
     server: Leader
@@ -277,7 +284,7 @@ class DapLeader(DapServer):
         body = await self._read(request, CollectionJobReq, MOST_REQUEST)
 
         def begun() -> CollectionState:
-            # what is in no job is not in the batch, and was taken from its clients
+            # Every accepted report must be in a job first, or it would be missing in the batch.
             while not self.server.is_idle:
                 self.server.make_job()
             return self.server.collect(body)
@@ -362,7 +369,7 @@ class DapHelper(DapServer):
 
 
 def _id(request: Request) -> bytes:
-    """Return the id in a path."""
+    """Return the id of a resource from the path of a request."""
     try:
         return from_text(request.path_params["id"], RESOURCE_BYTES)
     except InvalidInputError:

@@ -1,7 +1,8 @@
-"""A client of a campaign over HTTPS: it carries frames between the server and the client's agent.
+"""The carrier between a campaign's HTTPS server and a client's agent.
 
-It holds a token, and no key and no item. `Talk` decides what is sent, and when: it opens no
-connection and reads no clock. `join` is the loop around it.
+It passes frames (messages of the protocol) between the two. It has the client's token, but no key
+and no item. `Talk` decides what is sent and when; it opens no connection and reads no clock. `join`
+is the loop around it.
 """
 
 from __future__ import annotations
@@ -22,45 +23,46 @@ from fedtally.errors import InvalidInputError
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind, RemoteProtocolError
 
-FIRST_WAIT = 1.0  # seconds after the first request that failed; each further one doubles them
-LONGEST_WAIT = 30.0  # seconds between two requests, while a session may still run
-IDLE_WAIT = 3600.0  # else, and where the server knows no such campaign
-# A session may still run for so long after a frame, or after the start. How long it really lasts is
-# the server's choice, and its Invite alone tells.
+FIRST_WAIT = 1.0  # seconds of the wait after a failed request; each further failure doubles it
+LONGEST_WAIT = 30.0  # the longest wait after failures, in seconds, while a session may still run
+IDLE_WAIT = 3600.0  # the longest wait otherwise, and the wait if the server has no such campaign
+# The seconds after a frame, or after the start, for which a session may still run. The server
+# chooses the real end of a session, and only its Invite says it.
 SESSION_SECONDS = 3600.0
 TOKEN = re.compile(r"[!-~]{1,512}")
-CLOCKS_APART = 60.0  # seconds, from which on a client tells its operator
-MOST_BYTES = 1 << 30  # of a frame: what an agent reads has a bound of its own
-MOST_PROBLEM = 1 << 12  # bytes of a response that is no frame: nobody reads them
+CLOCKS_APART = 60.0  # the difference of clocks, in seconds, from which the operator is warned
+MOST_BYTES = 1 << 30  # bytes of a frame; an agent has its own bound on the frames that it reads
+MOST_PROBLEM = 1 << 12  # bytes that are read of a response that is no frame
 TIMEOUT = httpx.Timeout(WAIT_SECONDS + 25, connect=15)
-# A client in no session asks every 45 seconds, and nginx hangs up after 65: in between a connection
-# is kept, since a new one costs both sides a handshake of TLS. httpx would keep it for 5 seconds.
+# A client that is in no session sends a request every 45 seconds. Its connection is kept between
+# requests, since a new connection costs both sides a TLS handshake. nginx closes an idle connection
+# after 65 seconds; the default of httpx would be 5 seconds.
 LIMITS = httpx.Limits(keepalive_expiry=60.0)
-_MOST_SESSIONS = 64  # that are left alone
+_MOST_SESSIONS = 64  # sessions that are remembered as given up
 
 
 class Over(Enum):
-    """Why a client ends."""
+    """The reason why a client stops for good."""
 
     CAMPAIGN = "the campaign is over"
     TOKEN = "the server takes this token no more, or never did"  # noqa: S105 - no token
 
 
 class Pause(NamedTuple):
-    """What is done next: wait, and ask again."""
+    """The instruction to wait for some seconds, and then to send the next request."""
 
     seconds: float
 
 
 class Heard(NamedTuple):
-    """A response.
+    """A response of a server.
 
     Args:
-        status: the status of the response.
-        type: the type of the content, without its parameters.
-        retry_after: the header of that name.
-        date: the header of that name.
-        content: the frame, if it is one.
+        status: the HTTP status.
+        type: the content type, without its parameters.
+        retry_after: the value of the header `retry-after`.
+        date: the value of the header `date`.
+        content: the body of the response, such as a frame.
     """
 
     status: int
@@ -71,17 +73,17 @@ class Heard(NamedTuple):
 
     @property
     def is_frame(self) -> bool:
-        """Whether the response is a frame: a portal answers 200 with a page of its own."""
+        """Whether the response is a frame; a captive portal also answers 200, but with a page."""
         return self.status == 200 and self.type == FRAME_TYPE
 
     @property
     def seconds(self) -> float:
-        """The seconds after which the server wants to be asked again; 0: it does not say."""
-        text = self.retry_after[:10]  # more digits are an hour, too
+        """The wait that the server asks for, in seconds, at most an hour; 0: it asks for none."""
+        text = self.retry_after[:10]  # numbers with more digits would be cut to an hour anyway
         return float(min(int(text), IDLE_WAIT)) if text.isascii() and text.isdigit() else 0.0
 
     def apart(self, now: float) -> float | None:
-        """Return the seconds that this clock is ahead of the server's; None: it does not say."""
+        """Return the seconds by which `now` is ahead of the server's clock; None: no date came."""
         try:
             return now - parsedate_to_datetime(self.date).timestamp()
         except (ValueError, OverflowError):
@@ -90,16 +92,17 @@ class Heard(NamedTuple):
 
 @dataclass
 class Talk:
-    """What a client says next, from what it heard.
+    """The state of a client's exchange with a server; it decides which request comes next.
 
     Args:
         token: the client's token for this campaign.
         random: returns a uniform number, at least 0 and below 1.
-        tell: takes what the operator should know, in words.
+        tell: shows a message to the operator.
         now: the time, Unix seconds.
 
     Attributes:
-        said: the body of the next request: the last answer until it has arrived, or nothing.
+        said: the body of the next request: the agent's last answer, until the server has got it;
+            then empty.
     """
 
     token: str = field(repr=False)
@@ -109,12 +112,12 @@ class Talk:
     said: bytes = field(default=b"", init=False)
 
     def __post_init__(self) -> None:
-        if not TOKEN.fullmatch(self.token):  # else an error of the header would show it
+        if not TOKEN.fullmatch(self.token):  # otherwise the error of a bad header would show it
             raise InvalidInputError(
                 "this is no token: it has at most 512 letters of ASCII, and no space or end of line"
             )
         self._handled, self._wait, self._until = b"", FIRST_WAIT, self.now + SESSION_SECONDS
-        self._session: bytes | None = None  # of the last frame
+        self._session: bytes | None = None  # the session of the last frame
         self._left_alone: deque[bytes | None] = deque(maxlen=_MOST_SESSIONS)
         self._why, self._is_apart = "", False
 
@@ -128,7 +131,7 @@ class Talk:
         }
 
     def heard(self, found: Heard, now: float) -> Pause | Over | bytes:
-        """Return what is done after a response: the frame that it holds is answered, if any.
+        """Return what to do after a response: wait, stop, or let the agent answer a frame.
 
         Args:
             found: the response.
@@ -154,12 +157,12 @@ class Talk:
         return self.failed(f"got no answer but HTTP {found.status}{what}", now, found.seconds)
 
     def failed(self, why: str, now: float, least: float = 0.0) -> Pause:
-        """Note that something failed: the same is sent again.
+        """Note a failure, and return the wait before the same request is sent again.
 
         Args:
-            why: what failed, in words.
+            why: the text about the failure, for the operator.
             now: the time, Unix seconds.
-            least: the seconds for which the server asked.
+            least: the seconds of the wait that the server asked for; 0: it asked for none.
         """
         self._tell_once(f"{why}; asks again")
         longest = LONGEST_WAIT if now < self._until else IDLE_WAIT
@@ -168,16 +171,16 @@ class Talk:
         return Pause(min(longest, seconds))
 
     def answered(self, frame: bytes, answer: bytes) -> Pause:
-        """Note the agent's answer to a frame, which counts as handled from now on."""
+        """Note the agent's answer to a frame, which is handled from now on; return the wait."""
         name = digest(frame)
-        # A server repeats a frame that was handled after ten seconds, or when it was restarted.
+        # A server sends a frame that was handled again after ten seconds, or after its restart.
         pause = self._spread(FIRST_WAIT) if name == self._handled else 0.0
         self._goes_on()
         self._handled, self.said = name, answer
         return Pause(pause)
 
     def _goes_on(self) -> None:
-        """Note that server and agent answer, and that what was said has arrived."""
+        """Note that server and agent answer, and that the last request's body has arrived."""
         self.said, self._wait, self._why = b"", FIRST_WAIT, ""
 
     def _taken(self, frame: bytes, now: float) -> Pause | bytes:
@@ -191,7 +194,7 @@ class Talk:
         return frame
 
     def _leave_alone(self) -> Pause:
-        """Take no further part in a session whose answer is too long for the server."""
+        """Give up the session of an answer that is too long for the server."""
         self._left_alone.append(self._session)
         self.tell(
             f"the server takes no answer of {len(self.said):,} bytes: this session is left alone;"
@@ -211,7 +214,7 @@ class Talk:
             )
 
     def _tell_once(self, why: str) -> None:
-        """Tell the operator what goes wrong, once until something goes right."""
+        """Tell the operator about a failure, once until a request succeeds."""
         if why != self._why:
             self.tell(why)
         self._why = why
@@ -221,7 +224,7 @@ class Talk:
 
 
 def _not_after(body: bytes) -> float:
-    """Return when the session of an Invite ends, Unix seconds; 0: it does not say."""
+    """Return the time at which the session of an Invite ends, Unix seconds; 0: it is unreadable."""
     try:
         return wire.decode_terms(wire.split_invite(body)[0]).not_after
     except RemoteProtocolError:
@@ -239,21 +242,21 @@ async def join(
     random: Callable[[], float],
     tell: Callable[[str], None],
 ) -> Over:
-    """Carry frames between a server and an agent until the campaign is over; return why it ended.
+    """Carry frames between a server and an agent until the client must stop; return the reason.
 
     Args:
-        http: the client, whose redirects are not followed.
-        url: the address of the campaign, `https://HOST/v1/campaigns/FINGERPRINT`.
+        http: the HTTP client; redirects are not followed.
+        url: the URL of the campaign, `https://HOST/v1/campaigns/FINGERPRINT`.
         token: the token of this client.
-        answer: returns the agent's answer to a frame; empty: it has none. If it raises an OSError
-            or a `PipeError`, the agent is away, and gets the frame again later.
+        answer: returns the agent's answer to a frame; empty bytes mean no answer. If it raises an
+            OSError or a `PipeError`, the agent is away, and gets the frame again later.
         clock: returns the time, Unix seconds.
         sleep: waits for a number of seconds.
         random: returns a uniform number, at least 0 and below 1.
-        tell: takes what the operator should know, in words.
+        tell: shows a message to the operator.
 
     Raises:
-        InvalidInputError: no header may hold the token.
+        InvalidInputError: the token has characters that a header cannot hold, or is too long.
     """
     talk, step = Talk(token, random, tell, clock()), f"{url.rstrip('/')}/step"
     while True:
@@ -271,11 +274,12 @@ async def join(
 async def _asked(
     http: httpx.AsyncClient, step: str, talk: Talk, clock: Callable[[], float]
 ) -> Pause | Over | bytes:
-    """Ask the server once."""
+    """Send one request to the server, and return what to do next, as `Talk.heard` does."""
     request = http.build_request("POST", step, content=talk.said, headers=talk.headers)
     try:
         head, content, now = await sent(http, request, FRAME_TYPE, MOST_BYTES, clock)
-    # httpx reads where a redirect leads, though nobody follows it. A portal may send anything.
+    # httpx parses the target of a redirect, although it is not followed. A captive portal may send
+    # anything there.
     except (httpx.RequestError, httpx.InvalidURL, OSError, ValueError) as error:
         return talk.failed(f"the server cannot be reached ({words_of(error)})", clock())
     if head.is_frame and content is None:
@@ -293,14 +297,16 @@ async def sent(
     """Send a request once; redirects are not followed.
 
     Args:
-        http: the client.
+        http: the HTTP client.
         request: the request.
-        type: the type of content that is read in full.
-        most: the most bytes of it.
+        type: the expected content type.
+        most: the most bytes that are read of a body of this type. Of other bodies, `MOST_PROBLEM`
+            bytes are read.
         clock: returns the time, Unix seconds.
 
     Returns:
-        The response without its content; the content, or None if it is longer; and the time.
+        The response without its body; the body, or None if it is too long; and the time at which
+        the head of the response came, Unix seconds.
     """
     response = await http.send(request, stream=True, follow_redirects=False)
     try:
@@ -317,7 +323,7 @@ async def sent(
 
 
 async def _read(response: httpx.Response, most: int) -> bytes | None:
-    """Return the body of a response; None: it is longer."""
+    """Return the body of a response; None: it is longer than `most` bytes."""
     parts, size = [], 0
     async for part in response.aiter_raw():
         size += len(part)
@@ -328,16 +334,16 @@ async def _read(response: httpx.Response, most: int) -> bytes | None:
 
 
 def spread(seconds: float, random: Callable[[], float]) -> float:
-    """Return half of some seconds to all of them: clients must not come back together."""
+    """Return a random wait from seconds / 2 to seconds, so that clients do not come together."""
     return seconds * (1 + random()) / 2
 
 
 def clock_words(apart: float, server: str) -> str:
-    """Return in words how far this clock is ahead of a server's, in seconds."""
+    """Return a text that says by how many seconds this clock is ahead of a server's clock."""
     how = "ahead of" if apart > 0 else "behind"
     return f"this clock is {abs(apart):,.0f} seconds {how} the {server}'s"
 
 
 def words_of(error: Exception) -> str:
-    """Return what an error says, or what it is."""
+    """Return the text of an error, or the name of its type if it has no text."""
     return str(error) or type(error).__name__

@@ -1,6 +1,7 @@
-"""Where a campaign over HTTPS listens: a Unix socket behind nginx, or a port of this machine alone.
+"""The sockets of a campaign over HTTPS: a Unix socket behind nginx, or a port of this machine.
 
-uvicorn is never on the open network: it waits for silent connections for ever.
+The web server uvicorn must not be reachable from the network, because it never closes connections
+that stay silent.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ import uvloop
 
 from fedtally.errors import InvalidInputError
 
-SOCKET_MODE = 0o660  # nginx is in the group
+SOCKET_MODE = 0o660  # nginx must be in the socket's group
 BACKLOG = 2048
 KEEP_SECONDS = 75  # nginx closes idle connections to this process after 60 seconds
-CLOSE_SECONDS = 5  # at the end, for responses that are on their way
+CLOSE_SECONDS = 5  # at the end, the time for responses that are not sent yet
 LOOPBACK = "127.0.0.1"
-_LOOK_SECONDS = 0.1  # between looks for connections that idle, at the end
+_LOOK_SECONDS = 0.1  # at the end, the time between two searches for idle connections
 _MOST_PORT = 65_535
 
 new_event_loop = uvloop.new_event_loop
@@ -36,11 +37,11 @@ new_event_loop = uvloop.new_event_loop
 
 @dataclass(frozen=True)
 class Address:
-    """Where to listen.
+    """The address on which a process listens.
 
     Args:
-        path: the Unix socket; None: a port.
-        port: the port on this machine.
+        path: the path of a Unix socket; None: the process listens on a port.
+        port: the port on 127.0.0.1, if there is no path.
     """
 
     path: Path | None
@@ -48,10 +49,10 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the address in an option.
+        """Return the address in the text of an option, `unix:PATH` or `127.0.0.1:PORT`.
 
         Raises:
-            InvalidInputError: it is another one, as of the open network.
+            InvalidInputError: the text is no such address.
         """
         kind, _, rest = text.partition(":")
         if kind == "unix" and rest:
@@ -68,13 +69,13 @@ class Address:
 
     @contextmanager
     def bound(self, take_over: bool = False) -> Iterator[Listening]:
-        """Give what is bound to the address; it is closed at the end.
+        """Listen on the address while the `with` block runs; the context yields the socket.
 
         Args:
-            take_over: whether another process of the campaign may listen there.
+            take_over: whether an earlier process of the campaign may still listen on the address.
 
         Raises:
-            InvalidInputError: another process listens there, or the address cannot be had.
+            InvalidInputError: another process listens on the address, or it cannot be bound.
         """
         with contextlib.closing(self._bind(take_over)) as listening:
             yield listening
@@ -88,7 +89,7 @@ class Address:
                 raise InvalidInputError(
                     f"another process listens on {self.path}: name a socket of this campaign alone"
                 )
-            # Another process may start at the same moment: no two have the same name.
+            # The temporary name is random, since another process may start at the same moment.
             hidden = self.path.with_name(f"{self.path.name}.{secrets.token_hex(3)}")
             return Listening(_path_socket(hidden), self, hidden)
         except OSError as error:
@@ -100,12 +101,12 @@ class Address:
 
 @dataclass
 class Listening:
-    """A socket that listens, and has its name once it was shown.
+    """A socket that listens. A Unix socket has a temporary path until `show` is called.
 
     Args:
         socket: the socket.
-        address: its address.
-        hidden: the name of a Unix socket until it is shown.
+        address: the address that clients, or nginx, connect to.
+        hidden: the temporary path of a Unix socket; None: the socket listens on a port.
     """
 
     socket: socket.socket
@@ -113,12 +114,12 @@ class Listening:
     hidden: Path | None = None
 
     def show(self) -> None:
-        """Give a Unix socket its name, in the place of that of an earlier process."""
+        """Move a Unix socket to the path of its address, over the socket of an earlier process."""
         if self.hidden is not None and self.address.path is not None:
             os.replace(self.hidden, self.address.path)
 
     def close(self) -> None:
-        """Close the socket; a name that a later process has taken stays."""
+        """Close the socket. The path of its address stays, since a later process may use it."""
         if self.hidden is not None:
             self.hidden.unlink(missing_ok=True)
         self.socket.close()
@@ -140,7 +141,7 @@ def _path_socket(path: Path) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         made.bind(os.fspath(path))
-        path.chmod(SOCKET_MODE)  # before anybody can connect: it does not listen yet
+        path.chmod(SOCKET_MODE)  # before `listen`, so that nobody can connect earlier
         made.listen(BACKLOG)
     except BaseException:
         made.close()
@@ -149,7 +150,11 @@ def _path_socket(path: Path) -> socket.socket:
 
 
 def _is_served(path: Path) -> bool:
-    """Tell whether a process listens on a Unix socket; refuse what is none."""
+    """Tell whether a process listens on a Unix socket; False if there is no file.
+
+    Raises:
+        InvalidInputError: the file is no socket.
+    """
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise InvalidInputError(f"{path} is there, and is no socket: name another path")
@@ -157,7 +162,7 @@ def _is_served(path: Path) -> bool:
             try:
                 tried.connect(os.fspath(path))
             except ConnectionRefusedError:
-                return False  # a process that died left it
+                return False  # the socket's process has died
             return True
     return False
 
@@ -167,7 +172,10 @@ def _lacks_folder(error: OSError) -> bool:
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse a folder in which anybody could put a socket of theirs, which then gets the tokens."""
+    """Refuse a folder to which everybody may write.
+
+    Anybody could put another socket in the place of this one, and read the clients' tokens.
+    """
     if folder.stat().st_mode & stat.S_IWOTH:
         raise InvalidInputError(
             f"everybody may write {folder}, so that anybody could take the place of the socket, and"
@@ -176,17 +184,16 @@ def _check_folder(folder: Path) -> None:
 
 
 class _Server(uvicorn.Server):
-    """A server whose process hears signals by itself."""
+    """A uvicorn server that leaves signals to its process, and closes idle TLS connections."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End; a connection that idles is closed at once, also one that idles from now on.
+        """End the server. With TLS, connections are aborted as soon as they are idle.
 
-        Whoever closes TLS waits for the word of the other end, and a client that asks nothing just
-        then does not listen for it.
+        An orderly end of TLS would wait for the other side, and an idle client does not answer.
         """
         closing = asyncio.create_task(self._close_idle()) if self.config.ssl else None
         try:
@@ -197,10 +204,10 @@ class _Server(uvicorn.Server):
 
     async def _close_idle(self) -> None:
         while True:
-            found: Iterable[Any] = self.server_state.connections  # all of httptools
+            found: Iterable[Any] = self.server_state.connections  # all are of uvicorn's httptools
             for one in list(found):
                 is_idle = one.cycle is None or one.cycle.response_complete
-                # of a response that was just written nothing may be lost
+                # a connection is kept until its last response is sent completely
                 if is_idle and not one.transport.get_write_buffer_size():
                     one.transport.abort()
             await asyncio.sleep(_LOOK_SECONDS)
@@ -210,12 +217,14 @@ class _Server(uvicorn.Server):
 async def served(
     app: Any, listening: socket.socket, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """Serve an application while the block runs; give the task, which ends only if it fails.
+    """Serve an application while the `with` block runs.
+
+    The context yields the task that serves. During the block, the task ends only if it fails.
 
     Args:
         app: an ASGI application.
-        listening: the socket that it listens on.
-        tls: how it meets who connects; None: without TLS, behind nginx.
+        listening: the socket that listens.
+        tls: the TLS context of the server; None: no TLS, behind nginx.
     """
     config = uvicorn.Config(
         app,
@@ -235,7 +244,7 @@ async def served(
     server = _Server(config)
     task = asyncio.create_task(server.serve([listening]))
     while not (server.started or task.done()):
-        await asyncio.sleep(0)  # a few turns: the socket listens already
+        await asyncio.sleep(0)  # only a few turns of the event loop, as the socket listens already
     try:
         yield task
     finally:

@@ -173,7 +173,9 @@ class HttpsLoop:
         """Whether the store takes writes, and nobody has told the process to go.
 
         Requests are taken also while the store only answers: what clients send waits in memory.
+        Whoever asks here makes an idle store write, a little later.
         """
+        self._pace.is_asked = True
         return self.standing is Standing.OPEN and self._pace.takes_writes
 
     @property

@@ -336,21 +336,49 @@ def operated(loop: HttpsLoop, instruments: Instruments) -> Starlette:
     return probed(lambda: not loop.driver.is_overtaken, lambda: loop.is_ready, instruments.registry)
 
 
-def lingering() -> Starlette:
-    """Return the same for a process that only says that its campaign is over."""
-    return probed(lambda: True, lambda: True, CollectorRegistry())
+def lingering(counted: Instruments | None = None) -> Starlette:
+    """Return the same for a process that only says that its campaign is over.
+
+    Args:
+        counted: what counted before; its counters stay, with their last numbers. Gauges would
+            ring, as of clients that are not there.
+    """
+    registry = CollectorRegistry()
+    if counted is not None:
+        registry.register(_Kept([one for one in counted.registry.collect() if one.type != "gauge"]))
+    return probed(lambda: True, lambda: True, registry, is_over=True)
+
+
+class _Kept(Collector):
+    """Metrics as they were at the end."""
+
+    def __init__(self, kept: Sequence[Metric]) -> None:
+        self._kept = kept
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the metrics."""
+        yield from self._kept
 
 
 def probed(
-    is_alive: Callable[[], bool], is_ready: Callable[[], bool], registry: CollectorRegistry
+    is_alive: Callable[[], bool],
+    is_ready: Callable[[], bool],
+    registry: CollectorRegistry,
+    *,
+    is_over: bool = False,
 ) -> Starlette:
     """Return the application of these verdicts, and of these metrics.
 
     Args:
         is_alive: tells whether the process may go on.
         is_ready: tells whether clients can be served.
-        registry: what Prometheus reads.
+        registry: what Prometheus reads; it gets the second verdict, and whether all is over.
+        is_over: whether the process only says that all is over.
     """
+    ready = Gauge("fedtally_ready", "1 while /readyz says 200, else 0", registry=registry)
+    ready.set_function(is_ready)
+    over = Gauge("fedtally_over", "1 once clients hear only that all is over", registry=registry)
+    over.set(is_over)
 
     def verdict(is_well: bool) -> Response:
         return JSONResponse({"status": "pass" if is_well else "fail"}, 200 if is_well else 503)

@@ -1,7 +1,7 @@
-"""The channel between two servers is TLS 1.3, and each believes one certificate: the other's.
+"""TLS 1.3 between two servers; each server trusts only the other server's certificate.
 
-The helper listens on a port of its own, and ends TLS itself. A stranger does not get through the
-handshake, so no proxy stands between the servers, and no header says who speaks.
+The helper listens on its own port and terminates TLS itself. The handshake fails for everybody but
+the leader. So there is no proxy between the servers, and no header that names the sender.
 """
 
 from __future__ import annotations
@@ -27,10 +27,17 @@ _PEM = re.compile(f"{ssl.PEM_HEADER}.*?{ssl.PEM_FOOTER}", re.DOTALL)
 
 
 class _PinnedObject(ssl.SSLObject):
-    """An end of a connection, which believes the certificate of its context alone."""
+    """One side of a TLS connection, which trusts only the certificate of its context."""
 
     def do_handshake(self) -> None:
-        """Refuse what an anchor has signed: an operator may have given that of an authority."""
+        """Do the handshake, and refuse any certificate but the other server's own.
+
+        OpenSSL alone would also accept certificates that the trusted certificate has signed, if an
+        operator gave the certificate of an authority.
+
+        Raises:
+            SSLCertVerificationError: the other side has another certificate.
+        """
         super().do_handshake()
         context = self.context
         assert isinstance(context, _PinnedContext)
@@ -39,10 +46,10 @@ class _PinnedObject(ssl.SSLObject):
 
 
 class _PinnedContext(ssl.SSLContext):
-    """How one server meets the other.
+    """The TLS context for connections to the other server.
 
     Attributes:
-        other: the certificate that it believes, DER.
+        other: the only certificate that is trusted, DER.
     """
 
     sslobject_class = _PinnedObject
@@ -51,12 +58,12 @@ class _PinnedContext(ssl.SSLContext):
 
 @dataclass(frozen=True)
 class Certificates:
-    """The files of one server.
+    """The certificate files of one server, all in PEM.
 
     Args:
-        own: the path of the certificate that it shows.
-        key: the path of the private key of that.
-        other: the path of the certificate that it believes.
+        own: the path of the server's own certificate.
+        key: the path of the private key of the server's own certificate.
+        other: the path of the other server's certificate, the only one that is trusted.
     """
 
     own: Path
@@ -64,29 +71,32 @@ class Certificates:
     other: Path
 
     def of_listener(self) -> ssl.SSLContext:
-        """Return how the helper meets whoever connects.
+        """Return the TLS context with which the helper accepts connections.
 
         Raises:
-            UnreadableFileError: a file cannot be read, or the key is another certificate's.
-            InvalidInputError: the other server's certificate is not one, or is the own.
+            UnreadableFileError: a file cannot be read, or the key belongs to another certificate.
+            InvalidInputError: the file `other` has not exactly one certificate, or has this
+                server's own.
         """
         return self._loaded(_PinnedContext(ssl.PROTOCOL_TLS_SERVER))
 
     def of_caller(self) -> ssl.SSLContext:
-        """Return how the leader meets the helper.
+        """Return the TLS context with which the leader connects to the helper.
 
         Raises:
-            UnreadableFileError: a file cannot be read, or the key is another certificate's.
-            InvalidInputError: the other server's certificate is not one, or is the own.
+            UnreadableFileError: a file cannot be read, or the key belongs to another certificate.
+            InvalidInputError: the file `other` has not exactly one certificate, or has this
+                server's own.
         """
         context = _PinnedContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False  # the certificate is the name: no other one is believed
+        context.check_hostname = False  # not needed, since only one certificate is trusted
         return self._loaded(context)
 
     def _loaded(self, context: _PinnedContext) -> _PinnedContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
-        # The certificate itself is the anchor, whoever signed it, and nobody else's is one.
+        # The other server's certificate itself is the trust anchor, whoever signed it. There is no
+        # other trust anchor.
         context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
         place = self.other
         try:
@@ -103,10 +113,11 @@ class Certificates:
         return context
 
     def _believed(self) -> bytes:
-        """Return the certificate that is believed, DER.
+        """Return the certificate that is trusted, DER.
 
         Raises:
-            InvalidInputError: the file holds others beside it, or it is the own one.
+            InvalidInputError: the file `other` has not exactly one certificate, or has this
+                server's own.
         """
         found, own = _certificates(self.other), _certificates(self.own)
         if len(found) != 1:
@@ -123,7 +134,7 @@ class Certificates:
 
 
 def _certificates(place: Path) -> list[bytes]:
-    """Return the certificates in a file, DER."""
+    """Return all certificates in a PEM file, each as DER."""
     found = _PEM.findall(place.read_text(encoding="ascii", errors="replace"))
     return [ssl.PEM_cert_to_DER_cert(one) for one in found]
 
@@ -133,10 +144,10 @@ def _no_password() -> str:
 
 
 def checked_helper(url: str) -> str:
-    """Return the address of a helper.
+    """Return the URL of a helper, `https://HOST:PORT`, without a slash at its end.
 
     Raises:
-        InvalidInputError: it is none.
+        InvalidInputError: the text is no such URL.
 
     >>> checked_helper("https://helper.example:8443/")
     'https://helper.example:8443'
@@ -149,11 +160,11 @@ def checked_helper(url: str) -> str:
 
 @dataclass(frozen=True)
 class PeerAddress:
-    """Where the helper listens for the leader.
+    """The address on which the helper listens for the leader.
 
     Args:
         host: an address of this machine.
-        port: the port; 0: any that is free.
+        port: the port; 0: any free port.
     """
 
     host: str
@@ -161,10 +172,10 @@ class PeerAddress:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the address in an option.
+        """Return the address in the text of an option, `ADDRESS:PORT`.
 
         Raises:
-            InvalidInputError: it is none.
+            InvalidInputError: the text is no such address.
 
         >>> PeerAddress.parse("0.0.0.0:8443").port
         8443
@@ -180,10 +191,10 @@ class PeerAddress:
 
     @contextmanager
     def bound(self) -> Iterator[socket.socket]:
-        """Give a socket that listens; it is closed at the end.
+        """Listen on the address while the `with` block runs; the context yields the socket.
 
         Raises:
-            InvalidInputError: the address cannot be had.
+            InvalidInputError: the address cannot be bound.
         """
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         made = socket.socket(family, socket.SOCK_STREAM)

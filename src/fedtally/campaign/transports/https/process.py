@@ -98,19 +98,31 @@ class Https:
             except OvertakenError:
                 if (campaign.path / CANCELLED).exists():
                     watcher.note("the campaign was cancelled")
-                    self.say_over(campaign, watcher.note)
+                    self.say_over(campaign, watcher.note, instruments)
                 campaign.check_open()
                 raise
         ran = Ran(ending, loop.num_waiting, driver.refusals, driver.unanswered)
         # Who was told to go has only the result to save: the next process says that it is over.
-        return ran if loop.drains else ran._replace(say_over=partial(self.say_over, campaign))
+        over = partial(self.say_over, campaign, counted=instruments)
+        return ran if loop.drains else ran._replace(say_over=over)
 
-    def say_over(self, campaign: CampaignFolder, note: Callable[[str], None]) -> None:
-        """Tell clients for `linger` seconds, or until SIGTERM, that a campaign is over."""
+    def say_over(
+        self,
+        campaign: CampaignFolder,
+        note: Callable[[str], None],
+        counted: Instruments | None = None,
+    ) -> None:
+        """Tell clients for `linger` seconds, or until SIGTERM, that a campaign is over.
+
+        Args:
+            campaign: the campaign.
+            note: takes what people should know, in words.
+            counted: what counted while this process ran the campaign.
+        """
         if not self.linger:
             return
         note(f"clients hear for {self.linger:,} seconds that it is over; SIGTERM ends that")
-        apps = ended(campaign.plan.fingerprint, draw), lingering()
+        apps = ended(campaign.plan.fingerprint, draw), lingering(counted)
         with self._bound() as listening:
             run_loop(_serve_end(zip(apps, listening, strict=False), self.linger))
 

@@ -1,7 +1,8 @@
-"""What nginx must know of campaigns over HTTPS: it ends TLS, and bounds what clients may cost.
+"""The configuration of nginx for campaigns over HTTPS.
 
-A conf is made of plans, so that no answer of a campaign is too long for it. It holds and writes
-down no address of a client, no token and no name.
+nginx terminates TLS, and limits the resources that clients may use. The configuration is made from
+the plans, so that its limit on bodies allows every answer of a campaign. It contains no address, no
+token and no name of a client, and there is no access log.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from fedtally.campaign.transports.pace import longest_answer
 from fedtally.errors import InvalidInputError
 from fedtally.secagg.two_server import Side
 
-SLOW_SECONDS = 10  # a client that sends or takes nothing for so long is hung up on
-RATE, BURST = 2, 20  # requests of one token: a second, and at once
-_STEP_SECONDS = 40  # closing a large phase takes the server some seconds, in which nobody is heard
+SLOW_SECONDS = 10  # a connection that stays silent for so long within a request is closed
+RATE, BURST = 2, 20  # requests of one token: in a second, and at once
+_STEP_SECONDS = 40  # the server answers nobody while it closes a phase, which may take some seconds
 _GROUP_SECONDS = 60  # a group of reports may wait while a sum is opened
-_JOB_SECONDS = 120  # verifying the reports of a job may take a minute
-_ZONE_BYTES = 256  # of memory for each token
+_JOB_SECONDS = 120  # to verify the reports of a job may take a minute
+_ZONE_BYTES = 256  # bytes of memory for each token
 _MIB = 1 << 20
-_MOST_SOCKET_BYTES = 100  # of the path of a Unix socket; the system takes a few more
-_PLAIN = re.compile(r"[A-Za-z0-9._/:@+\[\]-]+")  # nginx reads nothing into these
+_MOST_SOCKET_BYTES = 100  # bytes of the path of a Unix socket; the system allows a few more
+_PLAIN = re.compile(r"[A-Za-z0-9._/:@+\[\]-]+")  # characters without a special meaning for nginx
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,13 @@ class Backend:
     """A campaign behind nginx.
 
     Args:
-        title: a name for people.
-        fingerprint: the fingerprint of its plan.
-        socket: the path of the Unix socket on which its process listens; None: the campaign is
-            over, and nginx alone says so.
-        num_clients: the number of clients that it is planned for.
-        most_bytes: a bound on the bytes of an answer.
-        phase: the seconds of a phase.
+        title: the name of the campaign, for people.
+        fingerprint: the fingerprint of the campaign's plan.
+        socket: the path of the Unix socket on which the campaign's process listens; None: the
+            campaign is over, and nginx itself answers that.
+        num_clients: the number of clients in the plan.
+        most_bytes: a bound on the bytes of a client's answer.
+        phase: the seconds that a phase of a session lasts.
     """
 
     title: str
@@ -57,7 +58,7 @@ class Backend:
 
     @classmethod
     def of(cls, folder: CampaignFolder, socket: Path | None) -> Self:
-        """Return what nginx must know of the campaign in a folder."""
+        """Return the description of the campaign in a folder; `socket` is as in `Backend`."""
         return cls(
             folder.path.absolute().name,
             folder.plan.fingerprint,
@@ -70,15 +71,15 @@ class Backend:
 
 @dataclass(frozen=True)
 class Front:
-    """How nginx meets the network.
+    """The settings of nginx for the network.
 
     Args:
-        listen: the addresses: a port, or an address and a port.
-        host: the name of the server; `_`: any.
-        certificate: the path of its certificate, with the chain.
-        certificate_key: the path of its private key.
-        errors: the path of the log of what is wrong with nginx itself. It is for root alone: what
-            nginx says of a connection names its address.
+        listen: the addresses on which nginx listens; each is a port, or an address and a port.
+        host: the host name of the server; `_`: any name.
+        certificate: the path of the server's certificate, with the chain.
+        certificate_key: the path of the private key of the certificate.
+        errors: the path of the log for faults of nginx itself. Only root should read it, since
+            messages of nginx about a connection contain the client's address.
     """
 
     listen: Sequence[str] = ("443",)
@@ -89,15 +90,17 @@ class Front:
 
 
 def conf(backends: Sequence[Backend], front: Front) -> str:
-    """Return a conf for nginx, which belongs into its `http` part, as `/etc/nginx/conf.d/` does.
+    """Return a configuration file of nginx for campaigns.
+
+    It belongs into the `http` part of nginx's configuration, so into `/etc/nginx/conf.d/`.
 
     Args:
-        backends: the campaigns; each one has its path.
-        front: how nginx meets the network.
+        backends: the campaigns; each campaign has its own path of URLs.
+        front: the settings of nginx for the network.
 
     Raises:
-        InvalidInputError: a path, an address or a name has letters that nginx would read as more
-            than a name, or a socket has too long a path, or two campaigns have the same plan.
+        InvalidInputError: a path, an address or a name has characters with a special meaning for
+            nginx, or the path of a socket is too long, or two campaigns have the same plan.
     """
     _check(backends, front)
     running = [one for one in backends if one.socket is not None]
@@ -114,13 +117,13 @@ def conf(backends: Sequence[Backend], front: Front) -> str:
 
 @dataclass(frozen=True)
 class Reports:
-    """One of two servers behind nginx, which takes reports.
+    """One of two servers that receive reports, behind nginx.
 
     Args:
-        title: a name for people.
-        side: the server.
-        fingerprint: the fingerprint of its plan.
-        socket: the path of the Unix socket on which its process listens.
+        title: the name of the server, for people.
+        side: the role of the server, leader or helper.
+        fingerprint: the fingerprint of the plan.
+        socket: the path of the Unix socket on which the server's process listens.
         most_bytes: a bound on the bytes of a report.
     """
 
@@ -131,13 +134,13 @@ class Reports:
     most_bytes: int
 
     def conf(self, front: Front) -> str:
-        """Return a conf for nginx, as `conf` does for campaigns.
+        """Return a configuration file of nginx, as `conf` does for campaigns.
 
-        Reports are signed, so there are no tokens, and no address is looked at or counted: many
-        clients share one.
+        There are no tokens, since reports are signed. So nginx does not limit the rate of requests.
+        A limit for each network address would be wrong, since many clients may share an address.
 
         Args:
-            front: how nginx meets the network.
+            front: the settings of nginx for the network.
 
         Raises:
             InvalidInputError: as for `conf`.
@@ -165,11 +168,11 @@ class DapBackend:
     """A server of a DAP task behind nginx.
 
     Args:
-        title: a name for people.
-        side: the server.
-        task: the text of the id of the task.
-        base: the path of the server's address, without a slash at its end.
-        socket: the path of the Unix socket on which its process listens.
+        title: the name of the server, for people.
+        side: the role of the server, leader or helper.
+        task: the id of the task, as text.
+        base: the path of the server's URL, without a slash at its end.
+        socket: the path of the Unix socket on which the server's process listens.
         most_bytes: a bound on the bytes of a request.
     """
 
@@ -181,10 +184,10 @@ class DapBackend:
     most_bytes: int
 
     def conf(self, front: Front) -> str:
-        """Return a conf for nginx, as `conf` does for campaigns.
+        """Return a configuration file of nginx, as `conf` does for campaigns.
 
         Args:
-            front: how nginx meets the network.
+            front: the settings of nginx for the network.
 
         Raises:
             InvalidInputError: as for `conf`.
@@ -271,7 +274,7 @@ _DAP_TASK = """
     client_max_body_size {most};  # no request of the task is longer
     client_body_buffer_size 64k;"""
 
-# How bytes go on from any location.
+# The end of each location block: it forwards requests to the process.
 _ONWARD = """
     proxy_pass http://{upstream};
     proxy_http_version 1.1;
@@ -330,7 +333,7 @@ def _check(backends: Sequence[Backend], front: Front) -> None:
 
 
 def _check_places(sockets: Sequence[Path], front: Front) -> None:
-    """Refuse paths and addresses that nginx would read as more than a name."""
+    """Refuse long paths of sockets, and texts with characters that have a meaning for nginx."""
     for socket in sockets:
         path = _plain(os.fspath(socket), "socket")
         if len(path) > _MOST_SOCKET_BYTES:
@@ -348,7 +351,11 @@ def _check_places(sockets: Sequence[Path], front: Front) -> None:
 
 
 def _plain(text: str, what: str) -> str:
-    """Return a text that nginx reads as one name."""
+    """Return a text, if nginx reads it as one plain name.
+
+    Raises:
+        InvalidInputError: the text has a character with a special meaning for nginx.
+    """
     if not _PLAIN.fullmatch(text):
         raise InvalidInputError(
             f"the {what} {text!r} would mean something else to nginx: use letters, digits and"

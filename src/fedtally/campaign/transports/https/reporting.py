@@ -1,8 +1,9 @@
-"""A client of two servers over HTTPS: when it reports, what it sends to whom, and when it gives up.
+"""The client's part in reporting to two servers over HTTPS.
 
-`Beginning` asks both servers how the release stands, before any item is spent. `Sending` sends what
-is in the outbox of the client's record, until both servers have it or there is no more to hope for.
-They open no connection and read no clock. `carried` is the loop around either.
+`Beginning` asks both servers for the state of the release, before any item is spent. `Sending`
+sends the report in the outbox of the client's record, until each server has accepted or refused it,
+or will not answer any more. Both classes open no connection and read no clock. `carried` is the
+loop around either class.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ from fedtally.campaign.transports.https.resource import (
 from fedtally.secagg.two_server import BatchPolicy, Side
 from fedtally.store import Fate, Said, Unsent
 
-ORDER: tuple[Side, Side] = ("helper", "leader")  # so the helper has whatever the leader has
-LONGEST_WAIT = 600.0  # seconds between two requests to a server that fails
-FRESH_SECONDS = 60.0  # for which a client believes that a release is open
-# Servers take no time that is further ahead of theirs, and none that is max_age behind.
+ORDER: tuple[Side, Side] = ("helper", "leader")  # every report that the leader has, the helper has
+LONGEST_WAIT = 600.0  # the longest wait, in seconds, between two requests to a server that fails
+FRESH_SECONDS = 60.0  # seconds for which a client relies on the answer that a release is open
+# Servers refuse a report whose time is more than this ahead of their clock, or more than max_age
+# behind it (both in seconds).
 CLOCKS_APART = 3600.0
-AGAIN, HOURLY = "; asks again", ", and is asked hourly"  # ends of what the owner is told
-PATIENCE = BatchPolicy.max_age  # seconds after which no server takes the report
+AGAIN, HOURLY = "; asks again", ", and is asked hourly"  # the ends of messages to the owner
+PATIENCE = BatchPolicy.max_age  # seconds after which no server accepts the report
 _REFUSALS = {
     400: "cannot read the report: its plan or its version is another one",
     403: "does not know this client, or the report was changed on its way",
@@ -50,11 +52,11 @@ _REFUSALS = {
 
 
 class Request(NamedTuple):
-    """What is sent next.
+    """The next request to a server.
 
     Args:
-        server: the one that it is sent to.
-        frame: what is put; None: the state of the release is asked for.
+        server: the server that gets the request, leader or helper.
+        frame: the frame to send; None: the request is for the state of the release.
     """
 
     server: Side
@@ -62,14 +64,14 @@ class Request(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """Both servers take reports now: make the report, which spends its items."""
+    """The instruction to make the report, which spends its items: both servers accept reports."""
 
 
 class Never(NamedTuple):
-    """No report is made, and nothing is spent.
+    """The result that no report is made and no item is spent.
 
     Args:
-        why: in words, for the client's owner.
+        why: the reason, as a text for the client's owner.
     """
 
     why: str
@@ -77,11 +79,12 @@ class Never(NamedTuple):
 
 @dataclass
 class _Waits:
-    """How long a client waits after what went wrong.
+    """The waits of a client after failed requests.
 
     Args:
         random: returns a uniform number, at least 0 and below 1.
-        tell: takes what the owner should know, in words; once until something goes right.
+        tell: shows a message to the client's owner. A repeated failure is told once, until a
+            request succeeds.
     """
 
     random: Callable[[], float]
@@ -91,16 +94,19 @@ class _Waits:
         self.goes_on()
 
     def goes_on(self) -> None:
-        """Note that something went right."""
+        """Note that a request succeeded."""
         self._pause, self._wait, self._why = 0.0, FIRST_WAIT, ""
 
     def taken(self) -> float:
-        """Return the seconds to wait now, once: no clock that is set can make them longer."""
+        """Return the seconds to wait now; the next call returns 0.
+
+        The wait is a duration and not a time, so that it does not grow if the clock is set.
+        """
         seconds, self._pause = self._pause, 0.0
         return seconds
 
     def heard(self, server: Side, found: Heard) -> None:
-        """Note a response that answers nothing."""
+        """Note a response that is no answer of the protocol, and set the wait."""
         if found.status == 404:
             self._tell_once(f"the {server} knows no such release{HOURLY}")
             self._pause = self._spread(IDLE_WAIT)
@@ -109,7 +115,12 @@ class _Waits:
         self.failed(f"the {server} gives no answer but HTTP {found.status}{what}", found)
 
     def failed(self, why: str, found: Heard | None = None) -> None:
-        """Note that something failed; the server may have said when to come back."""
+        """Note a failure, and set the wait.
+
+        Args:
+            why: the text about the failure, for the owner.
+            found: the response, which may say how long to wait; None: there was none.
+        """
         self._tell_once(f"{why}{AGAIN}")
         least = 0.0 if found is None else found.seconds * (1 + self.random() / 2)
         self._pause = max(self._spread(self._wait), least)
@@ -126,11 +137,11 @@ class _Waits:
 
 @dataclass
 class Beginning:
-    """Whether a client may report now. Nothing is spent meanwhile.
+    """The exchange that finds out whether a client may report now; it spends no items.
 
     Args:
         random: returns a uniform number, at least 0 and below 1.
-        tell: takes what the owner should know, in words.
+        tell: shows a message to the client's owner.
     """
 
     random: Callable[[], float]
@@ -141,7 +152,7 @@ class Beginning:
         self._never: Never | None = None
 
     def next(self, now: float) -> Request | Pause | Begin | Never:
-        """Return what is done next.
+        """Return the next request, a wait, or the result.
 
         Args:
             now: the time, Unix seconds.
@@ -156,10 +167,10 @@ class Beginning:
         return Begin()
 
     def heard(self, server: Side, found: Heard, now: float) -> None:
-        """Take a response to a request for the state.
+        """Process a response to a request for the state of the release.
 
         Args:
-            server: the one that it is from.
+            server: the server that was asked.
             found: the response.
             now: the time, Unix seconds.
         """
@@ -182,7 +193,7 @@ class Beginning:
         """Note that no response came.
 
         Args:
-            why: what failed, in words.
+            why: the text about the failure, for the owner.
         """
         self._waits.failed(why)
 
@@ -192,12 +203,12 @@ class Beginning:
 
 @dataclass
 class Sending:
-    """What is sent of a report that is made, until it is known what became of it.
+    """The exchange that sends a report to both servers until its fate is known.
 
     Args:
-        report: the report, as the outbox of the client's record has it.
+        report: the report in the outbox of the client's record.
         random: returns a uniform number, at least 0 and below 1.
-        tell: takes what the owner should know, in words.
+        tell: shows a message to the client's owner.
     """
 
     report: Unsent
@@ -207,19 +218,20 @@ class Sending:
     def __post_init__(self) -> None:
         self._waits, self._left = _Waits(self.random, self.tell), dict(self.report.frames)
         self._fate: Fate | None = None
-        self._was_last = dict.fromkeys(ORDER, False)  # whether it was asked after the last day
+        # whether a request went to the server after the report had become too old
+        self._was_last = dict.fromkeys(ORDER, False)
 
     def next(self, now: float) -> Request | Pause | Fate:
-        """Return what is done next.
+        """Return the next request, a wait, or the fate of the report.
 
-        When no server takes the report any more, each is asked once more: the clock of this client
-        may be wrong, and a server that has the report says so at any time.
+        When the report has become too old, each server still gets one more request. The clock of
+        this client may be wrong, and a server that has the report already says so at any time.
 
         Args:
             now: the time, Unix seconds.
 
         Raises:
-            StoreError: the record failed; call again.
+            StoreError: the client's record failed; call again.
         """
         if self._fate is not None:
             return self._fate
@@ -235,14 +247,14 @@ class Sending:
         return Request(server, self._left[server])
 
     def heard(self, server: Side, found: Heard, _now: float) -> None:
-        """Take a response to a frame that was put.
+        """Process a response to a frame that was sent.
 
         Args:
-            server: the one that it is from.
+            server: the server that got the frame.
             found: the response.
 
         Raises:
-            StoreError: the record failed. The same frame is sent again.
+            StoreError: the client's record failed. The same frame is sent again.
         """
         if found.status == 201 and found.type == STATE_TYPE:
             is_news = server in self._left
@@ -260,15 +272,16 @@ class Sending:
             self._waits.heard(server, found)
 
     def failed(self, why: str) -> None:
-        """Note that no response came: the server may have the frame, and gets it again.
+        """Note that no response came. The server may have got the frame, and gets it again.
 
         Args:
-            why: what failed, in words.
+            why: the text about the failure, for the owner.
         """
         self._waits.failed(why)
 
     def _says(self, server: Side, what: Said) -> None:
-        # Into the record first: the leader's frame leaves only when the helper's word is on disk.
+        # The record is written first, so that the leader's frame is sent only when the helper's
+        # answer is on the disk.
         self._fate = self.report.said(server, what)
         self._left.pop(server, None)
 
@@ -281,13 +294,13 @@ async def carried(
     clock: Callable[[], float],
     sleep: Callable[[float], Awaitable[object]],
 ) -> Begin | Never | Fate:
-    """Carry requests to two servers until it is known whether to begin, or what became of a report.
+    """Carry requests to two servers until an exchange has its result, and return the result.
 
     Args:
-        http: the client, whose redirects are not followed.
-        urls: the address of the release at each server,
+        http: the HTTP client; redirects are not followed.
+        urls: the URL of the release at each server,
             `https://HOST/v1/plans/FINGERPRINT/releases/NUMBER`.
-        talk: says what is sent.
+        talk: the exchange, which says what is sent.
         clock: returns the time, Unix seconds.
         sleep: waits for a number of seconds.
     """
@@ -308,7 +321,7 @@ async def _exchange(
     talk: Beginning | Sending,
     clock: Callable[[], float],
 ) -> None:
-    """Send a request once."""
+    """Send a request once, and give the response or the failure to `talk`."""
     headers = {"accept-encoding": "identity"}
     if step.frame is None:
         request = http.build_request("GET", url, headers=headers)
@@ -325,13 +338,13 @@ async def _exchange(
 
 
 def _is_other(server: Side, found: Heard) -> bool:
-    """Tell whether a response comes from the other one of two servers."""
+    """Tell whether a response comes from the other server than the one that was asked."""
     other = next(one for one in ORDER if one != server)
     return found.type == STATE_TYPE and _state(other, found) is not None
 
 
 def _state(server: Side, found: Heard) -> Release | None:
-    """Return the state of a release that a response says; None: it says none."""
+    """Return the state of the release in a response; None: the response has no state."""
     if found.status == 410 and found.type == PROBLEM_TYPE:
         return Release.CLOSED
     if found.status == 200 and found.type == STATE_TYPE:

@@ -1,12 +1,13 @@
-"""What servers and clients over HTTPS agree on: resources, their headers and types.
+"""The HTTPS resources that servers and clients agree on, with their headers and content types.
 
-A client sends ``POST /v1/campaigns/{fingerprint}/step``. The body is the answer to the last frame
-that it handled, or nothing. The response is the next frame (200), or says when to ask again.
+A client of a campaign sends ``POST /v1/campaigns/{fingerprint}/step``. The body is the answer to
+the last frame that the client handled, or is empty. The response is the next frame (200), or says
+how long to wait before the next request.
 
-A client of two servers sends ``GET /v1/plans/{fingerprint}/releases/{release}`` to each of them,
-and each says in a JSON object which of the two it is, and whether the release is open. Then the
-client sends its frame by ``PUT`` to ``reports`` below that path. A frame that is on disk is 201, of
-the type that a state has.
+A client of two servers sends ``GET /v1/plans/{fingerprint}/releases/{release}`` to each server. The
+response is a JSON object that says which of the two servers it is, and whether the release is open.
+Then the client sends its frame by ``PUT`` to ``reports`` below the same path. The response is 201,
+with the same kind of JSON object, when the frame is on the disk.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 FRAME_TYPE = "application/vnd.fedtally.frame"
 STATE_TYPE = "application/vnd.fedtally.release+json"
 PROBLEM_TYPE = "application/problem+json"
-HANDLED = "fedtally-handled"  # the header that names the last frame that the client handled
+HANDLED = "fedtally-handled"  # the header with the digest of the last frame the client handled
 MOST_UPLOAD = 16 << 20  # bytes of reports of DAP in one request
 MOST_JOB = 64 << 20  # bytes of an aggregation job of DAP
-WAIT_SECONDS = 20.0  # the longest wait of a client in a session; proxies hang up after 60
+WAIT_SECONDS = 20.0  # the longest time that a server delays a response; proxies allow 60
 
 
 def step_path(fingerprint: str) -> str:
-    """Return the path of the resource of a campaign.
+    """Return the path to which clients of a campaign send their requests.
 
     >>> step_path("ab12")
     '/v1/campaigns/ab12/step'
@@ -38,12 +39,14 @@ def step_path(fingerprint: str) -> str:
 
 
 def digest(frame: bytes) -> bytes:
-    """Return the name of a frame, 32 bytes."""
+    """Return the SHA-256 digest of a frame, 32 bytes, by which a client names the frame."""
     return hashlib.sha256(frame).digest()
 
 
 def read_digest(text: str) -> bytes:
-    """Return the name in a header; empty for anything else: then no frame counts as handled.
+    """Return the digest in the header `HANDLED`, 32 bytes.
+
+    It is empty if the text is no digest; then no frame counts as handled.
 
     >>> read_digest("aa"), read_digest(32 * "ab") == bytes(32 * [0xAB])
     (b'', True)
@@ -56,10 +59,10 @@ def read_digest(text: str) -> bytes:
 
 
 class Release(StrEnum):
-    """Whether a server of two takes reports of a release.
+    """The state of a release at one of two servers.
 
-    OPEN: it does. CLOSING: it still takes those that are on their way, and nobody begins one.
-    CLOSED: it takes none.
+    OPEN: the server accepts reports. CLOSING: it accepts reports that clients have begun, but no
+    client may begin one. CLOSED: it accepts no reports.
     """
 
     OPEN = "open"
@@ -68,7 +71,7 @@ class Release(StrEnum):
 
 
 def release_path(fingerprint: str, release: int) -> str:
-    """Return the path of the state of a release; its reports are at `reports` below it.
+    """Return the path of the state of a release; reports go to `reports` below this path.
 
     >>> release_path("ab12", 0)
     '/v1/plans/ab12/releases/0'
@@ -77,7 +80,7 @@ def release_path(fingerprint: str, release: int) -> str:
 
 
 def state_of(server: Side, state: Release) -> bytes:
-    """Return the body that says how a release stands at a server.
+    """Return the body of a response with the state of a release at a server.
 
     >>> state_of("helper", Release.OPEN)
     b'{"server": "helper", "state": "open"}'
@@ -86,7 +89,7 @@ def state_of(server: Side, state: Release) -> bytes:
 
 
 def read_state(content: bytes, server: Side) -> Release | None:
-    """Return the state in such a body; None if it is none, or of another server.
+    """Return the state in a body that `state_of` made; None if it is another body or server.
 
     >>> read_state(state_of("helper", Release.OPEN), "helper")
     <Release.OPEN: 'open'>

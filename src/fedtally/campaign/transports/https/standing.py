@@ -1,4 +1,4 @@
-"""How one of two servers does, in numbers: for `status`, for probes and for Prometheus."""
+"""The state of one of two servers in numbers, for the command `status` and for Prometheus."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from fedtally.errors import FedtallyError
 from fedtally.secagg.two_server import BatchState
 
 SCHEMA = "fedtally-aggregate-state/1"
-WRITE_SECONDS = 1.0  # between two looks
+WRITE_SECONDS = 1.0  # seconds between two writes of the state
 
 
 @dataclass
 class Standing:
-    """How the releases of a process stand.
+    """The state of a server's process and its releases.
 
     Args:
         folder: the folder of the server.
-        releases: its releases, in their order.
-        tendings: what closes them at a leader, in their order; none at a helper.
+        releases: the objects that receive the reports of each release, in order.
+        tendings: at a leader, the objects that close each release, in order; empty at a helper.
         clock: returns the time, Unix seconds.
     """
 
@@ -39,10 +39,11 @@ class Standing:
     _written: str = field(default="", init=False)
 
     def of_release(self, number: int) -> dict[str, Any]:
-        """Return how a release stands, JSON-able.
+        """Return the state of a release as a JSON object.
 
-        `waiting` is the number of reports that are not judged, and `oldest` a time before which
-        none of them came. A helper judges nothing, and where reports have no proofs none waits.
+        The entry `waiting` is the number of reports whose proof is not judged yet. `oldest` is a
+        time in Unix seconds: all reports that came earlier are judged. No report waits at a helper,
+        which judges none, or in a plan without proofs.
         """
         server, is_leader = self.releases[number].server, bool(self.tendings)
         reports, refused, waiting = len(server), 0, 0
@@ -56,7 +57,7 @@ class Standing:
             "reports": reports,
             "refused": refused,
             "waiting": waiting,
-            # a group, or a page, may have come in between
+            # not below 0: the numbers above may change between two reads
             "judged": max(0, reports - waiting) if is_leader else 0,
             "oldest": int(self.tendings[number].oldest) if waiting else None,
         }
@@ -72,7 +73,7 @@ class Standing:
         return "stopped" if self.tendings else "answered"
 
     def document(self) -> dict[str, Any]:
-        """Return how the process does, JSON-able."""
+        """Return the state of the process as a JSON object."""
         place = self.folder.path / REPORTS
         return {
             "schema": SCHEMA,
@@ -82,7 +83,7 @@ class Standing:
         }
 
     def write(self) -> None:
-        """Write the document for `status`, if it has changed; a full disk keeps the older one."""
+        """Write the state into the server's folder if it has changed; ignore a full disk."""
         document = self.document()
         text = json.dumps(document | {"free_bytes": document["free_bytes"] >> 26})
         if text == self._written:

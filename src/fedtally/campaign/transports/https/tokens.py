@@ -1,15 +1,17 @@
-"""The tokens of one campaign: which client speaks, and from whom no byte is taken.
+"""The tokens of one campaign, by which the server knows which client sends a request.
 
-A token is a secret of 256 random bits that a client sends with each request. The campaign's folder
-holds SHA-256 digests of tokens alone, in a file of mode 0600::
+A token is a secret of 256 random bits that a client sends with each request. A request without a
+valid token is refused. The campaign's folder has only the SHA-256 digests of the tokens, in a file
+of mode 0600::
 
     fedtally-tokens/1
     4f0c1d2e9a8b7c60 = 0f9d...
     end
 
-Each line names a client and the digest of its token. The last line shows that the file is whole. A
-minted name is random and of one campaign, so that names of two campaigns tell nothing of a person.
-A name stays a client for ever: a new token of an old name is the old client.
+Each line has the name of a client and the digest of its token. The last line shows that the file is
+complete. Minted names are random and differ between campaigns, so they do not show that two clients
+of two campaigns are the same person. A name means the same client for ever: if the name gets a new
+token, it is still the old client.
 """
 
 from __future__ import annotations
@@ -30,19 +32,19 @@ from fedtally.base.text import shortened
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 TOKENS = "tokens"  # the file in the folder of a campaign
-SUFFIX = ".token"  # of a file that holds one token, for its client
+SUFFIX = ".token"  # the suffix of a file with one token, for its client
 SCHEMA, _END = "fedtally-tokens/1", "end"
 SECRET_BYTES, NAME_BYTES = 32, 8
-MOST_MINTED = 1_000_000  # at once
-_PREFIX = "fedtally_"  # programs that look for secrets in published text know a token by it
+MOST_MINTED = 1_000_000  # the most tokens that one call makes
+_PREFIX = "fedtally_"  # shows secret scanners, which search published text, that this is a token
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
-Digests = dict[str, str]  # SHA-256 of tokens, 64 hexadecimal digits, by the client's name
+Digests = dict[str, str]  # by a client's name: the SHA-256 of its token, 64 hexadecimal digits
 
 
 def digest_of(token: str) -> str:
-    """Return what a file holds of a token.
+    """Return the SHA-256 digest of a token, 64 hexadecimal digits.
 
     >>> digest_of("a token")[:16]
     'e3316e2bafebb610'
@@ -52,34 +54,34 @@ def digest_of(token: str) -> str:
 
 @dataclass
 class Tokens:
-    """The tokens that count now.
+    """The tokens that are valid now.
 
     Args:
         folder: the folder of the campaign.
-        warn: takes why tokens could not be read again, in words.
+        warn: called with a text if `reload` cannot read the tokens.
 
     Raises:
-        UnreadableFileError: the file of tokens cannot be read, or is not whole.
-        InvalidInputError: it is missing, or open to others than its owner.
+        UnreadableFileError: the file of tokens cannot be read, or is not complete.
+        InvalidInputError: the file is missing, or users other than its owner may read or write it.
     """
 
     folder: Path
     warn: Callable[[str], None]
-    _names: dict[str, str] = field(init=False, repr=False)  # by digest
+    _names: dict[str, str] = field(init=False, repr=False)  # the clients' names, by digest
 
     def __post_init__(self) -> None:
         self._names = _by_digest(self.folder)
 
     def name_of(self, token: str) -> str | None:
-        """Return the name of the client that a token stands for; None: it does not count.
+        """Return the name of the client that has a token; None: the token is not valid.
 
-        How long this takes depends on the digest of what was sent. Nobody can choose a token by its
-        digest, so the time tells nothing of other tokens.
+        The time of this call depends on the digest of the token. Nobody can make a token with a
+        chosen digest, so the time shows nothing about other tokens.
         """
         return self._names.get(digest_of(token))
 
     def reload(self) -> None:
-        """Read the tokens again; those of before stay where the new ones cannot be read."""
+        """Read the file of tokens again; if that fails, warn and keep the old tokens."""
         try:
             self._names = _by_digest(self.folder)
         except InvalidInputError as error:
@@ -91,11 +93,14 @@ def _by_digest(folder: Path) -> dict[str, str]:
 
 
 def read(folder: Path) -> Digests:
-    """Return the tokens of a campaign.
+    """Return the digests of a campaign's tokens, by the clients' names.
+
+    Args:
+        folder: the folder of the campaign.
 
     Raises:
-        UnreadableFileError: the file cannot be read, or is not whole.
-        InvalidInputError: there is none, or it is open to others than its owner.
+        UnreadableFileError: the file of tokens cannot be read, or is not complete.
+        InvalidInputError: the file is missing, or users other than its owner may read or write it.
     """
     place = folder / TOKENS
     try:
@@ -124,15 +129,15 @@ def read(folder: Path) -> Digests:
 
 
 def parse(lines: Iterable[str], source: str, first: int = 1) -> Digests:
-    """Return tokens from lines `NAME = DIGEST`.
+    """Return the digests of tokens from lines of the form `NAME = DIGEST`.
 
     Args:
-        lines: the lines, without their ends.
-        source: where they are from, for an error.
-        first: the number of the first line.
+        lines: the lines, without line feeds.
+        source: the name of the file or stream that has the lines, for errors.
+        first: the number of the first line, for errors.
 
     Raises:
-        UnreadableFileError: a line is no such line, or a name or a digest is there twice.
+        UnreadableFileError: a line has another form, or a name or a digest occurs twice.
     """
     found: Digests = {}
     seen: set[str] = set()
@@ -157,7 +162,10 @@ def parse(lines: Iterable[str], source: str, first: int = 1) -> Digests:
 def mint(
     folder: Path, number: int, random: Callable[[int], bytes], output: Path | None = None
 ) -> dict[str, str]:
-    """Add clients with random names; return their tokens by name. Nothing else holds these.
+    """Add clients with random names, and return their tokens by name.
+
+    The tokens are only in the returned value and in the files of `output`: the campaign's folder
+    has only their digests.
 
     Args:
         folder: the folder of the campaign.
@@ -166,8 +174,8 @@ def mint(
         output: a folder that gets a file of mode 0600 for each token; None: no files.
 
     Raises:
-        InvalidInputError: `number` is beyond its bounds, or a file cannot be written. Then no token
-            was added.
+        InvalidInputError: `number` is out of bounds, or a file cannot be written. Then no token was
+            added.
     """
     if not 1 <= number <= MOST_MINTED:
         raise InvalidInputError(
@@ -187,7 +195,7 @@ def mint(
 def add(
     folder: Path, names: Iterable[str], random: Callable[[int], bytes], output: Path | None = None
 ) -> dict[str, str]:
-    """Add clients of these names; return their tokens by name. Nothing else holds these.
+    """Add clients with given names, and return their tokens by name, as for `mint`.
 
     Args:
         folder: the folder of the campaign.
@@ -196,8 +204,8 @@ def add(
         output: a folder for files, as for `mint`; None: no files.
 
     Raises:
-        InvalidInputError: a name has a token already or is no name, or a file cannot be written.
-            Then no token was added.
+        InvalidInputError: a name has a token already or is not allowed, or a file cannot be
+            written. Then no token was added.
     """
     made = {check_name(name): new_token(random) for name in names}
     with _files(output) as put, changing(folder) as digests:
@@ -212,10 +220,11 @@ def take(folder: Path, digests: Digests) -> None:
 
     Args:
         folder: the folder of the campaign.
-        digests: what `parse` returned.
+        digests: the digests of the tokens, by name, from `parse`.
 
     Raises:
-        InvalidInputError: a name, or a token, is there already. Then no token was added.
+        InvalidInputError: a name has a token already, or a token is already another client's. Then
+            no token was added.
     """
     with changing(folder) as held:
         _check_new(held, digests)
@@ -248,9 +257,10 @@ def revoke(folder: Path, names: Iterable[str]) -> None:
 
 @contextmanager
 def changing(folder: Path) -> Iterator[Digests]:
-    """Give the tokens of a campaign, and write them when the block ends without an error.
+    """Change the tokens of a campaign in a `with` block.
 
-    Another process that changes them meanwhile waits.
+    The context yields the digests, which the block may change. They are written if the block ends
+    without an error. Another process that wants to change them waits.
     """
     place = folder / TOKENS
     with _locked(folder):
@@ -272,10 +282,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def check_name(name: str) -> str:
-    """Return the name of a client, if it may have it.
+    """Return a name, if a client may have this name.
 
     Raises:
-        InvalidInputError: it may not.
+        InvalidInputError: the name is too long, or has characters that are not allowed.
     """
     if not _NAME.fullmatch(name):
         raise InvalidInputError(
@@ -304,7 +314,10 @@ def _check_new(digests: Digests, names: Iterable[str]) -> None:
 
 @contextmanager
 def _files(folder: Path | None) -> Iterator[Callable[[dict[str, str]], None]]:
-    """Give what writes a file for each token into a folder; none is left if the block fails."""
+    """Yield a function that writes a file for each token into a folder.
+
+    The files are removed if the `with` block fails. Without a folder, no file is written.
+    """
     with ExitStack() as undo:
 
         def put(made: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""What servers over HTTPS share: refusals, bodies and the room for them, and pages that ask."""
+"""Functions of all HTTPS servers: refusals, request bodies, and requests from web pages."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from starlette.routing import Route
 
 from fedtally.campaign.transports.https.resource import PROBLEM_TYPE
 
-BODY_SECONDS = 30.0  # for a whole body
+BODY_SECONDS = 30.0  # the longest time in which a whole body must come
 MOST_BODIES = 256 << 20  # bytes of bodies in memory at once
-PREFLIGHT_SECONDS = 86_400  # for which a browser may keep the answer to a preflight
-BUSY = 2, 10  # bounds of the seconds until a client asks again, where the server cannot serve it
+PREFLIGHT_SECONDS = 86_400  # the time for which a browser may cache the answer to a preflight
+BUSY = 2, 10  # bounds, in seconds, of the wait before a client tries a busy server again
 
 
 def draw(least: int, most: int) -> int:
-    """Return a whole number between two bounds, both included, at random."""
+    """Return a random whole number between two bounds, both included."""
     return least + secrets.randbelow(most - least + 1)
 
 
 class Refused(Exception):
-    """A request that is refused: with a status, and words that name no client.
+    """The refusal of a request.
 
     Args:
-        status: the status.
-        title: the words.
-        after: the bounds of the seconds after which to ask again; None: it is not said.
+        status: the HTTP status of the response.
+        title: the text of the response, which must not name a client.
+        after: bounds, in seconds, of the wait before a new request; None: the response says none.
     """
 
     def __init__(self, status: int, title: str, after: tuple[int, int] | None = None) -> None:
@@ -40,10 +40,10 @@ class Refused(Exception):
         self.status, self.title, self.after = status, title, after
 
     def response(self, draw: Callable[[int, int], int]) -> Response:
-        """Return the response that says it.
+        """Return the response to the refused request, a problem document.
 
         Args:
-            draw: returns a whole number between two bounds, both included, at random.
+            draw: returns a random whole number between two bounds, both included.
         """
         headers = {"retry-after": str(draw(*self.after))} if self.after else {}
         if self.status == 401:
@@ -53,10 +53,10 @@ class Refused(Exception):
 
 
 class Room:
-    """Bytes of bodies that are in memory at once.
+    """A limit on the bytes of request bodies that are in memory at once.
 
     Args:
-        most: how many there may be.
+        most: the largest number of bytes.
     """
 
     def __init__(self, most: int) -> None:
@@ -64,7 +64,11 @@ class Room:
 
     @contextmanager
     def of(self, size: int) -> Iterator[None]:
-        """Keep room for a body; refuse one that has none."""
+        """Reserve room for a body of `size` bytes while the `with` block runs.
+
+        Raises:
+            Refused: there is not enough room.
+        """
         if size > self._left:
             raise Refused(503, "busy: send the same again", BUSY)
         self._left -= size
@@ -75,15 +79,15 @@ class Room:
 
 
 def length_of(request: Request, most: int, too_long: str) -> int:
-    """Return the length of a body, as its head says.
+    """Return the length of a request's body, in bytes, from the header `content-length`.
 
     Args:
         request: the request.
-        most: the most bytes that it may have.
-        too_long: the words for a body that has more.
+        most: the most bytes that the body may have.
+        too_long: the text of the refusal of a longer body.
 
     Raises:
-        Refused: it is not said, or is too large.
+        Refused: the header is missing, or the length is too large.
     """
     length = request.headers.get("content-length", "")
     if not (length.isascii() and length.isdigit()):
@@ -94,10 +98,12 @@ def length_of(request: Request, most: int, too_long: str) -> int:
 
 
 async def body_of(request: Request) -> bytes:
-    """Return a whole body, whose length is checked, and for which there is room.
+    """Return the whole body of a request.
+
+    The caller must have checked its length (`length_of`) and reserved room (`Room`).
 
     Raises:
-        Refused: it did not come in time.
+        Refused: the body did not come in time.
     """
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -112,17 +118,17 @@ def route_of_pages(
     answer: Callable[[Request], Awaitable[Response]],
     origins: Sequence[str],
 ) -> Route:
-    """Return a route that clients ask, also from web pages of some origins.
+    """Return a route for clients, which web pages of some origins may use, too (CORS).
 
-    A browser asks before such a page sends. It hears yes for the method and `content-type` alone,
-    and no page sends credentials. A page reads of the head what tells it when to ask again, and
-    the time.
+    Before such a page sends a request, the browser sends a preflight request. The preflight allows
+    only this method and the header `content-type`, and no credentials. Of the response's headers, a
+    page can read `retry-after` and `date`.
 
     Args:
         path: the path.
-        method: its one method.
-        answer: what answers it.
-        origins: the origins; none: no browser lets a page of another site in.
+        method: the only HTTP method of the route.
+        answer: the function that answers a request.
+        origins: the origins of web pages; empty: browsers block the pages of other sites.
     """
     if not origins:
         return Route(path, answer, methods=[method])
@@ -136,7 +142,7 @@ def route_of_pages(
     )
 
     async def answered(request: Request) -> Response:
-        if request.method == "OPTIONS":  # a preflight never comes here
+        if request.method == "OPTIONS":  # no preflight: the middleware has answered preflights
             return Refused(405, "no such method").response(draw)
         return await answer(request)
 

@@ -84,12 +84,12 @@ class _Ladder:
         full = np.flatnonzero(excess > 0.0)
         if len(full):
             least, scales = low[full], s[full]
-            found = self._filled(least, excess[full], scales)
+            found, over = self._filled(least, excess[full], scales)
             # Where few items are left, many thresholds leave as many of them: halving finds the
             # least of these. It also finds a jump, of which regula falsi may see one side alone.
             step = (self._most(scales) - least) / 2**_HALVINGS
             flat = self._excess(found - step, scales) <= 0.0
-            missed = np.flatnonzero(flat | (self._excess(found, scales) > 2 * _FULL))
+            missed = np.flatnonzero(flat | (over > 2 * _FULL))
             if len(missed):
                 found[missed] = self._halved(least[missed], scales[missed])
             low[full] = found
@@ -105,8 +105,10 @@ class _Ladder:
         filled: F64 = np.log(np.maximum(self._support(threshold, s) / self.most, 0.1))
         return np.minimum(np.maximum(filled, -1.0), 1.0)
 
-    def _filled(self, least: F64, above: F64, s: F64) -> F64:
-        """Return thresholds at which the items fill the support: [scales, 1].
+    def _filled(self, least: F64, above: F64, s: F64) -> tuple[F64, F64]:
+        """Return thresholds at which the items fill the support, and their `_excess`.
+
+        Both are [scales, 1].
 
         It is regula falsi, in which an end that stays twice counts half (Illinois). It needs a
         quarter of the steps of halving.
@@ -117,7 +119,7 @@ class _Ladder:
             s: [scales, 1], the scales.
         """
         most, below, was_over = self._most(s), np.full_like(above, -1.0), np.full_like(above, -1.0)
-        middle = most
+        middle = found = most
         for _ in range(_HALVINGS):
             middle = (least * below - most * above) / (below - above)
             found = self._excess(middle, s)
@@ -129,7 +131,7 @@ class _Ladder:
             above = np.where(over, found, above * stays)
             below = np.where(over, below * stays, found)
             was_over = over.astype(np.float64)
-        return middle
+        return middle, found
 
     def _halved(self, least: F64, s: F64) -> F64:
         """Return the least thresholds that leave no more items than may be fitted: [scales, 1]."""
@@ -193,11 +195,11 @@ class _Ladder:
         # between the two ends needs half the steps of halving.
         low, high = math.log(scales[first]), math.log(scales[first - 1])
         # Computations for one scale and for many may round differently, where the root is an end.
-        if self._rise(low) <= 0.0:
+        if (at_low := self._rise(low)) <= 0.0:
             return math.exp(low)
-        if self._rise(high) >= 0.0:
+        if (at_high := self._rise(high)) >= 0.0:
             return math.exp(high)
-        return math.exp(root(self._rise, low, high, within=_SAME))
+        return math.exp(root(self._rise, low, high, ends=(at_low, at_high), within=_SAME))
 
     def _rise(self, log_scale: float) -> float:
         """Return the logarithm of the scale that (1) gives, less that of the given scale."""
@@ -351,9 +353,9 @@ def _exceeded_by(many: float, fitted: _Fitted) -> float:
         return math.log(max(fitted.beyond(x), 1e-300) / many)
 
     low, high = 0.0, fitted.largest + 100.0
-    if more(low) <= 0.0:
+    if (at_low := more(low)) <= 0.0:
         return low
-    if more(high) > 0.0:
+    if (at_high := more(high)) > 0.0:
         return high
     # The scale itself is known to a relative _SAME. Jumps and flat parts may take it halving.
-    return root(more, low, high, within=1e-9)
+    return root(more, low, high, ends=(at_low, at_high), within=1e-9)
