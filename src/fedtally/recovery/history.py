@@ -192,7 +192,7 @@ class _Table:
         return np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape).astype(np.float64)
 
     def means(self, learned: Rates) -> F64:
-        """Return the mean count for each entry: float64 [scales, values, values], in deviations."""
+        """Return the mean count for each entry, in deviations: float64 [scales, values, values]."""
         total = self.now @ learned.joint.T @ np.swapaxes(self.before, 1, 2) + _TINY
         counts = (self.now * self.counts) @ learned.joint.T @ np.swapaxes(self.before, 1, 2)
         scale = np.exp(self._first + self._ratio * np.arange(len(self.now)))

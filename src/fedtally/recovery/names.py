@@ -455,9 +455,9 @@ def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
     lengths = np.array([len(every[name]) for name in order], np.int64)
     shape = (len(order), int(lengths.max(initial=0)), 256)
     # In `ahead` and `before` places count from the first one, in `back` and `after` from the last
-    # one. `ahead` and `back` hold the likelihoods of the single places. `before` holds what all
-    # places up to this one say of it. `after` holds what all later places and the end mark say of
-    # it.
+    # one. `ahead` and `back` hold the likelihoods of the bytes at each single place. `before` also
+    # includes the places before it. `after` holds the likelihood of the places behind it and of the
+    # end mark.
     ahead, back, before, after = (np.zeros(shape) for _ in range(4))
     for row, name in enumerate(order):
         own = np.exp(every[name] - every[name].max(axis=1, keepdims=True))

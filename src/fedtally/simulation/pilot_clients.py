@@ -96,7 +96,7 @@ def _some(tally: RoundTally, clients: Any) -> RoundTally:
 
 
 def _together(parts: Sequence[Members]) -> Members:
-    """Return the members of several rounds as those of one."""
+    """Return the members of several rounds as the members of one round."""
     sizes = np.concatenate([np.diff(part.starts) for part in parts])
     return Members(
         np.concatenate([part.ids for part in parts]),

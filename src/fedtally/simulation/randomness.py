@@ -47,9 +47,9 @@ def simulation_rng(
 ) -> np.random.Generator:
     """Return the generator of the simulated draws: rounds, and the items that a client contributes.
 
-    The hashes do not depend on this generator. If the campaign is private and nobody chose a seed,
-    the operating system gives a secret seed. Otherwise the chosen seed, or that of the hashes, is
-    used.
+    The hashes do not depend on this generator. Its seed is secret and drawn by the operating system
+    if the campaign is private and nobody chose a seed. Else it is the chosen seed, if a plan sets
+    the hashes and a seed was chosen. Else it is the seed of the hashes.
 
     Args:
         seed: the seed of the hashes, which is public.
@@ -57,8 +57,7 @@ def simulation_rng(
         is_private: whether the campaign is private.
         has_plan: whether a given plan sets the seed of the hashes, in place of the chosen seed.
     """
-    # All runs of a plan have the same seed of the hashes. So draws follow from the chosen seed, if
-    # any.
+    # All runs of a plan have the same seed of the hashes. So the chosen seed must decide the draws.
     chosen = seed if not has_plan or own is None else campaign_seed(own)
     if is_private and own is None:
         chosen = secrets.token_bytes(32)

@@ -87,10 +87,11 @@ def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
 
 
 def of_cohorts(plan: Plan, traffic: Mapping[str, Any] | None) -> list[str]:
-    """Return a note if rounds are split into cohorts, each with the noise of a whole round.
+    """Return a note if rounds are split into cohorts, and clients add the noise.
 
-    The noise of all cohorts adds up, so fewer and larger cohorts have smaller errors. The list is
-    empty if no round is split, or if the plan has no such noise.
+    The sum of each cohort then has all the noise of a whole round, so fewer and larger cohorts have
+    smaller errors. The list is empty if there are no more cohorts than rounds, or if clients add no
+    noise.
     """
     if traffic is None or plan.protection.of_client() is None:
         return []

@@ -226,7 +226,7 @@ can take the noise off; leave it out, or mark it with not_private=True
         )
 
     def _check_end(self) -> None:
-        """Refuse options that end the campaign early, if the error can never be known."""
+        """Refuse options that end the campaign early, where the other options do not allow it."""
         validate.flag(until_known=self.until_known)
         check(
             given(until_known=self.until_known, min_clients=self.min_clients),

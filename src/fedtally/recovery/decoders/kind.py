@@ -56,7 +56,7 @@ class CampaignDecoder(ABC):
 
     @property
     def instead(self) -> CampaignDecoder:
-        """The decoder that answers where nobody asked for this one by its name; mostly itself."""
+        """The decoder that answers under recovery "auto" in place of this one; mostly this one."""
         return self
 
     @property
@@ -70,7 +70,7 @@ class CampaignDecoder(ABC):
         return np.empty(0, np.uint64)
 
     def notes(self) -> Iterator[str]:
-        """Yield what a reader of the estimates must know: why another decoder answered."""
+        """Yield notes for the reader of the estimates, such as why another decoder answered."""
         yield from ()
 
 

@@ -326,7 +326,7 @@ class Messages:
         self._learn(self._read(), _FIRST_STEPS, final=True)
 
     def window(self, chosen: Bools, learned: bool) -> Messages:
-        """Return what the cells say of the items' counts in some batches, given all messages.
+        """Return the messages of some batches, with the items' values in these batches.
 
         The messages stay those of all batches, and so does the noise in them. The residuals of the
         other batches are left out, and phantoms show how large the errors are.
@@ -357,7 +357,7 @@ class Messages:
         """Note the values, learn the prior from all candidates, and choose which send messages.
 
         Args:
-            read: what the cells say of those that send messages.
+            read: the values of the candidates that send messages.
             steps: steps of expectation-maximization.
             looked: whether all candidates are looked at; else the prior stays as it is.
             final: whether the choice of candidates that send messages stays as it is.
@@ -435,12 +435,12 @@ class Messages:
         self.null /= grown
 
     def _read(self) -> Read:
-        """Return what all cells say of each item."""
+        """Return the value of each item that sends messages, from all of its cells."""
         sent = self.sent
         return read_messages(self._cells(), sent.words, sent.size, sent.beliefs, sent.unsure)
 
     def _exchange(self, update: float) -> Read:
-        """Return what all cells say of each item, and move the messages by the share `update`."""
+        """Return each item's value from all its cells, and move messages by the share `update`."""
         weights = self.landed.weights
         # The batches count as 1 / |weights|^2 batches of equal weight, and their mean takes one
         # degree of freedom away.
@@ -456,7 +456,7 @@ class Messages:
         return found.read
 
     def of(self, ids: Ids) -> Beliefs:
-        """Return what the cells say of ids that send no messages."""
+        """Return the values, from all of their cells, of ids that send no messages."""
         return self._joined(self._joiners(len(ids)), ids)
 
     def _joiners(self, expected: int) -> list[tuple[Decoder, Decoder]]:

@@ -138,7 +138,7 @@ class _Evolution:
 
 
 class _Settled(NamedTuple):
-    """The expected end of belief propagation, in clients.
+    """The expected result of belief propagation, in clients.
 
     `beyond(size)` is the expected number of items with an error above a size.
     """

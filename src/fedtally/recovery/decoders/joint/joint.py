@@ -626,7 +626,7 @@ class Fit:
         return bound
 
     def contenders(self, least: float) -> Candidates:
-        """Return the candidates, marked: only those that `standing_out` would give may be heavy."""
+        """Return the candidates, of which only those that `standing_out` gives can be heavy."""
         means, fitted, floor = self._means, self.support.ids, self._least_mean(least)
         # Where searches take long, a look at a list of the contenders takes less.
         if self._finder is None or self._finder.looks > _LISTED_LOOKS:

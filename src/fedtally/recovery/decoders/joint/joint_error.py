@@ -218,7 +218,7 @@ class _Ladder:
 
 
 class _Fitted(NamedTuple):
-    """The expected end of joint recovery.
+    """The expected result of joint recovery.
 
     `beyond(x)` is the expected number of items with an error above x times the scale.
     """
@@ -246,7 +246,7 @@ def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
 
 
 def _fitted(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
-    """Return the expected end of joint recovery.
+    """Return the expected result of joint recovery.
 
     A planner asks for several errors of one size in turn. So results for few frequencies are
     cached.

@@ -72,7 +72,7 @@ def _alike(plan: Sums) -> list[tuple[float, int]]:
     """
     cancelling = plan.cancelling
     if plan.heterogeneity > 1.0 and not plan.fresh:
-        # The batches that hold an item: their sizes are equal but for the last, such that their
+        # The sizes of the batches that hold an item: all are equal but the last, such that their
         # effective number is M' (`Sums.cancelling`).
         many = math.ceil(cancelling - 1e-9)
         if many == 1:
