@@ -92,13 +92,14 @@ class History:
     """The means of a window's counts given the window and the rest of the history.
 
     Args:
-        window: values of the candidates in the window; what is learned rests on these.
+        window: values of the candidates in the window. Rates and shares are learned from these and
+            `rest`.
         rest: values of the candidates in the rest of the history, with independent errors.
 
     Attributes:
         gain: the increase of the log-likelihood of the window's values by the rest of the history.
             If it is below 0, the rest is a bad prior: items changed too much.
-        rates: what was learned of light items.
+        rates: the learned distributions of light items' rates.
         shares: the learned share of heavy items with each of `_CHANGES`, float64 [6].
 
     >>> rng = np.random.default_rng(0)

@@ -82,8 +82,8 @@ def merged_intervals(
         confidence: the confidence of all results.
         kind: the kind of all intervals.
     """
-    # The noise of the numbers of clients is taken out, so that it is not counted twice: the merged
-    # intervals get that of the sum.
+    # The noise of each result's number of clients is taken out, so that it is not counted twice:
+    # the merged intervals get the noise of the total number.
     noise = [
         share * one.relative if isinstance(one, NoisyNumberIntervals) else 0.0
         for one, share in zip(made, shares, strict=True)

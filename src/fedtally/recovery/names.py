@@ -134,7 +134,7 @@ class _Taken(NamedTuple):
 
 
 class _Reader:
-    """The state of the reading: the sums that are left, and what was taken out of them."""
+    """The state while names are read: the rest of the sums, and the parts subtracted from them."""
 
     def __init__(
         self,
@@ -277,7 +277,7 @@ class _Reader:
         return bool(weights.mean() * (self._positions / size) ** 0.5 > _READABLE)
 
     def _name(self, h: int, z: F64, expected: F64, effort: _Effort) -> None:
-        """Give a hash the name that fits, if it is ahead of all other words of that hash.
+        """Give a hash the name that fits, if its score is ahead of all other words of the hash.
 
         Many clients may hold another string with the same hash, perhaps because an attacker chose
         it. So the search goes on after the first word that fits. If two words fit, the hash gets no

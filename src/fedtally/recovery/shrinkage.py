@@ -69,7 +69,7 @@ class Noisy(NamedTuple):
 
 
 class Shrinkable(Decoder, Protocol):
-    """A decoder of landed sums that says how much noise is in what it estimates."""
+    """A decoder of landed sums that also gives the noise in its estimates."""
 
     spec: SketchSpec
     num_clients: int

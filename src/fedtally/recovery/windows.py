@@ -47,7 +47,7 @@ class WindowedDecoder(CampaignDecoder):
 
     Attributes:
         window: the decoder of the window, whose values and limits do not know the prior.
-        history: what was learned of both parts.
+        history: the `History` learned from the window and the rest.
 
     Args:
         window: a decoder of the window.
@@ -100,8 +100,8 @@ class Decoded:
         decoder: gives the estimates.
         limits: the decoder that limits are made from.
         rounds: the rounds of the window, rising.
-        history: the rounds of the fit that the window's values are read from, rising; those of the
-            window where no more are a help.
+        history: the rounds of the fit that the window's values are read from, rising. They are the
+            window's own rounds if more rounds do not help.
         prior: the rounds whose values are the prior of the window's counts; none where these do not
             raise the likelihood.
     """
@@ -177,8 +177,9 @@ def decode(
             must all landed rounds of this batch be. If the plan has one batch only, any rounds may
             be a window; they are decoded alone.
         recovery: the decoder.
-        history: the most landed rounds to rest on; 0: those of the window alone.
-        make: makes the decoder of some rounds, such as one that keeps them; None: the usual way.
+        history: the most landed rounds that the fit may use; 0: only those of the window.
+        make: a function that makes the decoder of some rounds, such as one with a cache; None: the
+            usual way.
 
     Raises:
         InvalidInputError: a round that did not land; a window that cuts through a batch of rounds

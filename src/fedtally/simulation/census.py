@@ -176,7 +176,7 @@ def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> 
 
 
 def _check_columns(spec: CampaignSpec, is_natural: bool, by_client: bool) -> None:
-    """Refuse columns that do not go with what is asked.
+    """Refuse columns that do not go with the campaign that is asked for.
 
     Args:
         spec: the campaign that is asked for.

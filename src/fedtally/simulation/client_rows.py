@@ -157,7 +157,7 @@ def _pieces(parts: list[U64], number: int) -> Iterator[U64]:
 
 
 def _return_memory() -> None:
-    """Give the system back what was freed: the C library and Arrow keep it for later."""
+    """Return freed memory to the system: the C library and Arrow would keep it for later."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()

@@ -109,7 +109,7 @@ def check_one_kind(what: str, kinds: Set[object]) -> None:
     """Refuse integers in one part and text in another: 8 and "8" would be two.
 
     Args:
-        what: the plural noun for what a column names.
+        what: the plural noun for the things that a column names.
         kinds: the kinds of names in the parts: True for integers, False for text.
     """
     if len(kinds) > 1:

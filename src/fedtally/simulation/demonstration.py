@@ -49,7 +49,7 @@ U16 = npt.NDArray[np.uint16]
 
 
 class Level(NamedTuple):
-    """One release of the sum, and what is read from it.
+    """One release of the sum, and the estimates that are read from it.
 
     Attributes:
         epsilon: the epsilon of the guarantee; None: there is no noise.
@@ -224,7 +224,7 @@ def _released(plan: Plan, exact: CountSketch, random: Callable[[int], bytes]) ->
 
 
 def _level(plan: Plan, domain: Dictionary, released: CountSketch, words: Sequence[str]) -> Level:
-    """Return what is read from a release, and how much of one phone it may show."""
+    """Return the estimates from a release, and how much of one phone it may show."""
     result = Result(plan, domain, [released])
     found = result.estimates(words)
     shares = np.array([(one.frequency, one.low, one.high) for one in found], np.float64)

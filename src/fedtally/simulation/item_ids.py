@@ -103,7 +103,7 @@ def _counted(items: Any) -> tuple[Any, I64]:
 def _of_rows(
     ids: U64, inside: npt.NDArray[np.bool_] | None, places: I64
 ) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-    """Return the ids of rows from those of distinct items, of which each row has one."""
+    """Return the ids of rows from the ids of distinct items; each row has one item."""
     if inside is None:
         return ids[places], None
     own = np.zeros(len(inside), np.uint64)
@@ -118,8 +118,8 @@ class Declared(Encoder):
     Args:
         domain: the domain.
         outside: the fate of items outside it: "error" or "drop".
-        unreadable: count items that cannot be read as items outside, instead of an error. Under
-            privacy an error would show that somebody holds such an item.
+        unreadable: whether items that cannot be read count as items outside, in place of an error.
+            Under privacy an error would show that somebody holds such an item.
     """
 
     def __init__(self, domain: Domain, outside: str, unreadable: bool = False) -> None:
@@ -235,7 +235,7 @@ class FromInput(Encoder):
     def items(self) -> Any:
         """Return the distinct items so far, in order of id: an Arrow array of text or int64.
 
-        None: there are none, so that nothing says of which type they are.
+        The answer is None if there are no items, since nothing shows their type then.
         """
         items = self._all_items()
         return items if len(items) else None
@@ -318,10 +318,10 @@ def add_items(
 def fate_outside(asked: str | None, *, is_private: bool) -> str:
     """Return what happens to items outside the domain, "error" or "drop".
 
-    Under privacy they are dropped: an error would tell what a client holds.
+    Under privacy items outside are dropped: an error would tell what a client holds.
 
     Args:
-        asked: what the caller asks for; None: nothing.
+        asked: "error" or "drop", as the caller asks for; None: nothing was asked for.
         is_private: whether the campaign is private.
 
     >>> fate_outside(None, is_private=True), fate_outside(None, is_private=False)

@@ -296,7 +296,7 @@ class Tallied(Source):
     """A source whose rows are counted already.
 
     Attributes:
-        content: what was counted.
+        content: the counts.
     """
 
     content: Content = field(kw_only=True)
@@ -405,7 +405,7 @@ def _columns_of(tables: Sequence[Columns]) -> Columns:
     if len(known) < 2:
         return next(iter(known), Columns())
     others = sorted({name for columns in known for name in columns.others})
-    # partitions may name their columns differently: any of them, but the same in each order
+    # partitions may name their columns differently: one is taken, the same whatever their order
     return replace(
         min(known, key=lambda columns: json.dumps(asdict(columns))), others=tuple(others)
     )

@@ -137,8 +137,8 @@ class Tally:
             items.
         rng: the generator of these draws.
         memory: the bytes of client rows that are held before they go to temporary files.
-        keep_itemless: let clients whose items are missing, or outside the domain, take part with
-            nothing. Under privacy they must: who is left out would show.
+        keep_itemless: whether clients whose items are missing, or outside the domain, take part
+            with nothing. Under privacy they must: to leave a client out would show what it holds.
         max_rounds: the most rounds that one client takes part in, drawn uniformly from those that
             its rows name; None: all of them.
         silos_per_person: where rows name silos, the most silos of a person, drawn uniformly from
@@ -320,7 +320,8 @@ class Tally:
         """Return the counts, which `take` gives to another tally. The rows are dropped.
 
         Args:
-            by_client: whether the rows name their clients. Without rows nothing else tells it.
+            by_client: whether the rows name their clients. The tally cannot know it if there are no
+                rows.
         """
         natural = in_order(self.labels)
         self._sample = np.empty(0, np.uint64)

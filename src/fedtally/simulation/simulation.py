@@ -1,4 +1,4 @@
-"""The options of a campaign whose clients are simulated: its own, and those of the simulation."""
+"""The options of a simulated campaign: those of the campaign, and those of the simulation."""
 
 from __future__ import annotations
 

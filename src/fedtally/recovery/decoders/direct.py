@@ -81,7 +81,7 @@ class DirectDecoder(CampaignDecoder):
         """Return the counts of chosen ids: float64 [n].
 
         Raises:
-            InvalidInputError: an id is that of no candidate.
+            InvalidInputError: an id belongs to no candidate.
         """
         found: F64 = self._counts[self._places.places(ids, self.spec.width)]
         return found

@@ -149,7 +149,7 @@ class Make(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderFacts:
-    """What is known of a decoder before there are sums: "auto" and the planner choose by it.
+    """The facts of a decoder that are known before there are sums; "auto" and the planner use them.
 
     Attributes:
         fits_items: whether it finds the heavy items and fits them together. Such a decoder looks at
@@ -174,7 +174,7 @@ class DecoderFacts:
             predicted well.
         usual_rows: the rows of a quick search.
         schedules: the schedules that a planner tries for several rounds whose sums are exact.
-        on_even_rows: what a reader must know if the number of rows is even; "": nothing.
+        on_even_rows: a note for the reader if the number of rows is even; "": none.
     """
 
     fits_items: bool = False

@@ -82,10 +82,10 @@ SETTLED = 0.1  # of the messages' standard deviation: a smaller move is hardly s
 # Steps of learning the prior: before the first iteration and after the last one; in an iteration.
 _FIRST_STEPS, _STEPS = 40, 4
 _FEW_PHANTOMS = 4096  # of NUM_PHANTOMS, which are enough within an iteration
-# Poisson noise and the cells' noise alone give the squared deviations of an item's batches some
-# sum. The batches count as different if noise alone would reach the sum that was found with a
-# probability below _CLEARLY. A limit in standard deviations would not do: with few batches, noise
-# alone exceeds such a limit too often.
+# From Poisson noise and the cells' noise alone, the squared deviations of an item's batches have a
+# known distribution. The batches count as different if noise alone would reach the observed sum of
+# squares with a probability below _CLEARLY. A limit in standard deviations would not do: with few
+# batches, noise alone exceeds such a limit too often.
 _CLEARLY = 1e-4
 _BYTES = 12  # of a message, at most: its value, and shares of its variance and its place
 # The most messages that are kept, at 5 to 12 bytes each. If all candidates would need more, only
@@ -93,8 +93,9 @@ _BYTES = 12  # of a message, at most: its value, and shares of its variance and 
 MOST_MESSAGES = 1 << 24
 # The first threshold is one that fills this share of the room if nobody holds any candidate.
 _FILLED = 0.8
-# An item sends a message to a row if its *other* rows make it stand out even if the value of this
-# row were this many standard deviations below 0. So a row does not choose what it is told.
+# An item sends a message to a row if its *other* rows make it stand out, even with a value in this
+# row that lies this many standard deviations below 0. So the values of a row do not decide which
+# messages the row gets.
 _UNLIKELY = 2.0
 _FEWEST = 1000  # items beside those of joint recovery that there must be room for
 _AT_ONCE = 1 << 13  # items whose messages are copied at once, to bound the memory
@@ -110,11 +111,12 @@ _EXACT = 0.05  # clients: with less noise joint recovery leaves nothing to gain
 # Belief propagation is not trusted in three cases. First: messages still move by this number of
 # standard deviations.
 _RESTLESS = 0.5
-# Second: the squared errors of rows, as the other rows see them, are larger or smaller than their
-# prediction by this factor. A kind of items is judged if it has at least this number of them.
+# Second: the squared errors of rows, measured against the item's other rows, are larger or smaller
+# than their prediction by this factor. A kind of items is judged if it has at least this number of
+# items.
 _MISFIT = 1.5
 _JUDGED = 20
-# Third: the median standard deviation of the beliefs exceeds this share of that of joint recovery.
+# Third: the median standard deviation of the beliefs is more than this share of joint recovery's.
 GAIN = 0.95
 MANY_ROWS = 5
 
@@ -412,7 +414,7 @@ class Messages:
     # ---- the cells ----
 
     def _subtract(self, explained: F64, unknown: F64) -> None:
-        """Compute the residuals anew, and the variance of what the messages do not know."""
+        """Compute the residuals anew, and the variance that the messages leave unexplained."""
         fresh = self.landed.fresh
         self.residual = self._sums - explained
         square = np.mean(self.residual**2, axis=(0, 1))

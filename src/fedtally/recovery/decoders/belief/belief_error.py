@@ -23,8 +23,8 @@ from fedtally.recovery.decoders.belief.belief import (
 from fedtally.recovery.decoders.joint import joint_error
 from fedtally.recovery.sums import F64, Prediction, Sums
 
-# Values in standard deviations. Items that say their count themselves are included as far as their
-# values may be mistaken for those of other items.
+# Values in standard deviations. The range also covers larger counts, as far as their values may be
+# mistaken for those of smaller counts.
 _NEAR = FAR + 5.0
 _Z = np.linspace(-FAR, _NEAR + 5.0, 211)
 # The messages stop where their variance falls by less than this factor, as the decoder judges.
@@ -132,7 +132,7 @@ class _Evolution:
             variance = (plan.noise + float(self.number @ errors) / plan.width) / rows
             if variance > _STILL * before or variance < _LEAST**2:
                 break
-            # A message rests on all rows but the one that it goes to.
+            # A message to a row is made from the values of all other rows.
             errors = self.errors(variance * rows / (rows - 1))
         return variance, errors
 

@@ -1,9 +1,8 @@
 """Intervals around the beliefs of belief propagation.
 
 A belief is an item's count plus an error. The error is nearly normal, its standard deviation is
-calibrated by ids that nobody holds, and no item's own value chose what the belief rests on. So the
-limits need no correction for selection but that of a list. docs/accuracy.md has their measured
-coverage.
+calibrated by ids that nobody holds, and no item's own value chose what the belief rests on. So only
+the limits of a list need a correction for selection. docs/accuracy.md has their measured coverage.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class BeliefIntervals(UsualIntervals):
         self._half = float(-ndtri(tail)) * law.excess(tail)
         if kind == "simultaneous":
             tail /= size  # Bonferroni: each of d intervals, on either side
-            # The calibration is by a quantile, and the standard deviation tells more of the tails.
+            # The calibration uses a quantile. The standard deviation also reacts to the tails.
             wide = max(1.0, float(np.std(messages.null)))
             self._half = BAND_SLACK * wide * float(-ndtri(tail)) * law.excess(tail)
         self.predicted_linf = or_none(

@@ -24,7 +24,8 @@ _MOST_ROWS = 16  # the prepared words take rows^2 times 256 kB
 # To prepare the search takes about as long as a look at this number of candidates for each row.
 _PREPARED = 1 << 19
 _MOST = 1 << 32  # candidates: a bound on the memory of the prepared words
-# The time that `Halves.find` takes for each value of a cell that it reads, over that of a look.
+# `Halves.find` takes this many times longer for each value of a cell that it reads than a look
+# does.
 _PER_VALUE = 2.8
 # The saving of a search, in looks: about half of the looks would use the list of an earlier one
 # anyway (`Kept`).

@@ -158,7 +158,7 @@ class LeaveOneOut(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What a look at all candidates of a large domain leaves for later looks.
+    """The list that a look at all candidates of a large domain leaves for later looks.
 
     The residual changes from look to look, and with it the values of all ids. The phantoms, ids
     that no client holds, show by how much. A candidate that is off the list had a value of at most
@@ -431,7 +431,7 @@ class Fit:
     # ---- the polish ----
 
     def _probe(self) -> None:
-        """Learn, for each cell, which share of what an unfitted item adds stays in the residual.
+        """Estimate, for each cell, which share of an unfitted item's mass stays in the residual.
 
         If the shrinkage is fixed, the fit is linear: residual = (1 - H) sums, for some matrix H.
         The share of a cell is the cell's diagonal entry of 1 - H. This entry is the mean of
@@ -630,7 +630,8 @@ class Fit:
         means, fitted, floor = self._means, self.support.ids, self._least_mean(least)
         # Where searches take long, a look at a list of the contenders takes less.
         if self._finder is None or self._finder.looks > _LISTED_LOOKS:
-            # No search lists them: its sharper test would leave some of them out.
+            # A search must not make the list: its sharper test would leave some of the contenders
+            # out.
             listed = _merged(self._above(means, "mean", floor), self.support.positions)
             return self.candidates.with_extra(np.empty(0, np.uint64), self.candidates.ids(listed))
         return self.candidates.passing(lambda ids: (means.at(ids) > floor) | np.isin(ids, fitted))
@@ -694,8 +695,8 @@ class JointDecoder(FittedDecoder):
         sketches: landed sums, all of one spec, at most one per round.
         domain: the candidate items; only these can be heavy.
         progress: callback as for `Fit`.
-        found: what a decoder of the same sums found before (`JointDecoder.found`). If it is no fit
-            of these sums, it is ignored.
+        found: the `JointDecoder.found` of an earlier decoder of the same sums. If it is no fit of
+            these sums, it is ignored.
 
     Attributes:
         spec: the spec of the sketches.
@@ -758,7 +759,7 @@ class JointDecoder(FittedDecoder):
 
     @property
     def found(self) -> FoundFit:
-        """What the decoder found and measured, for a decoder of the same sums."""
+        """The fit and what was measured on it, for a later decoder of the same sums."""
         return replace(self.fit.found, kappa=self.kappa, largest_error=self.largest_error)
 
     @property

@@ -85,8 +85,9 @@ class _Ladder:
         if len(full):
             least, scales = low[full], s[full]
             found, over = self._filled(least, excess[full], scales)
-            # Where few items are left, many thresholds leave as many of them: halving finds the
-            # least of these. It also finds a jump, of which regula falsi may see one side alone.
+            # Where few items are left, a whole range of thresholds leaves the same number: halving
+            # finds the least threshold of the range. It also finds a jump, where regula falsi may
+            # see one side alone.
             step = (self._most(scales) - least) / 2**_HALVINGS
             flat = self._excess(found - step, scales) <= 0.0
             missed = np.flatnonzero(flat | (over > 2 * _FULL))

@@ -79,7 +79,7 @@ class JointIntervals(UsualIntervals):
     - Heavy items see kappa times the scale that phantoms see, since the items to fit were chosen to
       make the residual small.
     - An item was fitted because its e was large, or not fitted because its e was small. Its limits
-      are those of a normal variable given that.
+      are those of a normal variable given this selection.
     - No limit is closer than one client.
 
     An item of a list has an e that is larger still. Its lower limit is that of a normal variable
@@ -276,8 +276,8 @@ def kappa_of(fit: Fit) -> Kappa:
         turns = range(turn, min(turn + at_once, repeats))
         for again, ids, counts in _decoded_again(fit, candidates, pool, number, turns):
             turn += 1
-            # The added items tipped the fit over: this turn measures something else, and so may
-            # the others that began with as many.
+            # The added items spoiled the fit: this turn measures something else. So may the other
+            # turns that began with the same number of items.
             if again.scale > _TIPPED * fit.scale:
                 number = max(1, number // 2)
                 break
