@@ -1,18 +1,19 @@
-"""Which items' frequencies changed over the rounds of a history, at a rate that any look keeps.
+"""Find the items whose frequencies changed over the rounds of a history.
 
-An item's values of single rounds have independent errors, since every batch of rounds has signs of
-its own. Its *e-value* after t rounds says how much better a change of its level, at some earlier
-round, explains them than no change does. If nothing changed, its mean is at most 1. So it ever
-reaches d / alpha with a probability of at most alpha / d (Ville's inequality), however often one
-looks, and all d items together are ever flagged wrongly with a probability of at most alpha.
+Each batch of rounds has its own signs, so an item's values in two batches have independent errors.
+The item's *e-value* after t rounds compares two explanations of its values: its level changed at
+some earlier round, or it never changed. A large e-value speaks for a change. If nothing changed,
+the mean of the e-value is at most 1. Then the e-value ever reaches d / alpha with a probability of
+at most alpha / d (Ville's inequality), however often one looks. With d items in all, the
+probability that any item is ever flagged wrongly is at most alpha.
 
 The e-value is a mean of Bayes factors over the round of the change, with weights that are known in
 advance, and over the size of the change in standard deviations of a round. The level before the
 change has a flat prior, so that it cancels.
 
-That holds for independent normal errors whose deviations are known. Here they are those that a fit
-states, and outliers are cut about the median of all rounds: the rate is measured, too
-(`python -m experiments streams`).
+The bound holds for independent normal errors with known standard deviations. Here a fit estimates
+the standard deviations, and outliers are cut about the median of all rounds. So the error rate is
+also measured (`python -m experiments streams`).
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from fedtally.recovery.linear_system import F64, I64, Bools, Ids
 
 # Sizes of changes, in standard deviations of a round's value.
 _SIZES = (0.5, 1.0, 2.0, 4.0)
-_CLIPPED = 4.0  # standard deviations from the item's median, beyond which a round says no more
+_CLIPPED = 4.0  # standard deviations: values further from the item's median are cut
 _MOST = 600.0  # logarithm of a Bayes factor: larger ones would overflow
-_SET = 3.84 / 2  # of the log-likelihood: rounds within it are in the set of likely rounds
-_SEEN = 2.0  # standard deviations: an item with a smaller value does not show
+_SET = 3.84 / 2  # a round is likely if its log-likelihood is this close to the best one
+_SEEN = 2.0  # standard deviations: an item with a smaller level counts as absent
 _BLOCK = 1 << 12  # items at once, to bound the memory
 _TINY = 1e-300
 
@@ -66,12 +67,12 @@ class RoundValues(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What the rounds so far say of each item's level.
+    """The evidence for a change of each item's level, from all rounds so far.
 
     Attributes:
         log_e: logarithms of e-values after the last round, float64 [n].
-        largest: largest logarithms after any round so far, float64 [n].
-        since: places of the first rounds of the likeliest new levels, int64 [n].
+        largest: the largest of these logarithms after any round so far, float64 [n].
+        since: the first round of the likeliest new level, as a place among the batches, int64 [n].
         since_low, since_high: first and last places that are likely, too, int64 [n].
         before, after: levels in the rounds before `since`, and from `since` on.
     """
@@ -121,7 +122,7 @@ def round_values(decoder: FittedDecoder, ids: Ids) -> RoundValues:
 
 
 def find_changes(values: RoundValues) -> Changes:
-    """Return what rounds say of changes of each item's level.
+    """Return the evidence that each item's level changed.
 
     Args:
         values: values of at least 2 batches.
@@ -150,10 +151,10 @@ def find_changes(values: RoundValues) -> Changes:
 
 
 def flagged(changes: Changes, alpha: float) -> Bools:
-    """Return which items changed: bool [n]; all items here are tested.
+    """Return a mask of the items that changed: bool [n].
 
-    An item that did not change is ever among them with a probability of at most `alpha`, for all
-    items and all looks together.
+    The probability that the mask ever holds an item that did not change is at most `alpha`, for all
+    items of `changes` and all looks together.
 
     Args:
         changes: changes of all items that are tested.
@@ -164,7 +165,7 @@ def flagged(changes: Changes, alpha: float) -> Bools:
 
 
 def listed(changes: Changes, alpha: float) -> Bools:
-    """Return the list of items that changed, of which a share of `alpha` is wrong on average.
+    """Return a mask of the items that changed; on average a share of at most `alpha` is wrong.
 
     It is the rule of Benjamini and Hochberg for e-values (Wang and Ramdas 2022), at one look. It
     finds more items than `flagged`.
@@ -205,14 +206,15 @@ def difference(
 ) -> Difference:
     """Return by how much frequencies in one window exceed those in another.
 
-    The windows hold different rounds, so that their errors are independent. The limits are of the
-    frequencies among the clients that took part, and no limit is closer than one client of each.
+    The windows hold different rounds, so that their errors are independent. The limits are for the
+    frequencies among the clients that took part. Each limit is at least 1 / `clients` + 1 /
+    `before` away from the difference.
 
     Args:
         window: values in the window.
         clients: number of clients in the window.
-        against: values in the other one.
-        before: number of clients in the other one.
+        against: values in the other window.
+        before: number of clients in the other window.
         confidence: above 0 and below 1.
     """
     z = float(-ndtri((1.0 - check_confidence(confidence)) / 2))
@@ -223,7 +225,7 @@ def difference(
 
 
 def _rate(alpha: float) -> float:
-    """Return a rate above 0 and below 1."""
+    """Return `alpha`, checked to be above 0 and below 1."""
     rate = validate.real(alpha=alpha)
     if not 0 < rate < 1:
         raise InvalidInputError(f"alpha must be above 0 and below 1, got {rate}")
@@ -233,10 +235,11 @@ def _rate(alpha: float) -> float:
 def _frequencies(values: RoundValues) -> tuple[F64, F64]:
     """Return frequencies by round, and the variances that they have if nothing changes.
 
-    Clients are drawn, so that a count has the variance of its mean; a mean below one client counts
-    as one. Else a rare item that a few clients hold by chance would stand out of nothing. Outliers
-    are cut, since the tails of errors are heavier than normal ones. A round that is far off would
-    pull a mean along, and so all rounds would be cut on one side: the middle is a median.
+    The clients of a round are a random sample. So a count varies by its mean, beside the error of
+    its value. A mean below one client counts as one client: otherwise a rare item that a few
+    clients hold by chance would look like a change. Values far from the item's median are cut,
+    since errors have heavier tails than normal ones. A mean in place of the median would move
+    towards an outlier, and the other rounds would be cut on one side.
     """
     clients = values.clients
     mean = np.maximum(values.value.sum(axis=1), 0.0) / clients.sum()
@@ -288,7 +291,11 @@ def weights_of_rounds(number: int) -> F64:
 
 
 def _of_block(frequency: F64, variance: F64) -> tuple[F64, I64, I64, I64]:
-    """Return running logarithms of e-values, likeliest rounds, and the ends of the likely ones."""
+    """Return the log e-values after each round, and the likeliest round of a change.
+
+    These are followed by the first and the last likely round. All are for a block of n items:
+    float64 [n, rounds], and three int64 [n].
+    """
     size, rounds = frequency.shape
     precision = 1.0 / variance
     so_far = np.cumsum(precision, axis=1)
@@ -315,9 +322,11 @@ def _of_block(frequency: F64, variance: F64) -> tuple[F64, I64, I64, I64]:
 
 
 def _evidence(so_far: F64, sums: F64) -> tuple[F64, F64]:
-    """Return half the squared differences of levels, in deviations, and the variances of these.
+    """Return the evidence for a change at each round, and the variance of the change.
 
-    Both are float64 [n, t], for a change at each of the rounds 1 .. t of t + 1.
+    The change is the level from the round on, less the level before it. The evidence is half the
+    squared change, divided by its variance. Both are float64 [n, t], for a change at each of the
+    rounds 1 .. t of t + 1.
     """
     before, total = so_far[:, :-1], so_far[:, -1:]
     after = total - before

@@ -1,4 +1,4 @@
-"""From a question to a decoder: the choice of one, and what is asked of its answer."""
+"""The choice of a decoder, and of the form of its answer: objective, confidence and intervals."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def recovery_of(
     batches: int = 1,
     planned: bool = False,
 ) -> Recovery:
-    """Return the decoder that is used where a decoder's name, or "auto", was asked for.
+    """Return the decoder to use for a decoder's name, or for "auto".
 
     Args:
-        recovery: what was asked for.
-        domain_size: candidates.
-        rows: rows of the sketch.
+        recovery: a decoder's name, or "auto".
+        domain_size: the number of candidates.
+        rows: the number of rows of the sketch.
         encoding: how items become counters.
-        batches: batches of rounds that landed, or that can land.
-        planned: whether it is the decoder whose error a plan rests on, or an open domain's: there
-            "auto" is no belief propagation.
+        batches: the number of batches of rounds that landed, or that can land.
+        planned: whether a plan predicts its error with this decoder, or the domain is open. Then
+            "auto" never means belief propagation.
 
     Raises:
         InvalidInputError: there is no such decoder, it needs more rows, or it is for another
@@ -94,7 +94,7 @@ def recovery_of(
 
 
 def resting() -> list[Recovery]:
-    """Return the decoders in whose place a plan rests on another one (`DecoderKind.rests_on`).
+    """Return the decoders in place of which a plan uses another one (`DecoderKind.rests_on`).
 
     >>> [str(name) for name in resting()]
     ['belief']
@@ -103,7 +103,7 @@ def resting() -> list[Recovery]:
 
 
 def notes_on_choice(recovery: str, rows: int, candidates: int) -> Iterator[str]:
-    """Yield what a reader must know of a decoder at this number of rows and candidates."""
+    """Yield notes for the reader on a decoder with this number of rows and candidates."""
     kind, usual = kind_of(recovery), USUAL.kind
     if kind.on_even_rows and rows % 2 == 0:
         yield f"{rows} rows: {kind.on_even_rows}"

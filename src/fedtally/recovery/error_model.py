@@ -1,9 +1,9 @@
 """The error that a plan will have, predicted before it runs: from frequencies, sketch and noise.
 
-`Sums` holds what is given beside the frequencies. Each decoder has a model of its own beside it
-(`DecoderKind.predict`). No constant of them was fitted to simulations. docs/accuracy.md derives
-them, says what they assume, and where they fail; `python -m experiments error_model` compares them
-with simulations.
+`Sums` holds the sizes and the noise of the sums. Each decoder has its own error model
+(`DecoderKind.predict`). No constant of these models was fitted to simulations. docs/accuracy.md
+derives the models, states what they assume, and says where they fail; `python -m experiments
+error_model` compares them with simulations.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def predict(
 def failure(
     frequencies: npt.ArrayLike, tau: float, *, recovery: str = "joint", **given: Any
 ) -> float:
-    """Return the predicted probability that the largest error of a campaign exceeds a size.
+    """Return the predicted probability that the largest error of a campaign exceeds `tau`.
 
     Args:
-        frequencies: frequencies as in `predict`, as are recovery and given.
-        tau: the size, a frequency, above 0.
-        recovery: the decoder.
-        given: the campaign.
+        frequencies: frequencies as in `predict`.
+        tau: a frequency, above 0.
+        recovery: the name of a decoder, as in `predict`.
+        given: the campaign, as in `predict`.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -90,7 +90,7 @@ def failure(
 
 
 def exceedance(frequencies: npt.ArrayLike, size: float, **given: Any) -> float:
-    """Return the predicted share of light items that the median over rows misses by a size.
+    """Return the predicted share of light items whose error exceeds a size under the median.
 
     Args:
         frequencies: frequencies as in `predict`.
@@ -121,7 +121,7 @@ def _checked(
     candidates: int | None = None,
     **given: Any,
 ) -> tuple[F64, F64, Sums, DecoderKind]:
-    """Return what a model takes, and the decoder's kind, which has it."""
+    """Return the checked arguments of an error model, and the decoder's kind, which has one."""
     known, number = _known(frequencies, numbers, validate.integer(1, max_items=max_items))
     sums = Sums.of(candidates=_candidates(number, candidates), **given)
     decoder = Recovery.parse(recovery)

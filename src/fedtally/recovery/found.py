@@ -1,4 +1,4 @@
-"""What a fit of landed sums found: a file keeps it, so that the fit is not looked for again."""
+"""The result of a joint fit, which a file keeps so that the fit need not be repeated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SAME = 1e-9
 
 @dataclass(frozen=True)
 class FoundFit:
-    """What a joint fit found. From it, the fit is made again without a look at all candidates.
+    """The result of a joint fit. It restores the fit without a look at all candidates.
 
     Attributes:
         most: the largest number of items on the support.
@@ -25,7 +25,7 @@ class FoundFit:
         values: float64 [n, batches], their frequencies in each batch.
         shrinkage: float64 [n, batches], the share of the distance from its mean over all batches
             that each value keeps.
-        residual: float64 [rows, width, batches], what is left of the sums.
+        residual: float64 [rows, width, batches], the sums less the fitted items, as frequencies.
         draws: the state of the generator before the last probe.
         kappa: the scale of fitted items' errors and its source, as for `joint_intervals.Kappa`;
             None: not measured yet.

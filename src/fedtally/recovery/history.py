@@ -1,25 +1,25 @@
-"""A window's counts given its own values, and those of the rest of a history.
+"""Estimate counts in a window of rounds from its own values and from the rest of a history.
 
 Sums are linear, so a window of rounds has values of its own, and so have the other rounds of the
-history. Their errors are independent, since every batch of rounds has signs of its own. What the
-other rounds say of an item is a prior of its count in the window, as far as items change little.
-How much they change is learned from all items together.
+history. Their errors are independent, since every batch of rounds has signs of its own. The values
+from the other rounds give a prior of an item's count in the window, if items change little. How
+much they change is learned from all items together.
 
-An item has a rate: clients that a window is expected to hold. Its rate in the rest of the history
-has an unknown distribution G. Its rate in the window is the same, or the old one times a log-normal
-factor, or a new draw from a distribution H: where items jump, the window holds rates that are not
-in G. Shares of these kinds, G and H are found by expectation-maximization: they make the values
-likeliest. Counts are Poisson variables given rates, and values are counts with normal errors. The
-estimate is the mean of the window's count given both values.
+An item has a rate: the number of clients that are expected to hold it in a window. Its rate in the
+rest of the history has an unknown distribution G. Its rate in the window is the same, or the old
+one times a log-normal factor, or a new draw from a distribution H: where items jump, the window
+holds rates that are not in G. Shares of these kinds, G and H are found by expectation-maximization:
+they make the values likeliest. Counts are Poisson variables given rates, and values are counts with
+normal errors. The estimate is the mean of the window's count given both values.
 
-The shares of the kinds are learned for each class of old rates. What is rare has values that do not
-tell one kind from another. If all items had the same shares, the many rare ones would keep these
-where learning starts, whatever the others say.
+The shares of the kinds are learned for each class of old rates. The values of rare items hardly
+tell one kind from another. If all items had the same shares, the many rare items would keep these
+shares near the start of learning, whatever the frequent items show.
 
-Light items' values are counted in a table, by the values over their standard deviations and by the
-size of these. The likelihood of two values given two rates is a product, so that a step of learning
-multiplies small matrices. Heavy items, whose values say their counts themselves, have formulas of
-normal variables instead.
+Light items' values are counted in a table, by the ratio of a value to its standard deviation, and
+by the standard deviation. The likelihood of two values given two rates is a product, so that a step
+of learning multiplies small matrices. Heavy items, whose values say their counts themselves, have
+formulas of normal variables instead.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ _MOST_RATES = 160
 _LEAST_RATE = 0.02  # clients; smaller rates than this share of a client are as good as 0
 _FACTORS = (0.3, 1.0)  # standard deviations of the logarithms of the changes
 _CHANGED = 0.05  # the share of items that changes, from which learning starts
-# Of old rates, between classes that have shares of their own, in the window's standard deviations.
+# The old rates between classes, in standard deviations of the window's values. Each class of items
+# has its own shares of the kinds.
 _EDGES = np.array([0.5, 1.0, 2.0, 4.0])
-_ALIKE = 2.0  # items in each class with the shares from which learning starts
+_ALIKE = 2.0  # items that each class gets in addition, with the shares learning starts from
 _STEPS = 30  # of expectation-maximization
-_POISSON = 30.0  # rates and counts up to which a count is no normal variable
-_WIDE = 5.0  # clients: errors with such a deviation hide that
+_POISSON = 30.0  # below this rate a count is treated as Poisson, not as normal
+_WIDE = 5.0  # clients: with larger errors the two do not differ visibly
 # Relative changes of heavy items, as standard deviations, and the shares that learning starts with.
 _CHANGES = np.array([0.0, 0.03, 0.1, 0.3, 1.0, 3.0])
 _SHARES = np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
@@ -56,7 +57,7 @@ _TINY = 1e-300  # instead of a density of 0
 
 
 class Part(NamedTuple):
-    """What is known of all candidates in some rounds.
+    """The values of all candidates in some rounds, with their errors.
 
     Attributes:
         value: counts with independent normal errors, float64 [n].
@@ -70,14 +71,15 @@ class Part(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What is learned of light items.
+    """The learned distributions of light items' rates.
 
     Attributes:
         rates: rates that items may have, rising from 0, float64 [k].
         old: shares of the rates in the rest of the history, G, float64 [k].
-        kinds: shares of items for each class of old rates, from small ones on, float64 [5, 4]: with
-            the same rate, changed by a small factor, changed by a large one, with a new rate.
-        joint: probabilities of an old rate and one in the window, float64 [k, k].
+        kinds: the shares of four kinds of items in each class of old rates, float64 [5, 4]. The
+            classes rise. The kinds are: same rate, changed by a small factor, changed by a large
+            factor, new rate.
+        joint: the joint probabilities of the old rate and the rate in the window, float64 [k, k].
     """
 
     rates: F64
@@ -90,14 +92,15 @@ class History:
     """The means of a window's counts given the window and the rest of the history.
 
     Args:
-        window: values of the candidates in the window; what is learned rests on these.
+        window: values of the candidates in the window. Rates and shares are learned from these and
+            `rest`.
         rest: values of the candidates in the rest of the history, with independent errors.
 
     Attributes:
-        gain: growth of the logarithm of the likelihood of the window's values by the rest of the
-            history. Below 0 it is no good prior: items changed too much.
-        rates: what was learned of light items.
-        shares: shares of `_CHANGES` that were learned of heavy items, float64 [6].
+        gain: the increase of the log-likelihood of the window's values by the rest of the history.
+            If it is below 0, the rest is a bad prior: items changed too much.
+        rates: the learned distributions of light items' rates.
+        shares: the learned share of heavy items with each of `_CHANGES`, float64 [6].
 
     >>> rng = np.random.default_rng(0)
     >>> rates = np.where(rng.random(4000) < 0.2, 30.0, 0.5)
@@ -148,9 +151,10 @@ class _Table:
     Attributes:
         rates: rates in clients a window, float64 [k].
         classes: classes of the rates, by `_EDGES`, int64 [k].
-        now: likelihoods of the window's values per standard deviation, float64 [scales, values, k].
+        now: the likelihood of each value in the window given each rate, as a density per standard
+            deviation, float64 [scales, values, k].
         counts: mean counts given the value and the rate, float64 like `now`.
-        before: likelihoods of the values of the rest, float64 [scales, values, k].
+        before: the same for the values in the rest of the history, float64 [scales, values, k].
     """
 
     def __init__(self, window: Part, rest: Part) -> None:
@@ -189,7 +193,7 @@ class _Table:
         return np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape).astype(np.float64)
 
     def means(self, learned: Rates) -> F64:
-        """Return the mean count for each entry: float64 [scales, values, values], in deviations."""
+        """Return the mean count for each entry, in deviations: float64 [scales, values, values]."""
         total = self.now @ learned.joint.T @ np.swapaxes(self.before, 1, 2) + _TINY
         counts = (self.now * self.counts) @ learned.joint.T @ np.swapaxes(self.before, 1, 2)
         scale = np.exp(self._first + self._ratio * np.arange(len(self.now)))
@@ -197,7 +201,7 @@ class _Table:
         return found
 
     def read(self, table: F64, window: Part, rest: Part) -> F64:
-        """Return the counts of a table of `means`, by interpolation: float64 [n]."""
+        """Return the items' mean counts, interpolated in a table of `means`: float64 [n]."""
         found = np.zeros(len(window.value))
         places = self._places(window, rest)
         lows = [
@@ -287,7 +291,7 @@ def _joint(old: F64, new: F64, kinds: F64, moves: list[F64]) -> list[F64]:
 def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
     """Return the most likely rates and kinds, and the log-likelihood of the window.
 
-    The latter is that of the values in the window, given those in the other rounds.
+    The log-likelihood is of the values in the window, given the values in the other rounds.
     """
     moves = _kernels(table.rates)
     size = len(table.rates)
@@ -298,7 +302,7 @@ def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
     for _ in range(_STEPS):
         parts = _joint(old, new, kinds[table.classes], moves)
         total = table.now @ np.sum(parts, axis=0).T @ before + _TINY
-        # [old rate, rate in the window]: what each pair gets of all items
+        # [old rate, rate in the window]: how many of all items each pair gets
         weighed = np.swapaxes(seen / total, 1, 2) @ table.now
         given = np.tensordot(table.before, weighed, axes=((0, 1), (0, 1)))
         by_kind = np.stack([np.einsum("km,km->k", part, given) for part in parts], axis=1)
@@ -318,7 +322,7 @@ def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
 
 
 def _alone(table: _Table, seen: F64) -> float:
-    """Return the logarithm of the likelihood of the window's values under a prior of their own."""
+    """Return the log-likelihood of the window's values under a prior learned from them alone."""
     mine = seen.sum(axis=2)
     weights = np.full(len(table.rates), 1.0 / len(table.rates))
     for _ in range(_STEPS):
@@ -334,7 +338,8 @@ def _alone(table: _Table, seen: F64) -> float:
 def _heavy(window: Part, rest: Part, ratio: float) -> tuple[F64, F64, F64]:
     """Return old rates, and the variances of counts and of values for each change: [n, 6].
 
-    A new item changes by more than its old rate: its widest change is one of its new rate.
+    The last change is relative to the window's value where that exceeds the old rate: a new item
+    changes by more than its old rate.
     """
     old = np.maximum(rest.value / ratio, 0.1)
     size = np.repeat(old[:, None], len(_CHANGES), axis=1)
@@ -352,7 +357,7 @@ def _chances(window: Part, rest: Part, ratio: float, shares: F64) -> F64:
 
 
 def _changes(window: Part, rest: Part, ratio: float) -> F64:
-    """Return the shares of heavy items' changes: those of light ones, too noisy, say nothing."""
+    """Return the learned share of heavy items with each change; light items are too noisy."""
     shares = _SHARES
     for _ in range(_HEAVY_STEPS):
         shares = _chances(window, rest, ratio, shares).sum(axis=0) + 1.0

@@ -82,8 +82,8 @@ def merged_intervals(
         confidence: the confidence of all results.
         kind: the kind of all intervals.
     """
-    # The noise of the numbers of clients is taken out, so that it is not counted twice: the merged
-    # intervals get that of the sum.
+    # The noise of each result's number of clients is taken out, so that it is not counted twice:
+    # the merged intervals get the noise of the total number.
     noise = [
         share * one.relative if isinstance(one, NoisyNumberIntervals) else 0.0
         for one, share in zip(made, shares, strict=True)
@@ -101,12 +101,12 @@ def merged_intervals(
 class NoisyNumberIntervals(UsualIntervals):
     """Intervals of frequencies where the number of clients has noise, too.
 
-    Counts are divided by that number. A relative error r of it makes a frequency f wrong by r f.
-    This error is independent of the others, so the half-widths are added as squares.
+    Counts are divided by that number. A relative error r of the number makes a frequency f wrong by
+    r f. This error is independent of the others, so the half-widths are added as squares.
 
     Args:
         intervals: the intervals if the number that was released were exact.
-        relative: the standard deviation of the number, divided by the number.
+        relative: the standard deviation of the number of clients, divided by this number.
         confidence: the confidence of the intervals.
     """
 

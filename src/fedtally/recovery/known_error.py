@@ -1,4 +1,4 @@
-"""How large the largest error is of the sums so far: what a campaign may end by."""
+"""The largest error of the sums so far, by which a campaign may end."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from fedtally.recovery.decoders.joint.joint import JointDecoder, usual_kappa
 from fedtally.recovery.decoders.joint.joint_intervals import JointIntervals, Kappa
 from fedtally.sketch import CountSketch
 
-# Clients. Of few clients another fit than the truth may explain the sums as well, and errs by whole
-# clients: no error below this one is known, however little the fit leaves.
+# Clients. A wrong fit may explain the sums as well as the truth does, and be wrong by a few whole
+# clients. So no smaller error than this is claimed, however little the fit leaves in the residual.
 LEAST_KNOWN = 4
 
 
 def known_error(
     sketches: Sequence[CountSketch], domain: Domain, probability: float
 ) -> float | None:
-    """Return the frequency that the largest error of all candidates exceeds by a chance.
+    """Return a frequency that the largest error of all candidates exceeds with a given probability.
 
-    It is joint recovery's, whatever decoder answers: belief propagation errs less. The scale of the
-    errors of fitted items is taken as a constant, since to measure it would take several fits.
+    The prediction is for joint recovery, whatever decoder answers: belief propagation has smaller
+    errors. The scale of the errors of fitted items is taken as a constant, since a measurement
+    would take several fits.
 
     Args:
         sketches: the sums so far, with their noise.
         domain: the candidates.
-        probability: the chance, above 0 and below 1.
+        probability: the probability that the largest error is larger, above 0 and below 1.
 
     Returns:
-        at least that of `LEAST_KNOWN` clients. None: joint recovery gave up, and the median would
-        answer, whose prediction is too hopeful.
+        The frequency, at least that of `LEAST_KNOWN` clients. None: joint recovery gave up, and the
+        median would answer, whose predicted error is too small.
     """
     decoder = JointDecoder(sketches, domain)
     if decoder.fallback is not None:

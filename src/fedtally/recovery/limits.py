@@ -42,7 +42,7 @@ class Intervals(Protocol):
 
     @property
     def predicted_range(self) -> tuple[float, float] | None:
-        """Between what the largest error of all candidates' frequencies mostly is.
+        """The range in which the largest error of all candidates' frequencies mostly lies.
 
         None: `predicted_linf` is close enough.
         """
@@ -77,7 +77,8 @@ class Intervals(Protocol):
     ) -> Intervals | None:
         """Return intervals of frequencies in several results together.
 
-        None: the limits of each result tell enough, or `others` are of another decoder.
+        The answer is None if the limits of the single results are enough, or if `others` are from
+        another decoder.
 
         Args:
             others: the intervals of the other results, which have other hashes.
@@ -88,7 +89,7 @@ class Intervals(Protocol):
 
 
 class UsualIntervals:
-    """The answers of most intervals: one number foretells the largest error, and limits add up."""
+    """The defaults of most intervals: no range of the largest error, and no special merging."""
 
     predicted_range: tuple[float, float] | None = None
 
@@ -100,7 +101,7 @@ class UsualIntervals:
 
 
 def check_confidence(confidence: float) -> float:
-    """Return a level above 0 and below 1.
+    """Return the confidence, checked to be above 0 and below 1.
 
     >>> check_confidence(0.95)
     0.95
@@ -140,13 +141,13 @@ def listed_lows(
     """Return lower limits of a list's items, given that their estimates reached a threshold.
 
     Frequencies are tried one by one, upwards from the limit that holds however the list was chosen.
-    The lower limit is the first that is plausible: a frequency may be so although a higher one is
-    not, where errors have uneven tails, so that no bisection finds it.
+    The lower limit is the first plausible frequency. Where errors have uneven tails, a frequency
+    may be plausible although a higher one is not, so bisection would not do.
 
     Args:
         values: float64 [n], the estimates.
         least: float64 [n], limits that hold however the list was chosen.
-        low: float64 [n], the limits of items named beforehand, which are at least those.
+        low: float64 [n], the limits of items named beforehand, at least as high as `least`.
         threshold: the frequency that an estimate had to reach.
         given: the probability that a limit is too high, where the estimates reached the threshold.
         at_least: returns the probability that an error is at least as large as each number.

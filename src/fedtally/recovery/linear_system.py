@@ -61,7 +61,7 @@ def ask_above(decoder: Decoder, ids: Ids, floor: float) -> tuple[I64, F64]:
 def ids_between(domain: Domain, start: int, stop: int) -> Ids:
     """Return the ids of the candidates at the positions start .. stop - 1.
 
-    Those of a range of integers are consecutive: they are a range, and no array is made of them.
+    In a domain of consecutive integers the ids are a Python range: no array is made of them.
 
     >>> from fedtally.domain import IntegerRange
     >>> ids_between(IntegerRange(5, 9), 1, 3)
@@ -142,14 +142,14 @@ class Summed:
 class Landed:
     """The landed sums, by batches of rounds with equal hashes.
 
-    Batches of which nothing landed have no place here, so their number costs nothing.
+    Batches without a landed sum are left out, so they cost no memory.
 
     Attributes:
         spec: the spec of all sketches.
         fresh: whether every batch has locations of its own.
         batches: the batches that landed, rising.
         clients: float64 [batches], the clients of each batch.
-        weights: float64 [batches], the shares of all clients.
+        weights: float64 [batches], each batch's share of all clients.
         num_clients: the number of all clients.
         frequencies: float64 [rows, width, batches], sums divided by clients. The batches of one
             cell lie together in memory.
@@ -187,7 +187,7 @@ class Landed:
 
     @property
     def effective(self) -> float:
-        """The number of batches of equal size that would spread the clients as much."""
+        """The effective number of batches: 1 over the sum of the squared weights."""
         return 1.0 / float(self.weights @ self.weights)
 
     @property
@@ -231,8 +231,9 @@ class Landed:
     def words(self, ids: U64) -> U32:
         """Return the hash words of items: uint32 [groups, rows, n].
 
-        Under "fresh" a group is a batch, and bit 0 of its word is the sign. Else the first group
-        gives the cells, and the bits of group g the signs of the batches from 8 g on.
+        Under schedule "fresh" each batch has a group, and bit 0 of a word is the sign. Under the
+        other schedules the words of group 0 give the cells, and the lowest 8 bits of a word of
+        group g give the signs of the batches 8 g .. 8 g + 7.
         """
         groups = [one for tables in self._tables for one in tables]
         return np.stack([kernels.hash_words(tables, ids) for tables in groups])
@@ -257,7 +258,7 @@ class Landed:
         return other
 
     def weighted(self, chosen: Bools) -> Self:
-        """Return these sums with weights by the clients of some batches alone.
+        """Return these sums with new weights: the shares of the clients of some batches alone.
 
         Args:
             chosen: bool [batches], at least one with clients.
@@ -268,7 +269,7 @@ class Landed:
         return other
 
     def only(self, chosen: Bools) -> Self:
-        """Return the sums of some batches: bool [batches], at least one with clients."""
+        """Return the sums of the `chosen` batches: bool [batches], at least one with clients."""
         other = copy.copy(self)
         other.batches = [one for one, taken in zip(self.batches, chosen, strict=True) if taken]
         other.clients = self.clients[chosen]
@@ -286,8 +287,9 @@ class Landed:
     def decoder(self, residual: F64, fold: Literal["median", "mean"], expected: int) -> Decoder:
         """Return a decoder that estimates frequencies from a residual.
 
-        It takes the paper's medians or the mean over all rows. It works in single precision: the
-        rounding, 1e-7 of the residual in an item's cells, is nothing beside that residual.
+        The decoder takes the paper's medians or the mean over all rows. It works in single
+        precision: the rounding error, 1e-7 of the residual in an item's cells, is small beside this
+        residual.
 
         Args:
             residual: residual of the sums, float64 [rows, width, batches].
@@ -305,7 +307,7 @@ class Landed:
         return kernels.Decoder(sums, self._tables[0], expected, fold)
 
     def halves(self, first_id: int, count: int) -> kernels.Halves:
-        """Return what finds ids of a range by their cells; copies with equal hashes share it."""
+        """Return the search for the ids of a range by cells; copies with equal hashes share it."""
         asked = first_id, count
         if asked not in self._halves:
             tables = self._tables[0][0]  # of the first eight batches
@@ -350,10 +352,11 @@ class Landed:
         )
 
     def joiners(self, sums: F64, precision: F64, expected: int) -> list[tuple[Decoder, Decoder]]:
-        """Return decoders for the mean of sums with precisions, one pair for each set of cells.
+        """Return pairs of decoders that give precision-weighted means of sums.
 
-        The first of a pair gives the mean over rows of precision * sum, the second that of the
-        precisions.
+        The first decoder of a pair gives the mean over rows of precision * sum, the second gives
+        the mean over rows of the precision. Under schedule "fresh" each batch has a pair; else
+        there is one pair.
 
         Args:
             sums: sums of cells, float64 [rows, width, batches].
@@ -376,7 +379,7 @@ class Landed:
 class Candidates:
     """The ids that may be heavy, by position.
 
-    They are the ids of a domain, or some of them, and possibly further ids after these.
+    They are the ids of a domain, or some of these ids, and possibly extra ids after them.
 
     Args:
         domain: the candidate items.
@@ -408,16 +411,17 @@ class Candidates:
         return other
 
     def passing(self, test: Callable[[U64], Bools]) -> Candidates:
-        """Return these candidates, of which only those may be heavy that pass a test.
+        """Return these candidates, marked such that only those that pass a test may be heavy.
 
-        The others keep their positions. `may_be_heavy` leaves them out; `extra` ones need not pass.
+        The other candidates keep their positions, and `may_be_heavy` leaves them out. Extra ids
+        need no test.
         """
         other = copy.copy(self)
         other._test = test
         return other
 
     def may_be_heavy(self, positions: I64) -> I64:
-        """Return those of some positions whose candidates may be heavy."""
+        """Return the given positions without those of candidates that may not be heavy."""
         if self._test is None or not len(positions):
             return positions
         return positions[(positions >= self._listed) | self._test(self.ids(positions))]
@@ -438,7 +442,7 @@ class Candidates:
         return found
 
     def positions(self, ids: Ids) -> I64:
-        """Return the positions of ids among the candidates: int64 [n], -1 of others.
+        """Return the positions of ids among the candidates: int64 [n], -1 for other ids.
 
         >>> from fedtally.domain import IntegerRange
         >>> Candidates(IntegerRange(5, 7)).positions(range(4, 9)).tolist()
@@ -458,7 +462,7 @@ class Candidates:
         return np.where(self._ids[place] == asked, place, -1)
 
     def above(self, positions: I64, decoder: Decoder, floor: float) -> I64:
-        """Return which of some listed positions, and of all extra ones, have values above a floor.
+        """Return the positions, of some listed and all extra ids, with values above a floor.
 
         Candidates that may not be heavy are left out.
         """
@@ -489,7 +493,8 @@ class Candidates:
     def decoded_above(self, decoder: Decoder, floor: float) -> Iterator[tuple[int, I64, F64]]:
         """Yield the candidates whose numbers are above a floor, block by block.
 
-        That is: how many were looked at, the positions of those above, and their numbers.
+        Each block gives the number of candidates that were looked at, the positions of those above
+        the floor, and their numbers.
         """
         for start, ids in self.blocks():
             places, numbers = ask_above(decoder, ids, floor)
@@ -498,8 +503,8 @@ class Candidates:
     def fresh_ids(self, rng: np.random.Generator, count: int) -> U64:
         """Return random ids that are no candidates, all different: uint64 [count]."""
         found = np.empty(0, np.uint64)
-        # `np.isin` hashes all that is taken: a minute for the contenders of 2^26 candidates, which
-        # rise, so that they need not be sorted either.
+        # `np.isin` would hash all taken ids, which takes a minute for the contenders of 2^26
+        # candidates. The contenders are rising, so they need no sort.
         taken = [
             ids if (ids[1:] > ids[:-1]).all() else np.sort(ids)
             for ids in (self._extra, self._ids)

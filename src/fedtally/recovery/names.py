@@ -54,8 +54,8 @@ _LEADS = 1.0  # by how much such a score must exceed the second best one
 # and parity together.
 # If even names of _SHORT symbols do not reach this, the hash is not looked at.
 _READABLE, _SHORT = 1.5, 4
-# Least share of the expected scores that the symbols of a name must have. A name of less than
-# _WHOLE leaves room for a second string of its hash.
+# The symbols of a name must have at least the share _FITS of the expected scores. If they have less
+# than _WHOLE, a second string may have the same hash.
 _FITS, _WHOLE = 0.5, 0.8
 # The words of a public list are compared only if the expected scores together are at least _STRONG.
 # A word becomes the name only if its scores together exceed those of all other words of its hash by
@@ -73,12 +73,12 @@ class _Effort(NamedTuple):
     """How much is tried in a sweep.
 
     Attributes:
-        lengths: how many lengths of names, those with the clearest end marks.
+        lengths: the number of name lengths to try, clearest end marks first.
         words: the most words that `_likeliest` returns for a length.
-        flips: at how many of the least sure chosen places `_interpolated` also tries the second
-            best symbol; all combinations are tried.
-        replaced: at most how many of the least sure chosen places `_interpolated` exchanges, one at
-            a time, for the surest place that was not chosen.
+        flips: the number of places at which `_interpolated` also tries the second best symbol, in
+            all combinations. They are the least sure ones of the chosen places.
+        replaced: the most places that `_interpolated` replaces, one at a time, by the surest place
+            that was not chosen. They are the least sure ones of the chosen places.
     """
 
     lengths: int
@@ -123,7 +123,10 @@ def read_names(
 
 
 class _Taken(NamedTuple):
-    """What a hash explains: counters and signs [positions, rows], and values [positions]."""
+    """The part of the sums that a hash explains.
+
+    Counters and signs are [positions, rows], values are [positions].
+    """
 
     cells: I64
     signs: F64
@@ -131,7 +134,7 @@ class _Taken(NamedTuple):
 
 
 class _Reader:
-    """The state of the reading: the sums that are left, and what was taken out of them."""
+    """The state while names are read: the rest of the sums, and the parts subtracted from them."""
 
     def __init__(
         self,
@@ -200,7 +203,7 @@ class _Reader:
         self._scale = np.maximum(scale, 0.3 / self._clients)
 
     def _look_at(self, h: int, frequency: float, effort: _Effort) -> None:
-        """Read a hash, given all others, and take out what it explains."""
+        """Try to read the name of a hash, and subtract the hash's symbols from the sums."""
         expected = self._expected(frequency)
         weights = np.minimum(expected, _SURE)
         if h not in self._taken and not self._is_readable(weights, _SHORT):
@@ -244,10 +247,10 @@ class _Reader:
         return kernels.locations(words, self._width) + self._row_starts, 1.0 - 2.0 * (words & 1)
 
     def _scores(self, h: int, frequency: float) -> tuple[F64, F64]:
-        """Return the mean of each symbol's counters, and that in standard deviations.
+        """Return the mean of each symbol's counters, as a frequency and in standard deviations.
 
-        Each counter is cut to the largest size that the clients of the hash are likely to give it:
-        a larger part comes from other hashes.
+        Both are [positions, 256]. Each counter is cut to the largest size that the clients of the
+        hash are likely to give it: a larger part comes from other hashes.
         """
         # 3 standard deviations of the sample of clients, and 2 of the noise of one counter
         most = frequency + 3 * np.sqrt(frequency / self._clients)
@@ -274,11 +277,11 @@ class _Reader:
         return bool(weights.mean() * (self._positions / size) ** 0.5 > _READABLE)
 
     def _name(self, h: int, z: F64, expected: F64, effort: _Effort) -> None:
-        """Give a hash the name that fits, if it is ahead of all other words of that hash.
+        """Give a hash the name that fits, if its score is ahead of all other words of the hash.
 
-        Many clients may hold another string of the same hash, perhaps because somebody wants that.
-        So the search goes on after the first word that fits. If two words fit, none is given. Nor
-        is a word given that is hardly better than another one.
+        Many clients may hold another string with the same hash, perhaps because an attacker chose
+        it. So the search goes on after the first word that fits. If two words fit, the hash gets no
+        name. It also gets none if the best word is hardly better than another one.
         """
         weights = np.minimum(expected, _SURE)
         sizes = self._sizes(z, expected, effort)
@@ -289,11 +292,11 @@ class _Reader:
             self._prior.learn(self._names[h])
 
     def _check(self, h: int, frequency: float) -> None:
-        """Take a name back if the search missed a second string of its hash.
+        """Delete a name if the search missed a second string of its hash.
 
-        The symbols of the name hide those of the other one. So if the name has only a share of the
-        expected scores, this share is subtracted from the scores of its symbols, and the hash is
-        spelled again. The check comes after all sweeps: by then all that other hashes explain is
+        The symbols of the name hide those of the second string. So if the name has only a share of
+        the expected scores, this share is subtracted from the scores of its symbols, and the hash
+        is spelled again. The check comes after all sweeps: by then all that other hashes explain is
         taken out of the sums, and no hash gets a name afterwards.
         """
         expected, name = self._expected(frequency), self._names[h]
@@ -325,14 +328,14 @@ class _Reader:
         return first
 
     def _score(self, word: bytes, z: F64, expected: F64) -> float:
-        """Return the scores of a word's symbols together, in standard deviations."""
+        """Return the joint score of a word's symbols, in standard deviations."""
         scores = z[self._places, self._symbols(np.frombuffer(word, np.uint8))]
         return float(scores @ expected) / _length(expected)
 
     def _spelled(
         self, h: int, z: F64, expected: F64, sizes: list[int], effort: _Effort
     ) -> set[bytes]:
-        """Return the words of a hash, among those of some sizes that its scores make likely."""
+        """Return the words with this hash, among the words that the scores make likely."""
         found: set[bytes] = set()
         if self._tries.get(h, 0) >= MOST_TRIES:
             return found
@@ -363,7 +366,7 @@ class _Reader:
 
 
 class _Prior:
-    """What the names that were read tell of the bytes of others: a Markov chain."""
+    """A Markov chain of the bytes of names, learned from the names that were read."""
 
     def __init__(self) -> None:
         self.pairs = np.zeros((257, 256))  # the 257th row: the first byte of a name
@@ -397,8 +400,8 @@ def _words(likely: F64, sizes: list[int], prior: _Prior, effort: _Effort) -> Ite
     Args:
         likely: [positions, 256], the log likelihoods of symbols.
         sizes: sizes of the names in symbols, with their end marks.
-        prior: prior of their bytes.
-        effort: how many to try.
+        prior: the prior of the names' bytes.
+        effort: the number of words to try.
     """
     positions, every = len(likely), []
     for size in sizes:
@@ -451,9 +454,10 @@ def _posteriors(every: list[F64], prior: _Prior) -> list[F64]:
     order = sorted(range(len(every)), key=lambda name: -len(every[name]))
     lengths = np.array([len(every[name]) for name in order], np.int64)
     shape = (len(order), int(lengths.max(initial=0)), 256)
-    # `ahead` and `before` count places from the first one, `back` and `after` from the last one.
-    # `ahead` and `back` hold the likelihoods of a place alone. `before` includes the places up to
-    # this one, and `after` includes those behind it; the end mark is the last of those.
+    # In `ahead` and `before` places count from the first one, in `back` and `after` from the last
+    # one. `ahead` and `back` hold the likelihoods of the bytes at each single place. `before` also
+    # includes the places before it. `after` holds the likelihood of the places behind it and of the
+    # end mark.
     ahead, back, before, after = (np.zeros(shape) for _ in range(4))
     for row, name in enumerate(order):
         own = np.exp(every[name] - every[name].max(axis=1, keepdims=True))
@@ -540,7 +544,7 @@ def _interpolated(posterior: F64, parity: F64, effort: _Effort) -> U8:
 @cache
 def _by_flips(flips: int) -> I64:
     """Return the combinations of flips, those of the fewest first: int64 [2^flips]."""
-    # a word that is cut off by the bound on tries is the less likely one
+    # the bound on tries cuts words off at the end, so the likelier words come first
     flipped = np.arange(1 << flips)
     return np.argsort((flipped[:, None] >> np.arange(flips) & 1).sum(axis=1), kind="stable")
 
@@ -551,7 +555,7 @@ def _combined(places: I64, best: I64, changes: I64, flips: int) -> U8:
     Args:
         places: int64 [size], the places, the surest first.
         best: int64 [n], the best symbol at each place.
-        changes: int64 [n], what turns it into the second best (xor).
+        changes: int64 [n], the xor of the best and the second best symbol at each place.
         flips: the number of places, the last ones, whose symbols are flipped.
 
     Returns:

@@ -1,6 +1,6 @@
-"""The distribution of the noise of privacy in a counter of all sums together: that of the plan.
+"""The distribution of the privacy noise in one counter of all sums together, as the plan sets it.
 
-It is tabulated where it is narrow: with a small standard deviation its tails are far from those of
+A narrow distribution is tabulated: with a small standard deviation its tails are far from those of
 a normal distribution.
 """
 
@@ -29,9 +29,9 @@ class NoiseLaw:
     """The distribution of the noise in a counter of all sums together: symmetric, of integers.
 
     Attributes:
-        stddev: its standard deviation, in counts; 0 where there is no noise.
-        beyond: float64 [k], the probabilities that its size exceeds 0, 1, ...; None where it is
-            so wide that it is normal.
+        stddev: the standard deviation of the noise, in counts; 0 where there is no noise.
+        beyond: float64 [k], the probabilities that the size of the noise exceeds 0, 1, ...; None
+            where the noise is so wide that it counts as normal.
     """
 
     stddev: float
@@ -69,7 +69,7 @@ class NoiseLaw:
 
         Args:
             mechanism: mechanism of the noise.
-            variance: variance of one draw; of a Gaussian before it is rounded.
+            variance: the variance of one draw; for a Gaussian, before it is rounded.
             number: number of the draws.
 
         >>> NoiseLaw.of_draws(Mechanism.SKELLAM, 0.08, 2).half(0.005)
@@ -80,7 +80,7 @@ class NoiseLaw:
         return _of_draws(mechanism, variance, number)
 
     def exceeded(self, size: F64 | float) -> F64:
-        """Return the probability that the noise exceeds sizes of at least 0, either way."""
+        """Return the probability that the size of the noise exceeds each number, at least 0."""
         below = np.floor(np.asarray(size, np.float64))
         if self.beyond is None:
             return 2.0 * ndtr(-(below + 0.5) / self.stddev)
@@ -111,5 +111,5 @@ NONE = NoiseLaw(0.0, np.zeros(1))
 
 @lru_cache(maxsize=48)
 def _of_draws(mechanism: Mechanism, variance: float, number: int) -> NoiseLaw:
-    """Return the distribution of a sum of at least one draw, made once."""
+    """Return the distribution of the sum of `number` draws, at least one; the answer is cached."""
     return NoiseLaw(*LAWS[mechanism].total(variance, number))

@@ -58,7 +58,7 @@ class Noisy(NamedTuple):
     Attributes:
         stddev: the standard deviation of the noise, in clients, of an item that shares no cell with
             a fitted one.
-        law: the distribution of the noise in that unit.
+        law: the distribution of the noise, in units of its standard deviation.
         standard: returns the values of ids in standard deviations of their noise, and these
             deviations, in clients: float64 [n] each, or one deviation for all.
     """
@@ -69,7 +69,7 @@ class Noisy(NamedTuple):
 
 
 class Shrinkable(Decoder, Protocol):
-    """A decoder of landed sums that says how much noise is in what it estimates."""
+    """A decoder of landed sums that also gives the noise in its estimates."""
 
     spec: SketchSpec
     num_clients: int
@@ -178,7 +178,7 @@ def noise_distribution(phantoms: F64) -> Noise:
 
 
 def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
-    """Return the mean of the truth given each value.
+    """Return the mean of the true values given each noisy value: float64 [n].
 
     The means do not fall from one value to the next.
 

@@ -19,7 +19,7 @@ F64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a plan will do, in frequencies.
+    """The predicted errors of a plan, in frequencies.
 
     Attributes:
         scale: error of one item, as a standard deviation: of a fitted item for joint recovery; for
@@ -41,14 +41,16 @@ class Sums(NamedTuple):
     Attributes:
         rows: rows of the sketch.
         width: counters of a row.
-        sizes: float64 [batches], in proportion to the clients of each batch, a set of signs.
+        sizes: float64 [batches], in proportion to the clients of each batch; the rounds of a batch
+            have the same signs.
         fresh: whether each batch has locations of its own, too.
         clients: clients of all batches together.
         noise: variance of one counter of the sum over all rounds, before any rounding.
         candidates: candidates whose counts are read.
-        heterogeneity: h of the batches, from 1 to their effective number.
+        heterogeneity: how much the distributions of the batches differ, the h of `of`, from 1 to
+            the effective number of batches.
         mechanism: mechanism of the noise; the models of sketches take it as normal.
-        draws: draws of that noise, each of integers, which add up to it.
+        draws: the number of independent integer draws that add up to the noise.
     """
 
     rows: int
@@ -90,11 +92,13 @@ class Sums(NamedTuple):
                 `round_sizes` are given.
             noise: standard deviation of the noise in each counter of each round's sum, in counts.
             round_sizes: [num_rounds], clients of each round, at least 1; of equal size if None.
-            heterogeneity: h of the rounds, at least 1: the mean over rounds of the squared l2 norm
-                of the tail's frequencies, over that of their mean distribution's; more than the
-                number of rounds counts as that. 1: rounds of one distribution.
+            heterogeneity: h of the rounds, at least 1: the squared l2 norm of the tail's
+                frequencies as a mean over rounds, divided by the squared l2 norm of the tail's mean
+                distribution. 1: all rounds have one distribution. Values above the number of rounds
+                count as this number.
             mechanism: mechanism of the noise, which decides the tails of a histogram's errors.
-            draws: draws of that noise in all rounds together, at least 1; for a histogram.
+            draws: the number of draws of the noise in all rounds together, at least 1; for a
+                histogram.
 
         Raises:
             InvalidInputError: a value is out of its range.
@@ -122,12 +126,12 @@ class Sums(NamedTuple):
 
     @property
     def batches(self) -> float:
-        """The effective number of batches: that many of one size spread the clients as much."""
+        """The effective number of batches, see `effective`."""
         return effective(self.sizes)
 
     @property
     def cancelling(self) -> float:
-        """In how many batches of equal size an item's collisions would cancel as they do: M'."""
+        """The number M' of equal batches in which an item's collisions would cancel as much."""
         return self.batches / self.heterogeneity
 
 
@@ -153,16 +157,17 @@ def _clients_of_rounds(
 
 
 def effective(sizes: F64) -> float:
-    """Return the effective number of batches: that many of one size spread the clients as much."""
+    """Return the effective number of batches: the squared sum of sizes over the sum of squares."""
     return float(sizes.sum()) ** 2 / float(sizes @ sizes)
 
 
 def heterogeneity_of_batches(heterogeneity: float, batches: float, num_rounds: float) -> float:
     """Return the heterogeneity of batches of rounds: 1 + (h - 1) (B - 1) / (M - 1).
 
-    A batch's distribution is the mean of its k = M / B rounds. If these are drawn at random,
-    their mean has (M - k) / (k (M - 1)) times the variance of one. Exact for items that each occur
-    in one round alone: B.
+    Here h is the heterogeneity of the rounds, B the number of batches and M the number of rounds. A
+    batch's distribution is the mean of its k = M / B rounds. If these are drawn at random, the
+    variance of their mean is (M - k) / (k (M - 1)) times that of one round. The formula is exact
+    for items that each occur in one round alone: then h is M, and the answer is B.
 
     Args:
         heterogeneity: h of the rounds, at least 1; no more than M is used.

@@ -1,12 +1,13 @@
-"""Windows: counts in some rounds of a campaign, with the help of the rounds about them.
+"""Windows: estimate counts in some rounds of a campaign, with help from the rounds near them.
 
 Sums are linear, so a window of rounds needs no other sums than those that landed. One fit over a
 *history* of landed rounds knows more of the items than a fit of the window alone. The window's
 values are read from it, with errors of the window's own signs.
 
-How long the history is, is chosen by the sums alone: phantoms say how large the window's errors
-are. The rest of the history is also a prior of the window's counts (`history.py`), where that
-raises the likelihood of the window's values. Limits rest on the values, and never on that prior.
+The length of the history follows from the sums alone: ids that no client holds (phantoms) show how
+large the window's errors are. The rest of the history is also a prior of the window's counts
+(`history.py`), if it raises the likelihood of the window's values. Limits rest on the values, and
+never on this prior.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from fedtally.sketch import CountSketch, SketchSpec
 
 LONGEST = 64  # rounds of a history
 Make = Callable[[list[int]], CampaignDecoder]  # makes the decoder of some landed rounds
-# The product of candidates, rows and rounds of a history: beyond it messages do not fit.
+# The largest product of candidates, rows and rounds of a history whose messages fit in memory.
 _ROOM = 1 << 24
-LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 48)  # windows for the frequencies now that are compared
+LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 48)  # lengths of windows that `shortest_enough` compares
 _STANDS_OUT = 5.0  # standard deviations of an item that tells windows apart
-_BEYOND = 2.5  # standard deviations that chance explains
-# The largest error of a window, in the largest standard deviation: few items are so heavy.
+_BEYOND = 2.5  # standard deviations: a smaller difference is taken as chance
+# The assumed largest error of a window, in its largest standard deviation: few items are so heavy.
 _OWN = 2.0
 _TIMES = (1, 2, 4, 8)  # lengths of histories that are tried, in windows, beside the longest
 _JUDGED = 4096  # candidates whose deviations say how large the errors are
@@ -46,7 +47,7 @@ class WindowedDecoder(CampaignDecoder):
 
     Attributes:
         window: the decoder of the window, whose values and limits do not know the prior.
-        history: what was learned of both parts.
+        history: the `History` learned from the window and the rest.
 
     Args:
         window: a decoder of the window.
@@ -99,8 +100,8 @@ class Decoded:
         decoder: gives the estimates.
         limits: the decoder that limits are made from.
         rounds: the rounds of the window, rising.
-        history: the rounds of the fit that the window's values are read from, rising; those of the
-            window where no more are a help.
+        history: the rounds of the fit that the window's values are read from, rising. They are the
+            window's own rounds if more rounds do not help.
         prior: the rounds whose values are the prior of the window's counts; none where these do not
             raise the likelihood.
     """
@@ -172,11 +173,13 @@ def decode(
     Args:
         sketches: the landed sums of all rounds.
         domain: the candidate items.
-        rounds: the window: landed rounds, and all landed rounds of each batch that they touch. If
-            all rounds of the plan have the same signs, any of them; they are decoded alone.
+        rounds: the rounds of the window, all landed. If one round of a batch is in the window, so
+            must all landed rounds of this batch be. If the plan has one batch only, any rounds may
+            be a window; they are decoded alone.
         recovery: the decoder.
-        history: the most landed rounds to rest on; 0: those of the window alone.
-        make: makes the decoder of some rounds, such as one that keeps them; None: the usual way.
+        history: the most landed rounds that the fit may use; 0: only those of the window.
+        make: a function that makes the decoder of some rounds, such as one with a cache; None: the
+            usual way.
 
     Raises:
         InvalidInputError: a round that did not land; a window that cuts through a batch of rounds
@@ -206,12 +209,13 @@ def decode(
 
 
 def shortest_enough(decoder: FittedDecoder, domain: Domain) -> int:
-    """Return how many of the last batches tell most of the frequencies now.
+    """Return how many of the last batches give the best estimate of the present frequencies.
 
-    Longer windows have smaller errors of their own, and older frequencies. A window is as good as
-    its worst item: by how much it is off the present, as shorter windows tell beyond what chance
-    explains, and how large its own error may be. The least sum of both is taken (Goldenshluger and
-    Lepski 2011).
+    A longer window has smaller errors of its own, but its frequencies are older. A window is judged
+    by its worst items, as the sum of two numbers. The first says how far the window is off the
+    present, as far as shorter windows show that beyond chance. The second says how large the
+    window's own error may be. The window with the smallest sum is chosen (Goldenshluger and Lepski
+    2011).
 
     Args:
         decoder: decoder of a history, whose fit answers.
@@ -236,8 +240,9 @@ def shortest_enough(decoder: FittedDecoder, domain: Domain) -> int:
 def _least_off(lengths: list[int], frequency: F64, error: F64) -> int:
     """Return the place of the best window.
 
-    A frequency that moves steadily is off the present by more than off a shorter window. The means
-    over j and k rounds are (k - j) / 2 rounds apart, and the latter is of (k - 1) / 2 rounds ago.
+    If a frequency moves steadily, its mean over k rounds is (k - 1) / 2 rounds old, and (k - j) / 2
+    rounds older than its mean over j rounds. So the distance of a longer window (k) from the
+    present is (k - 1) / (k - j) times its distance from a shorter window (j).
 
     Args:
         lengths: lengths of the windows in rounds, rising.
@@ -288,7 +293,8 @@ class _Fits:
         self._make = make
         self._chosen = chosen
         self._made: dict[int, CampaignDecoder] = {}
-        # What is nearest in time is the most like the window; of equals, the earlier round.
+        # The rounds nearest in time are most like the window, so they come first. At equal distance
+        # the earlier round comes first.
         low, high = chosen[0], chosen[-1]
         away = {number: max(low - number, number - high, 0) for number in landed}
         inside = set(chosen)
@@ -298,7 +304,7 @@ class _Fits:
         """Return the lengths of histories to try, in rounds, rising; none: no history helps."""
         own, spec = len(self._chosen), self._landed[self._chosen[0]].spec
         number = min(most, LONGEST, _room(self._domain, spec.rows))
-        # Rounds of one set of signs are no help to each other.
+        # Rounds with the same signs do not help each other.
         if number <= own or spec.num_batches == 1 or not self._recovery.kind.fits_items:
             return []
         return sorted({min(own * times, number) for times in _TIMES} | {number})

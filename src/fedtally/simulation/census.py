@@ -24,10 +24,10 @@ from fedtally.sources import Batch, Source
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Census:
-    """The clients that came, by round, and what is asked of their campaign.
+    """The clients that came, by round, and the campaign that is asked for.
 
     Attributes:
-        spec: what is asked, with the defaults that only the clients decide.
+        spec: the campaign that is asked for, with the defaults that depend on the clients.
         rounds: the clients of each round.
         domain: the candidates.
         names: the strings of the items' ids, where the domain is open.
@@ -51,7 +51,7 @@ class Census:
         return [part.num_vectors for part in self.rounds]
 
     def design(self, seed: bytes) -> Design:
-        """Return the design for the clients, without a size.
+        """Return the campaign's design for these clients, without a size of the sketch.
 
         Args:
             seed: the seed of the hashes.
@@ -126,8 +126,8 @@ def _counted(tally: Tally, batches: Iterator[Batch], *, is_ahead: bool) -> Itera
     Args:
         tally: the tally that counts.
         batches: the batches.
-        is_ahead: whether the next ones are read meanwhile. Standard input may block, and then
-            Ctrl-C would have to wait for it.
+        is_ahead: whether the next batches are read while one is counted. Reading standard input may
+            block, and then Ctrl-C would have to wait.
     """
     for prepared in read_ahead(batches, tally.prepare) if is_ahead else map(tally.prepare, batches):
         tally.add_prepared(prepared)
@@ -144,7 +144,7 @@ def _num_drawn(spec: CampaignSpec, is_natural: bool) -> int | None:
 def _begun(
     simulation: Simulation, encoder: Encoder, seed: bytes, is_natural: bool, by_client: bool
 ) -> Tally:
-    """Return an empty tally for rows that name their rounds, or their clients, or not."""
+    """Return an empty tally; the flags say whether rows name their rounds and their clients."""
     spec = simulation.spec
     _check_columns(spec, is_natural, by_client)
     rng = simulation_rng(
@@ -176,10 +176,10 @@ def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> 
 
 
 def _check_columns(spec: CampaignSpec, is_natural: bool, by_client: bool) -> None:
-    """Refuse columns that do not go with what is asked.
+    """Refuse columns that do not go with the campaign that is asked for.
 
     Args:
-        spec: what is asked.
+        spec: the campaign that is asked for.
         is_natural: whether rows name their rounds.
         by_client: whether rows name their clients.
     """
@@ -201,7 +201,7 @@ def _check_columns(spec: CampaignSpec, is_natural: bool, by_client: bool) -> Non
 
 
 def _check_natural(plan: Plan) -> None:
-    """Refuse natural rounds of silos where a plan protects their people in fewer of them."""
+    """Refuse natural rounds of silos if the plan protects their people in fewer rounds."""
     if plan.privacy is not None and plan.privacy.event.participations < plan.num_rounds:
         raise InvalidInputError(
             f"a silo takes part in every natural round, and the plan protects its people in"

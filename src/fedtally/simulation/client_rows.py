@@ -23,7 +23,7 @@ from fedtally.sketch.clip import bound_items_of_each, places_of, sort_order
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Made = TypeVar("Made")
-_FEW_BYTES = 2**20  # of rows: they are worked on sooner together than bucket by bucket
+_FEW_BYTES = 2**20  # of rows: fewer are faster to work on together than bucket by bucket
 _COPIES = 4  # of a bucket's rows, while they are bounded
 _ONE = np.uint64(1)
 
@@ -35,9 +35,9 @@ class ClientRows:
     so nothing of them is left, however this process ends.
 
     Args:
-        memory: the bytes of rows that are held before they go to files, and that the buckets take
-            which are worked on at a time, unless one client alone takes more, or the rows more than
-            64 times as much.
+        memory: the most bytes of rows that are held before they go to files. The buckets that are
+            worked on at a time take no more, unless one client alone does, or all rows take more
+            than 64 times as much.
     """
 
     def __init__(self, memory: int) -> None:
@@ -47,12 +47,12 @@ class ClientRows:
         self._files: list[IO[bytes]] = []
 
     def add(self, clients: U64, ids: U64 | None, rounds: U64 | None) -> None:
-        """Add rows: whose each is, its item, and its round.
+        """Add rows: the client of each row, its item, and its round.
 
         Args:
-            clients: [n].
-            ids: [n]; None where the rows have no item.
-            rounds: [n], below 2^63; None: all are 0.
+            clients: uint64 [n], the clients.
+            ids: uint64 [n], the items; None where the rows have no item.
+            rounds: uint64 [n], the rounds, below 2^63; None: all are 0.
         """
         columns = [clients, np.zeros_like(clients) if ids is None else ids]
         if ids is None or rounds is not None:
@@ -71,12 +71,12 @@ class ClientRows:
             self._spill()
 
     def map_buckets(self, work: Callable[[U64], Made]) -> Iterator[Made]:
-        """Yield what `work` makes of each bucket's rows, in order of the buckets.
+        """Yield the result of `work` for each bucket's rows, in order of the buckets.
 
-        The rows are as for `bound_clients`. They are dropped: a second call has none. Up to four
-        buckets are worked on at a time, or as many as fit into memory, and one waits for the
-        caller. A few rows come as one. A bucket that does not fit comes in pieces of whole clients,
-        in order of the clients.
+        The rows have the columns of `bound_clients`. They are dropped, so a second call has no
+        rows. Up to four buckets are worked on at a time, or as many as fit into memory, and one
+        result waits for the caller. If there are few rows, all buckets come as one. A bucket that
+        does not fit into memory comes in pieces of whole clients, in order of the clients.
         """
         from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -157,7 +157,7 @@ def _pieces(parts: list[U64], number: int) -> Iterator[U64]:
 
 
 def _return_memory() -> None:
-    """Give the system back what was freed: the C library and Arrow keep it for later."""
+    """Return freed memory to the system: the C library and Arrow would keep it for later."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
@@ -166,7 +166,7 @@ def _return_memory() -> None:
 
 
 def _joined(parts: Sequence[U64]) -> U64:
-    """Return parts of rows as one; the rows of some may lack the last column."""
+    """Return parts of rows as one array; a part without the last column gets zeros there."""
     columns = max(map(len, parts), default=2)
     whole = np.zeros((columns, sum(part.shape[1] for part in parts)), np.uint64)
     done = 0
@@ -181,13 +181,13 @@ def _unnamed_file() -> IO[bytes]:
 
 
 class Bounded(NamedTuple):
-    """Clients of some buckets, bounded; bucket by bucket and client by client.
+    """The bounded clients of some buckets, bucket by bucket and client by client.
 
     Attributes:
         ids: uint64, the contributed ids.
         sizes: int64 [n], the number of contributed ids of each client.
         rounds: int64 [n], the round of each client.
-        clients: uint64 [n], the clients; one in two natural rounds is there twice.
+        clients: uint64 [n], the clients; a client in two natural rounds is there twice.
         before: int64 [n], the number of items of each client in its round before the draw.
     """
 
@@ -214,10 +214,10 @@ def bound_clients(
 
     Args:
         rows: uint64 [2 or 3, n]: the client, the id of its item, and twice its round, plus 1 where
-            there is no item. Without the last all rows have an item and the round 0. A client in
-            two natural rounds takes part twice.
+            there is no item. Without the third part all rows have an item and the round 0. A client
+            in two natural rounds takes part twice.
         max_items: the most items of a client in a round.
-        keys: uint64 [3], uniform.
+        keys: uint64 [3], uniform: for the draws of items, of a round, and of rounds that rows name.
         num_rounds: the number of rounds to draw each client's round from; None: keep the rounds
             that the rows name.
         max_rounds: the most rounds of a client, drawn uniformly from those that its rows name;
@@ -280,7 +280,7 @@ def is_new(*columns: U64) -> npt.NDArray[np.bool_]:
 
 
 def hashed_clients(clients: U64) -> U64:
-    """Return a hash of each client, which is in no order that the clients' names are in."""
+    """Return a hash of each client; the order of the hashes is not the order of the names."""
     return _mixed(np.uint64(0), clients)
 
 

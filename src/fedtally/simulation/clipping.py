@@ -1,4 +1,4 @@
-"""The clip of clients' sketches, for all simulated clients of a round at once."""
+"""Clip clients' sketches to the plan's bound, for all simulated clients of a round at once."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def clip_rounds(
     Args:
         plan: the plan of the campaign.
         rounds: the rounds, with members if the plan has a clip.
-        key: 32 uniform bytes. The items that a client drops depend only on them, on its place and
-            on its own items.
+        key: 32 uniform bytes. The items that a client drops depend only on this key, on the place
+            of the client and on its own items.
         names: the strings of the ids, where the domain is open.
     """
 

@@ -49,7 +49,7 @@ class Summed(NamedTuple):
     """The outcome of secure summation.
 
     Attributes:
-        survivors: for each round, the places of the clients in each of its sums.
+        survivors: for each round and each of its sums, the places of the clients in the sum.
         traffic: the traffic, JSON-able.
     """
 
@@ -76,10 +76,10 @@ def sum_rounds(
         summation: the sizes of cohorts and the share of dropouts.
         keys: the private keys whose public ones the plan names.
         rng: the generator of cohorts, dropouts and their stages.
-        random: returns as many uniform bytes as it is asked for, for keys, masks and noise.
+        random: a function that returns a given number of uniform bytes, for keys, masks and noise.
         report: called as ("sum", clients done, all clients).
         names: the strings of the ids, where the domain is open.
-        is_known: returns after a round whether the campaign ends with it.
+        is_known: called after each round; returns whether the campaign ends with it.
 
     Raises:
         AbortedRoundError: a round cannot be finished.
@@ -97,7 +97,7 @@ def sum_rounds(
 
 
 def joined(places: Sequence[I64]) -> I64:
-    """Return the places of clients that are in one of these sums: int64 [clients]."""
+    """Return the places of the clients of all these sums, one after the other: int64 [clients]."""
     return np.concatenate([np.zeros(0, np.int64), *places])
 
 
@@ -139,7 +139,7 @@ def _client(plan: Plan, tally: RoundTally, place: int, names: Names | None) -> F
 def _cohort(
     server: FrequencyServer, number: int, people: Sequence[FrequencyClient], run: _Run
 ) -> npt.NDArray[np.intp]:
-    """Sum one cohort; return the places of its clients in the sum."""
+    """Sum one cohort; return the places of the clients that are in the sum."""
     now, agreed, traffic = int(time.time()), run.secagg, run.traffic
     cohort = _begun(server, number, len(people), run, now)
     session, exchanges = cohort.session, EXCHANGES[agreed.parameters.adversary]
@@ -174,7 +174,7 @@ def _cohort(
 def _begun(
     server: FrequencyServer, number: int, num_clients: int, run: _Run, now: int
 ) -> CohortRun:
-    """Return a cohort of a round, by its number, which nobody has joined yet."""
+    """Return a new cohort of the round `number`, which nobody has joined yet."""
     return CohortRun.begin(
         server,
         number,
@@ -199,7 +199,7 @@ def _outcome_of(cohort: CohortRun, number: int) -> Outcome:
 
 
 def _joined_clients(people: Sequence[FrequencyClient], number: int, run: _Run) -> list[Client]:
-    """Return the clients of a cohort as they join a round, by its number."""
+    """Let the clients of a cohort join the round `number`; return them as protocol clients."""
     policy = policy_of(run.secagg.parameters)
     identities = run.take_identities(len(people))
     return [
@@ -235,7 +235,7 @@ def policy_of(parameters: Parameters) -> ClientPolicy:
 def _by_two_servers(
     server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run
 ) -> list[list[I64]]:
-    """Sum every release by two servers; return the places of each round's clients in its sum."""
+    """Sum every release by two servers; return the places of the summed clients, by round."""
     plan = server.plan
     survivors: list[list[I64]] = [[] for _ in rounds]
     for number, release in enumerate(plan.releases):
@@ -265,7 +265,7 @@ def _by_two_servers(
 def _two_server_batch(
     server: FrequencyServer, release: int, people: Sequence[tuple[int, FrequencyClient]], run: _Run
 ) -> npt.NDArray[np.intp]:
-    """Sum the clients of one release, each with its round; return their places in the sum."""
+    """Sum the clients of one release, each with its round; return the places of those summed."""
     traffic, policy = run.traffic, _batch_policy_of(run.two_server)
     leader, helper = _servers(server, release, policy, run)
     leaves = run.dropouts(len(people), ["leader", "helper"])
@@ -347,11 +347,11 @@ def _deliver(
     lost: str | None,
     traffic: Traffic,
 ) -> None:
-    """Send the parts of a report, each after the server before has accepted its own.
+    """Send the parts of a report, each after the server before it has accepted its part.
 
     Args:
-        parts: the name of each server, the server, and its part.
-        lost: the server on the way to which the report is lost; None: it is not.
+        parts: the name of each server, the server, and its part of the report.
+        lost: the name of the server that the report does not reach; None: nothing is lost.
         traffic: the traffic, which is added to.
     """
     for name, server, frame in parts:
@@ -388,7 +388,7 @@ class _Run:
         return self._summing.of_servers()
 
     def begin_round(self) -> None:
-        """Let the identities be used again: another round has other clients."""
+        """Make all identities free again: another round has other clients."""
         self._taken = 0
 
     def begin(self, total: int, report: Callable[[str, int, int | None], None]) -> None:
@@ -412,14 +412,14 @@ class _Run:
             )
 
     def take_identities(self, count: int) -> Sequence[SigningKey | None]:
-        """Return identities that no client of the round has yet; None each if none are needed."""
+        """Return unused identities of this round, one for each client; None each if not needed."""
         if not self.keys.identities:
             return [None] * count
         self._taken += count
         return self.keys.identities[self._taken - count : self._taken]
 
     def dropouts(self, count: int, stages: Sequence[_Stage]) -> dict[int, _Stage]:
-        """Draw the clients of a cohort that drop out, each with one of the stages."""
+        """Return the places of the clients that drop out, and the stage of each, both drawn."""
         gone = self.rng.permutation(count)[: int(self.summation.dropout * count)]
         self.traffic.dropouts += len(gone)
         when = self.rng.integers(0, len(stages), len(gone))
@@ -458,7 +458,7 @@ class Traffic:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """Count the CPU time within as the server's."""
+        """Add the CPU time of the `with` block to the server's seconds."""
         start = time.process_time()
         yield
         self.server_seconds += time.process_time() - start
@@ -489,7 +489,7 @@ class Traffic:
                 tally = rounds[number].of(survivors[number])
                 add_items(plain, tally.ids, tally.counts, tally.num_clients, names)
                 plain.num_silos += len(tally.silos)
-            # of silos the last entry is the number of their people
+            # if clients are silos, the last entry of a sum is the number of their people
             own = [plain.num_clients] if plain.num_silos else []
             vectors = plain.num_vectors
             if vectors != found.num_clients or not np.array_equal(

@@ -1,4 +1,4 @@
-"""What was counted of a part of a table's rows: numbers that add up over the parts."""
+"""The counts of a part of a table's rows: numbers that add up over the parts."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from fedtally.simulation.round_tally import U64, Histogram, RoundTally
 
 # A column with more values is hardly one of rounds. Each value costs a histogram and a sketch.
 MAX_NATURAL_ROUNDS = 1 << 16
-MOST_SAMPLED = 1 << 16  # clients of a part that are kept to see whether another has them too
+MOST_SAMPLED = 1 << 16  # clients of a part whose hashes are kept, to find clients in two parts
 
 
 class Part(NamedTuple):
-    """What was counted of a part of the rows: numbers that add up over the parts.
+    """The counts of a part of the rows: numbers that add up over the parts.
 
     Attributes:
         labels: the natural rounds, in order; empty where the rows name none.
-        rounds: the tally of each of them; else those of the rounds that were drawn for named
-            clients; else one, of all clients.
+        rounds: the tally of each natural round; or of each drawn round, if clients are named; or
+            one tally of all clients.
         by_client: whether the rows name their clients. Then `rounds` are bounded, and final.
         has_counts: whether the rows stand for several clients.
         rows: the number of rows that were read, with those that lack something.
-        dropped: what does not count of these rows, and why.
+        dropped: the rows and items that are left out, by reason.
         most_clients: an upper bound on the number of clients.
-        sample: hashes of named clients, uint64: the least of all, at most 2^16. The same client has
-            the same hash in all parts.
-        has_integer_clients: whether clients are named by integers, or by text; None: by neither.
+        sample: the smallest hashes of named clients, uint64, at most 2^16. The same client has the
+            same hash in all parts.
+        has_integer_clients: True if clients are named by integers, False if by text, None if not
+            named.
     """
 
     labels: tuple[str | int, ...]
@@ -46,7 +47,7 @@ class Part(NamedTuple):
 
     @classmethod
     def sum(cls, parts: Sequence[Part]) -> Part:
-        """Return what was counted of all parts together, at least one.
+        """Return the counts of all parts together, at least one.
 
         Raises:
             InvalidInputError: clients or rounds are integers in one part and text in another; there
@@ -108,8 +109,8 @@ def check_one_kind(what: str, kinds: Set[object]) -> None:
     """Refuse integers in one part and text in another: 8 and "8" would be two.
 
     Args:
-        what: the plural noun for what a column names.
-        kinds: whether it names them by integers, for each part.
+        what: the plural noun for the things that a column names.
+        kinds: the kinds of names in the parts: True for integers, False for text.
     """
     if len(kinds) > 1:
         raise InvalidInputError(

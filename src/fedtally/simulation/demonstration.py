@@ -38,7 +38,7 @@ from fedtally.sources.sample_tables import WORDS
 PHONES = 200
 CANDIDATES = 4000  # words that may occur, at most
 EPSILONS = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.1)
-FALSE_ALARMS = 0.05  # of the attacker whose hits are told
+FALSE_ALARMS = 0.05  # share of wrong accusations by the attacker whose hits are shown
 ROWS, WIDTH = 8, 64
 _EXPONENT = 1.3  # of the power law of words: with 200 phones a few are frequent, and most are rare
 _NOW = 0  # the time of the simulated session, which no clock need tell
@@ -49,7 +49,7 @@ U16 = npt.NDArray[np.uint16]
 
 
 class Level(NamedTuple):
-    """One release of the sum, and what is read from it.
+    """One release of the sum, and the estimates that are read from it.
 
     Attributes:
         epsilon: the epsilon of the guarantee; None: there is no noise.
@@ -86,8 +86,8 @@ class Demonstration(NamedTuple):
         held: the place in `words` of the word of each phone: int64 [phones].
         sketches: the sketch of each phone, which no server ever sees: int64 [phones, V].
         uploads: what each phone sent: uint16 [phones, V].
-        opened: the sum of the self masks, which the last step of the protocol takes off: what the
-            uploads have more than the sum that the server found, modulo 2^bits: uint16 [V].
+        opened: the sum of the self masks, which the last step of the protocol removes. It is the
+            sum of the uploads, less the sum that the server found, modulo 2^bits: uint16 [V].
         levels: the releases, the one without noise first, then the largest epsilon.
     """
 
@@ -150,7 +150,7 @@ def demonstrate(
 
 
 def _words(rng: np.random.Generator) -> tuple[tuple[str, ...], I64]:
-    """Return the words that phones hold, most frequent first, and the place of each phone's."""
+    """Return the words that phones hold, most frequent first, and each phone's place in them."""
     law = np.arange(1, len(WORDS[:CANDIDATES]) + 1) ** -_EXPONENT
     drawn = rng.choice(len(law), PHONES, p=law / law.sum())
     ranks, counts = np.unique(drawn, return_counts=True)
@@ -224,7 +224,7 @@ def _released(plan: Plan, exact: CountSketch, random: Callable[[int], bytes]) ->
 
 
 def _level(plan: Plan, domain: Dictionary, released: CountSketch, words: Sequence[str]) -> Level:
-    """Return what is read from a release, and how much of one phone it may show."""
+    """Return the estimates from a release, and how much of one phone it may show."""
     result = Result(plan, domain, [released])
     found = result.estimates(words)
     shares = np.array([(one.frequency, one.low, one.high) for one in found], np.float64)

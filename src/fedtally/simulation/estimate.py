@@ -36,7 +36,7 @@ _R = TypeVar("_R")
 
 
 def suggests_keywords(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return a function of the library that answers an unknown keyword by the likely one."""
+    """Return the function, with an error for an unknown keyword that suggests the likely one."""
     known = list(inspect.signature(function).parameters)
 
     @wraps(function)
@@ -359,7 +359,7 @@ def check_public(data: Any, domain: Any, name: str = "domain", what: str = "cand
 
     Args:
         data: the input: a path, or any data.
-        domain: what the domain was given as.
+        domain: the domain, as the caller gave it.
         name: the name of the option that gave it.
         what: the plural noun for its items.
 

@@ -36,11 +36,11 @@ def fit_given(
 
     Args:
         plan: the given plan.
-        spec: what is asked besides.
+        spec: the campaign that is asked for, beside the plan.
         domain: the candidates.
-        sizes: clients of each round.
-        random: returns as many bytes as it is asked for, for the keys.
-        report: called for what takes long.
+        sizes: the number of clients in each round.
+        random: a function that returns a given number of bytes, for the keys.
+        report: called with the progress of long steps.
 
     Raises:
         InvalidInputError: the plan is not for such clients.

@@ -32,9 +32,9 @@ class Encoded(NamedTuple):
     """The ids of some items.
 
     Attributes:
-        ids: uint64, of those that are inside the domain.
-        inside: a mask of the items that they come from; None: all of them.
-        counts: int64, of how many rows each item is; None where the items are the rows.
+        ids: uint64, the ids of the items inside the domain.
+        inside: a mask of the items inside the domain; None: all are.
+        counts: int64, the number of rows with each item; None where the items are the rows.
         met: what `Encoder.remember` takes: ids that may be new, and their items.
     """
 
@@ -50,7 +50,7 @@ class Encoder(ABC):
     def encode(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
         """Return the ids, and a mask of the rows that they come from (None: all rows).
 
-        Of a dictionary each value is encoded once, and errors tell of values and not of rows.
+        In a dictionary each value is encoded once, and errors name values and not rows.
         """
         found = self.look_up(items)
         self.remember(found)
@@ -58,14 +58,14 @@ class Encoder(ABC):
 
     @abstractmethod
     def look_up(self, items: Any, *, counted: bool = False) -> Encoded:
-        """Return the ids of rows, or of the distinct items of all rows with their counts.
+        """Return the ids of rows; or, if `counted`, of their distinct items, with counts of rows.
 
         Nothing is remembered, so that several threads may look up.
         """
 
     @abstractmethod
     def remember(self, found: Encoded) -> None:
-        """Keep the items that were looked up, where the candidates are those of the input."""
+        """Keep the items that were looked up, if the candidates are the items of the input."""
 
     @abstractmethod
     def domain(self) -> Domain:
@@ -103,7 +103,7 @@ def _counted(items: Any) -> tuple[Any, I64]:
 def _of_rows(
     ids: U64, inside: npt.NDArray[np.bool_] | None, places: I64
 ) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-    """Return the ids of rows from those of distinct items, of which each row has one."""
+    """Return the ids of rows from the ids of distinct items; each row has one item."""
     if inside is None:
         return ids[places], None
     own = np.zeros(len(inside), np.uint64)
@@ -118,8 +118,8 @@ class Declared(Encoder):
     Args:
         domain: the domain.
         outside: the fate of items outside it: "error" or "drop".
-        unreadable: count items that cannot be read as items outside, instead of an error. Under
-            privacy an error would show that somebody holds such an item.
+        unreadable: whether items that cannot be read count as items outside, in place of an error.
+            Under privacy an error would show that somebody holds such an item.
     """
 
     def __init__(self, domain: Domain, outside: str, unreadable: bool = False) -> None:
@@ -128,7 +128,7 @@ class Declared(Encoder):
         self._inside = domain.inside if unreadable else domain.contains
 
     def look_up(self, items: Any, *, counted: bool = False) -> Encoded:
-        """Return the ids of rows, or of the distinct items of all rows; see `Encoder.look_up`."""
+        """Return the ids of rows, or of their distinct items; see `Encoder.look_up`."""
         if counted:
             values, counts = _counted(items)
             return Encoded(*self.encode_each(values), counts)
@@ -143,7 +143,8 @@ class Declared(Encoder):
             try:
                 return self._domain.encode(items), None
             except OutsideDomainError as error:
-                # Only here: with privacy, and for an item that was asked for, it is no way out.
+                # The way out is named only here: it is none with privacy, nor for an item that was
+                # asked for.
                 every = "" if self._domain.kind == "grid" else f", use {opt.domain('input')}"
                 raise OutsideDomainError(
                     f"{error.marked}{every}, or leave out what is outside ({opt.outside('drop')})"
@@ -180,7 +181,7 @@ class FromInput(Encoder):
         self._known = self._waiting = 0
 
     def look_up(self, items: Any, *, counted: bool = False) -> Encoded:
-        """Return the ids of rows, or of the distinct items of all rows; see `Encoder.look_up`."""
+        """Return the ids of rows, or of their distinct items; see `Encoder.look_up`."""
         if is_grouped(items) or self._groups_first:
             values, rows = _counted(items) if counted else distinct(items)
             ids, inside, texts = self._read(values)
@@ -208,7 +209,7 @@ class FromInput(Encoder):
         if texts is not None:
             self._texts.append(texts)
         self._waiting += len(ids)
-        # a million on top: looking for equal ones takes as long as there are items, new or not
+        # a million on top: a merge takes time in proportion to all items, new or not
         if self._waiting > self._known + (1 << 20):
             self._merge()
 
@@ -234,7 +235,7 @@ class FromInput(Encoder):
     def items(self) -> Any:
         """Return the distinct items so far, in order of id: an Arrow array of text or int64.
 
-        None: there are none, so that nothing says of which type they are.
+        The answer is None if there are no items, since nothing shows their type then.
         """
         items = self._all_items()
         return items if len(items) else None
@@ -301,7 +302,7 @@ def add_items(
     Args:
         sketch: the sketch, which is changed.
         ids: uint64 [n].
-        counts: int64 [n], how often each is held.
+        counts: int64 [n], the number of clients that hold each item.
         clients: the number of clients that hold them.
         names: the strings of the ids, where the domain is open.
     """
@@ -317,10 +318,10 @@ def add_items(
 def fate_outside(asked: str | None, *, is_private: bool) -> str:
     """Return what happens to items outside the domain, "error" or "drop".
 
-    Under privacy they are dropped: an error would tell what a client holds.
+    Under privacy items outside are dropped: an error would tell what a client holds.
 
     Args:
-        asked: what the caller asks for; None: nothing.
+        asked: "error" or "drop", as the caller asks for; None: nothing was asked for.
         is_private: whether the campaign is private.
 
     >>> fate_outside(None, is_private=True), fate_outside(None, is_private=False)

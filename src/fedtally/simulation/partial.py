@@ -1,10 +1,10 @@
 """The counts of a part of a table, as an Arrow table: what `fedtally.partial_tally` returns.
 
-They are exact: whoever reads them reads how many rows, or clients, hold each item. A row of the
-table says how many clients of a round hold the item of an id: `round` (its place, int32), `id`
-(uint64), `count` (int64). Where the candidates are the items of the input, they follow in rows of
-their own, in a fourth column `item`, which is null elsewhere. What is one value is JSON in the
-metadata of the schema.
+The counts are exact: they show how many rows, or clients, hold each item. A row of the table says
+how many clients of a round hold the item of an id: `round` (its place, int32), `id` (uint64),
+`count` (int64). Where the candidates are the items of the input, they follow in rows of their own,
+in a fourth column `item`, which is null elsewhere. Single values are JSON in the metadata of the
+schema.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ class Rules(NamedTuple):
     """The rules of counting, on which all partitions and the campaign agree; JSON-able.
 
     Attributes:
-        domain: a digest of the declared candidates; None: those of the input.
+        domain: a digest of the declared candidates; None: the items of the input are the
+            candidates.
         seed: a digest of the campaign's seed; None where no id and no draw depends on it.
-        hashes: a digest of the seed that items become ids by; None where candidates are declared.
-            A plan has its own.
+        hashes: a digest of the seed that items become ids by; None where candidates are declared. A
+            plan has a seed of its own.
         num_rounds: the rounds that clients are split over; None: the rows name their rounds.
         max_items: the most items of a client.
         outside: the fate of items outside the domain.
@@ -72,7 +73,7 @@ class Rules(NamedTuple):
         outside: str,
         private: bool,
     ) -> Rules:
-        """Return the rules that options say.
+        """Return the rules of counting that options ask for.
 
         `seed` is None where it does not matter, and `hashes` is the seed of the ids.
         """
@@ -87,7 +88,7 @@ class Rules(NamedTuple):
         )
 
     def check(self, theirs: Rules, who: str) -> None:
-        """Raise InvalidInputError if the rules of somebody else differ, and say which."""
+        """Raise InvalidInputError if the rules `theirs` differ, and name the first difference."""
         for name, mine, other in zip(self._fields, self, theirs, strict=True):
             if mine != other:
                 if name == "hashes":  # of partitions it follows from the seed, which is equal
@@ -117,15 +118,15 @@ def _digest(domain: Domain | None) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What was counted of one partition, or of several.
+    """The counts of one partition, or of several.
 
     Attributes:
         partitions: a digest of the counts of each partition, by its name.
         rules: the rules of counting.
         part: the counts.
-        items: the distinct items of the input, text or int64, where the candidates are those and
-            there are any; else None.
-        columns: the columns that were read; of no names if there were no rows.
+        items: the distinct items of the input, text or int64, if they are the candidates and there
+            are any; else None.
+        columns: the columns that were read; without names if there were no rows.
     """
 
     partitions: Mapping[str, str]
@@ -138,7 +139,7 @@ class Content:
     def of_partition(
         cls, name: str, rules: Rules, part: Part, items: Any, columns: Columns
     ) -> Self:
-        """Return what was counted of one partition."""
+        """Return the counts of one partition."""
         # in the order of merged tallies, so that the digest holds for a merge of one, too
         items = None if items is None else _joined([items])
         content = cls({}, rules, part, items, columns)
@@ -154,7 +155,7 @@ class Content:
         return state.hexdigest()
 
     def table(self) -> Any:
-        """Return it as an Arrow table."""
+        """Return the counts as an Arrow table."""
         import pyarrow as pa
 
         meta = {
@@ -174,7 +175,7 @@ class Content:
 
     @classmethod
     def of(cls, data: object) -> Self:
-        """Return what a table of `table` holds.
+        """Return the counts that a table of `Content.table` holds.
 
         Raises:
             InvalidInputError: the data are no table that `partial_tally` returned.
@@ -207,7 +208,7 @@ class Content:
             "columns": {
                 name: value
                 for name, value in asdict(self.columns).items()
-                # of a path and of its messages, which only readers need
+                # without fields of paths and of messages, which only readers of files need
                 if name not in ("folders", "given", "item_option")
             },
             "labels": list(part.labels),
@@ -295,7 +296,7 @@ class Tallied(Source):
     """A source whose rows are counted already.
 
     Attributes:
-        content: what was counted.
+        content: the counts.
     """
 
     content: Content = field(kw_only=True)
@@ -318,10 +319,10 @@ class Tallied(Source):
         """Give the counts to a tally, and the items to its encoder.
 
         Args:
-            tally: one without rows.
-            encoder: its encoder.
-            rules: the rules of the campaign. Under privacy its seed is secret, and any goes: the
-                draws of clients are made.
+            tally: a tally without rows.
+            encoder: the encoder of the tally.
+            rules: the rules of the campaign. A private campaign has no seed here, and then the seed
+                of the partitions is not compared: the draws of clients are made.
 
         Raises:
             InvalidInputError: the rows were counted by other rules.
@@ -351,7 +352,7 @@ class Tallied(Source):
 
 
 def _outside(ids: U64, domain: Domain) -> U64:
-    """Return the ids of no candidate of a declared domain."""
+    """Return the ids that belong to no candidate of a declared domain."""
     if domain.first_id is not None:  # too many to be looked at, perhaps
         return ids[ids - np.uint64(domain.first_id) >= np.uint64(domain.size)]
     for start in range(0, domain.size, _BLOCK):
@@ -360,7 +361,7 @@ def _outside(ids: U64, domain: Domain) -> U64:
 
 
 def merged(contents: Iterable[Content]) -> Content:
-    """Return what was counted of all partitions together.
+    """Return the counts of all partitions together.
 
     Each partition counts once, however often it is there.
 
@@ -404,7 +405,7 @@ def _columns_of(tables: Sequence[Columns]) -> Columns:
     if len(known) < 2:
         return next(iter(known), Columns())
     others = sorted({name for columns in known for name in columns.others})
-    # partitions may name their columns differently: any of them, but the same in each order
+    # partitions may name their columns differently: one is taken, the same whatever their order
     return replace(
         min(known, key=lambda columns: json.dumps(asdict(columns))), others=tuple(others)
     )

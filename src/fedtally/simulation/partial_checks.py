@@ -22,7 +22,7 @@ _ITEMS = ("large_string", "int64")
 
 
 def check(meta: Mapping[str, Any], table: Any, sample: npt.NDArray[np.uint64]) -> int:
-    """Return the number of counted rows of a table that some input may have.
+    """Check that some input can have a table's counts, and return the number of counted rows.
 
     Args:
         meta: the header, as `Content.table` writes it.

@@ -175,7 +175,7 @@ def candidates_of(domain: Any) -> Domain | str | None:
 
 
 def _check_candidates(domain: Domain | None, private: bool) -> None:
-    """Refuse candidates that no partition can be counted by."""
+    """Refuse candidates with which no partition can be counted."""
     if isinstance(domain, OpenStrings):
         raise InvalidInputError(
             "partitions cannot be counted for an open domain yet: declare the candidates, or take"

@@ -14,8 +14,9 @@ MOST_PILOT = 0.1  # the largest share of the clients that is taken if no share i
 # Clients of a pilot that hold an item as frequent as tau. More of them make the campaign's sketch
 # no smaller, and each sends more than a client of the campaign: docs/accuracy.md, "Pilots".
 _HOLDERS = 20
-# As many more at epsilon 1: items as frequent as tau must stand out from noise. With fewer a table
-# of items that are all a little above tau got a sketch that was too small; it may even so.
+# At epsilon 1 this number of clients more: items as frequent as tau must stand out from noise. With
+# fewer, a table of items that are all a little above tau got a sketch that was too small; that may
+# happen even so.
 _HOLDERS_BY_NOISE = 30
 MIN_CLIENTS = 30  # of a pilot: the frequencies of fewer are chance
 _ENOUGH = 1000  # clients of a pilot for the largest targets
@@ -26,7 +27,7 @@ def usual_share(num_clients: int, tau: float, epsilon: float | None = None) -> f
 
     Args:
         num_clients: all clients.
-        tau: the target of the campaign.
+        tau: the largest error that the campaign aims at, a frequency.
         epsilon: the epsilon of the campaign, and so of the pilot; None: neither has noise.
 
     >>> usual_share(1_000_000, 0.001), usual_share(20_000, 0.001), usual_share(10_000_000, 0.1)
@@ -56,7 +57,7 @@ def draw_pilot(
 
 
 def merge_rounds(rounds: Sequence[RoundTally]) -> list[RoundTally]:
-    """Return all clients of some rounds as one round."""
+    """Return one round with all clients of some rounds, as a list."""
     members = [part.members for part in rounds]
     if all(each is not None for each in members):
         return [tally_members(_together([each for each in members if each is not None]))]
@@ -95,7 +96,7 @@ def _some(tally: RoundTally, clients: Any) -> RoundTally:
 
 
 def _together(parts: Sequence[Members]) -> Members:
-    """Return the members of several rounds as those of one."""
+    """Return the members of several rounds as the members of one round."""
     sizes = np.concatenate([np.diff(part.starts) for part in parts])
     return Members(
         np.concatenate([part.ids for part in parts]),

@@ -16,12 +16,12 @@ _MOST_THREADS = 3  # that prepare; each holds an item
 
 
 def read_ahead(items: Iterator[Item], prepare: Callable[[Item], Made]) -> Iterator[Made]:
-    """Yield `prepare(item)` of each in order, and take and prepare the next ones meanwhile.
+    """Yield `prepare(item)` for each item in order, and prepare the next items meanwhile.
 
     Arrow, the kernels and NumPy's sorts release Python's lock, so that reading, preparing and
-    counting share the cores. What taking or preparing raises is raised here, in its turn. If the
-    caller stops early, it waits for what has begun: do not use this on what may block, such as
-    standard input.
+    counting share the cores. An error in reading or preparing an item is raised when that item's
+    turn comes. A caller that stops early waits for the items that were begun. So do not use this
+    where reading may block, such as on standard input.
 
     >>> list(read_ahead(iter(range(3)), str))
     ['0', '1', '2']
@@ -41,7 +41,7 @@ def read_ahead(items: Iterator[Item], prepare: Callable[[Item], Made]) -> Iterat
         while True:
             try:
                 item = taken.result()
-            except Exception as raised:  # after what is wrong with those before it
+            except Exception as raised:  # raised below, after the errors of items before it
                 error = raised
                 break
             if item is _END:

@@ -47,16 +47,17 @@ def simulation_rng(
 ) -> np.random.Generator:
     """Return the generator of the simulated draws: rounds, and the items that a client contributes.
 
-    No hash depends on it. The seed of the hashes is public; a private run draws from a secret seed.
+    The hashes do not depend on this generator. Its seed is secret and drawn by the operating system
+    if the campaign is private and nobody chose a seed. Else it is the chosen seed, if a plan sets
+    the hashes and a seed was chosen. Else it is the seed of the hashes.
 
     Args:
-        seed: the seed of the hashes.
+        seed: the seed of the hashes, which is public.
         own: the seed that a person chose, or None.
         is_private: whether the campaign is private.
-        has_plan: whether the hashes are those of a given plan: then their seed is the plan's, and
-            not the chosen one.
+        has_plan: whether a given plan sets the seed of the hashes, in place of the chosen seed.
     """
-    # A plan's seed does not change between runs of it: another seed must give other draws.
+    # All runs of a plan have the same seed of the hashes. So the chosen seed must decide the draws.
     chosen = seed if not has_plan or own is None else campaign_seed(own)
     if is_private and own is None:
         chosen = secrets.token_bytes(32)

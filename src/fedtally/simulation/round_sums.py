@@ -1,6 +1,6 @@
 """The sums of a campaign's rounds: bounded, summed by its protocol, and released with their noise.
 
-Nothing but `Site.land` makes a sum of clients, and it hands out none without its noise.
+Only `Site.land` sums clients, and it returns no sum without its noise.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ class Landed(NamedTuple):
 class Site:
     """The place where a campaign's rounds, or those of its pilot, are summed.
 
-    Each has draws and keys of its own: the noise of the pilot must tell nothing of the campaign's.
+    Each place has draws and keys of its own: the noise of the pilot must tell nothing of the
+    campaign's.
 
     Args:
         simulation: the campaign that is asked for.
         domain: the candidates.
         seed: the seed of the hashes.
-        purpose: the name of the draws; those of two names have nothing in common. It is empty for
-            the campaign itself.
+        purpose: a name that keeps draws and keys apart: two names have nothing in common. It is
+            empty for the campaign itself.
         books: the books that are charged.
         report: called as in `run`.
         names: the strings of the items' ids, where the domain is open.
@@ -96,7 +97,7 @@ class Site:
             rounds: the clients of each round.
             timings: the seconds of each stage, which are added to.
         """
-        # before anything is drawn or charged: what cannot be screened is refused
+        # refuses what cannot be screened, before anything is drawn or charged
         server = FrequencyServer(plan, self.books, screen=self._screen)
         contributed = clip_rounds(plan, rounds, self._random(32), self.names)
         is_known = self._end(server)
@@ -111,8 +112,8 @@ class Site:
             sketches = server.release(self._random)
         if summed is None:
             return Landed(sketches, rounds, None)
-        # the truth is that of the clients in the sums: not of those that dropped out, nor of
-        # cohorts that screening left out
+        # the truth counts the clients in the sums: no dropouts, and no cohorts that screening left
+        # out
         rounds = [
             tally.of(joined(server.screening.used(number, places)))
             for number, (tally, places) in enumerate(zip(rounds, summed.survivors, strict=False))
@@ -122,7 +123,7 @@ class Site:
         return Landed(sketches, rounds, summed.traffic)
 
     def _end(self, server: FrequencyServer) -> Callable[[], bool]:
-        """Return what tells after each round whether the campaign ends, by the rule of the plan."""
+        """Return a function that says after each round whether the campaign ends."""
         plan = server.plan
         return lambda: ending.is_known(plan, self.domain, server.so_far())
 
@@ -182,7 +183,7 @@ def encode(
 
 @contextmanager
 def timed(timings: dict[str, float], stage: str) -> Iterator[None]:
-    """Note the seconds of a stage."""
+    """Store the seconds that the `with` block takes, by stage."""
     start = time.perf_counter()
     yield
     timings[stage] = time.perf_counter() - start

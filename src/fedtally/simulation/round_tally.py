@@ -43,7 +43,7 @@ class Members(NamedTuple):
         return self.ids[self.starts[client] : self.starts[client + 1]]
 
     def some(self, clients: I64) -> Members:
-        """Return some of the clients; one may be there several times.
+        """Return some of the clients; a client may be there several times.
 
         >>> members = Members(np.array([3, 5, 7], np.uint64), np.array([0, 1, 3]))
         >>> members.some(np.array([1, 1, 0])).ids.tolist()
@@ -73,9 +73,9 @@ class RoundTally(NamedTuple):
         members: the clients one by one, where they were asked for.
         names: a number for each client, in the order of `members`, uint64 [num_clients]. It tells
             clients apart where one may be in several rounds.
-        silos: the tallies of the silos that are in the round, whose people are the clients; empty
-            where clients are no silos.
-        silo: the number of the silo, the same in all rounds, where this is the tally of one.
+        silos: the tallies of the silos in the round, in which a client is a person of a silo; empty
+            where the rows name no silos.
+        silo: if this is the tally of one silo, its number, which is the same in all rounds.
     """
 
     num_clients: int
@@ -226,7 +226,7 @@ def largest_silo(rounds: Sequence[RoundTally]) -> int:
 
 
 def number_of_silos(rounds: Sequence[RoundTally]) -> int:
-    """Return the number of silos in some round, each counted once; 0 where clients are no silos."""
+    """Return the number of different silos in the rounds; 0 where clients are no silos."""
     return len({silo.silo for tally in rounds for silo in tally.silos})
 
 
@@ -247,7 +247,7 @@ def attendance(rounds: Sequence[RoundTally]) -> list[int] | None:
 
 
 def split(everybody: RoundTally, num_rounds: int, rng: np.random.Generator) -> list[RoundTally]:
-    """Return the rounds of clients that hold at most one item, each client's round drawn uniformly.
+    """Split clients of at most one item over rounds, each client's round drawn uniformly.
 
     >>> everybody = RoundTally(9, np.array([3, 5], np.uint64), np.array([4, 5]))
     >>> sum(part.num_clients for part in split(everybody, 3, np.random.default_rng(0)))
@@ -270,9 +270,9 @@ def split(everybody: RoundTally, num_rounds: int, rng: np.random.Generator) -> l
 def split_clients(
     everybody: RoundTally, num_rounds: int, rng: np.random.Generator
 ) -> list[RoundTally]:
-    """Return the rounds of clients, each client's drawn uniformly.
+    """Split clients over rounds, each client's round drawn uniformly.
 
-    Clients of several items must be there one by one, as members.
+    Clients of several items must be in `everybody.members`, one by one.
     """
     if everybody.members is None:
         return split(everybody, num_rounds, rng)
@@ -282,11 +282,12 @@ def split_clients(
 def split_members(
     members: Members, clients: I64, num_rounds: int, rng: np.random.Generator
 ) -> list[RoundTally]:
-    """Return the rounds of some of the members, each one's drawn uniformly.
+    """Split some of the members over rounds, each one's round drawn uniformly.
 
     Args:
-        members: all of them.
-        clients: int64 [n], the places of those that take part; one may be there several times.
+        members: all members.
+        clients: int64 [n], the places of the members that take part; a place may be there several
+            times.
         num_rounds: the number of rounds.
         rng: the generator of the draws.
     """

@@ -53,7 +53,7 @@ _SILO_BITS = np.uint64(32)
 class Prepared(NamedTuple):
     """A batch, the ids of its items, and its rows as `spread` leaves them.
 
-    The last is None where the rows name no clients, or also name rounds or silos.
+    `pairs` is None where the rows name no clients, or also name rounds or silos.
     """
 
     batch: Batch
@@ -137,8 +137,8 @@ class Tally:
             items.
         rng: the generator of these draws.
         memory: the bytes of client rows that are held before they go to temporary files.
-        keep_itemless: let clients whose items are missing, or outside the domain, take part with
-            nothing. Under privacy they must: who is left out would show.
+        keep_itemless: whether clients whose items are missing, or outside the domain, take part
+            with nothing. Under privacy they must: to leave a client out would show what it holds.
         max_rounds: the most rounds that one client takes part in, drawn uniformly from those that
             its rows name; None: all of them.
         silos_per_person: where rows name silos, the most silos of a person, drawn uniformly from
@@ -217,7 +217,7 @@ class Tally:
         self.add_prepared(self.prepare(batch))
 
     def prepare(self, batch: Batch) -> Prepared:
-        """Do what `add` does to a batch by itself; other threads may prepare others meanwhile."""
+        """Do the part of `add` that needs the batch alone; several threads may do it at a time."""
         _check_clients(_number_of(batch))
         is_plain = batch.rounds is None and batch.silos is None
         counted = is_plain and batch.clients is None and batch.counts is None
@@ -233,7 +233,7 @@ class Tally:
         return Prepared(batch, found, spread([client_keys(clients, self._client_key), found.ids]))
 
     def add_prepared(self, prepared: Prepared) -> None:
-        """Count a batch that was prepared here."""
+        """Count a batch that `prepare` of this tally returned."""
         batch, found, pairs = prepared
         self._encoder.remember(found)
         self.has_counts, self.columns = batch.counts is not None, batch.columns
@@ -266,7 +266,7 @@ class Tally:
             self._add_itemless(named.filter(outside), lost)
 
     def _add_bare(self, batch: Batch) -> None:
-        """Count the rows of a batch that lack the item alone: their clients take part."""
+        """Count the rows of a batch that lack only the item: their clients take part."""
         bare = batch.itemless
         if bare is None:
             return
@@ -317,10 +317,11 @@ class Tally:
             self._itemless[number] += int(counts[labels == number].sum())
 
     def part(self, *, by_client: bool) -> Part:
-        """Return what was counted, which `take` gives to another tally. The rows are dropped.
+        """Return the counts, which `take` gives to another tally. The rows are dropped.
 
         Args:
-            by_client: whether the rows name their clients. Without rows nothing else tells it.
+            by_client: whether the rows name their clients. The tally cannot know it if there are no
+                rows.
         """
         natural = in_order(self.labels)
         self._sample = np.empty(0, np.uint64)
@@ -344,7 +345,7 @@ class Tally:
         )
 
     def take(self, part: Part) -> None:
-        """Take what another tally, of the same options, has counted; instead of batches."""
+        """Take over the counts of another tally with the same options, in place of batches."""
         self._by_client, self.has_counts = part.by_client, part.has_counts
         self.rows, self.dropped = part.rows, part.dropped
         self._count_clients(part.most_clients)
@@ -363,8 +364,8 @@ class Tally:
             individuals: also return the members of each round.
 
         Raises:
-            InvalidInputError: more rounds than clients; or members are asked for of rounds that a
-                `Part` brought.
+            InvalidInputError: more rounds than clients; or members are asked for, and the rounds
+                came as a `Part`.
         """
         natural = in_order(self.labels)
         num_rounds = len(natural) if self._num_rounds is None else self._num_rounds
@@ -396,7 +397,10 @@ class Tally:
         return units(*self._histogram(number).finish(), self._itemless[number])
 
     def _places(self, natural: Sequence[Any]) -> U64:
-        """Return the place in order of each round, which are numbered as they were met."""
+        """Return the place of each round in the order of labels, by the number of the round.
+
+        Rounds are numbered in the order in which rows name them.
+        """
         places = np.zeros(max(1, len(natural)), np.uint64)
         places[[self.labels[label] for label in natural]] = np.arange(len(natural))
         return places
@@ -406,7 +410,7 @@ class Tally:
     ) -> list[RoundTally]:
         """Return the rounds of silos: the natural ones, or one that is drawn for each silo.
 
-        A silo without anybody takes part where clients without items do: which silos take part must
+        If clients without items take part, so do silos without people: which silos take part must
         not depend on what anybody holds.
         """
         labels = in_order(self._silos)
@@ -445,7 +449,7 @@ class Tally:
 
         Args:
             num_rounds: the number of rounds.
-            places: the place in order of each round, which are numbered as they were met.
+            places: the place of each round in the order of labels, by the number of the round.
             individuals: also return the members of each round.
         """
         return self._bounded(
@@ -470,11 +474,11 @@ class Tally:
 
         Args:
             num_rounds: the number of rounds.
-            place_of: returns the places in order of rounds, which are numbered as they were met.
+            place_of: a function from the numbers of rounds to their places in order.
             individuals: also return the members of each round.
             max_rounds: the argument of `bound_clients`.
-            num_drawn: the number of rounds that each client's is drawn from; None: the rows name
-                them.
+            num_drawn: the number of rounds from which each client's round is drawn; None: the rows
+                name the rounds.
             rounds_each: the argument of `bound_clients`.
         """
         keys = self._rng.integers(0, 2**64, 3, np.uint64)
@@ -497,7 +501,10 @@ class Tally:
         return list(rounds.finish())
 
     def _numbers(self, named: _Named) -> U64 | None:
-        """Return the number of each row's round, and of its silo; None where rows name neither."""
+        """Return the number of each row's round, and of its silo; None where rows name neither.
+
+        One integer holds both: the number of the silo is shifted by `_SILO_BITS`.
+        """
         numbers = None
         if named.rounds is not None:
             numbers = _numbered(named.rounds, self.labels, "round", MAX_NATURAL_ROUNDS)
@@ -508,7 +515,7 @@ class Tally:
 
 
 def _check_counts_suffice(individuals: bool) -> None:
-    """Refuse to tell the members of rounds of which there are counts alone."""
+    """Refuse to return members of rounds if there are only counts."""
     if individuals:
         raise InvalidInputError(
             "this campaign needs the items of each client, and a merged tally has counts"

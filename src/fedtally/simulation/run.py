@@ -39,7 +39,7 @@ from fedtally.simulation.sizing import SizeChoice
 from fedtally.simulation.truth import true_counts
 from fedtally.sources import Columns, Source, open_list
 
-# Measured: the landed sums take 8, and the intervals of fresh rounds at their peak 207 more.
+# Measured in bytes: the landed sums take 8, and the intervals of fresh rounds at most 207 more.
 _BYTES_PER_COUNTER = 220
 
 
@@ -127,7 +127,7 @@ def _rare_names(simulation: Simulation, census: Census, plan: Plan) -> list[str]
     """Return the notes on what sums without noise show of rare names.
 
     Raises:
-        InvalidInputError: they show what single clients hold, and nobody allowed it.
+        InvalidInputError: the sums show what single clients hold, and nobody allowed it.
     """
     clients = [part.num_clients for part in census.rounds]
     rare = rare_names.of_plan(plan, census.sizes, clients)
@@ -147,7 +147,7 @@ def _result(
     size: SizeChoice,
     rare: list[str],
 ) -> Result:
-    """Return the answer, which nothing is decoded of yet."""
+    """Return the answer, before anything is decoded."""
     spec = census.spec
     tally = census.tally
     rounds = landed.rounds
@@ -203,12 +203,12 @@ def _books(simulation: Simulation) -> MemoryBooks:
 def _lists(dictionary: Any) -> list[Source]:
     """Return the public list of words that was given, if one was.
 
-    It can be read: one that is refused must cost no budget.
+    The list is read once as a test: a list that is refused must cost no budget.
     """
     if dictionary is None:
         return []
     words = open_list(dictionary)
-    if words.repeatable:  # of a pipe, reading would take the words away
+    if words.repeatable:  # a pipe can be read only once
         for batch in words.batches():
             as_text(batch.items)
     return [words]

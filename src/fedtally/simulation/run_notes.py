@@ -27,7 +27,7 @@ def warnings(
     Args:
         source: the source of the rows.
         tally: the counted rows.
-        dropped: what may be told of the rows that do not count.
+        dropped: the numbers of rows that are left out, as far as they may be shown.
         plan: the plan of the campaign.
         attended: the clients by the number of their rounds, as `Result.attendance` has them.
         drops: whether the caller asked to drop items outside the domain.
@@ -87,7 +87,12 @@ def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
 
 
 def of_cohorts(plan: Plan, traffic: Mapping[str, Any] | None) -> list[str]:
-    """Return a note where a round is opened in cohorts, each with the noise of a whole round."""
+    """Return a note if rounds are split into cohorts, and clients add the noise.
+
+    The sum of each cohort then has all the noise of a whole round, so fewer and larger cohorts have
+    smaller errors. The list is empty if there are no more cohorts than rounds, or if clients add no
+    noise.
+    """
     if traffic is None or plan.protection.of_client() is None:
         return []
     number = traffic["cohorts"]

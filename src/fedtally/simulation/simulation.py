@@ -1,4 +1,4 @@
-"""The options of a campaign whose clients are simulated: its own, and those of the simulation."""
+"""The options of a simulated campaign: those of the campaign, and those of the simulation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Sizing(Named, option="sizing"):
 
 
 def row_bytes(memory: int | str | None) -> int:
-    """Return the bytes of client rows that are held, so that these and batches fit into memory.
+    """Return the bytes of client rows to hold in memory, with room left for reading batches.
 
     >>> row_bytes(None) >> 20, row_bytes("2GiB") >> 20, row_bytes("64MiB") >> 20
     (512, 1536, 16)
@@ -153,7 +153,7 @@ can take the noise off; leave it out, or mark it with not_private=True
 
     @property
     def _open_domain(self) -> OpenStrings | None:
-        """The domain where nobody lists the candidates; None: somebody does."""
+        """The open domain, whose candidates nobody lists; None: the domain is not open."""
         return self.spec.domain if isinstance(self.spec.domain, OpenStrings) else None
 
     @property
@@ -180,8 +180,9 @@ can take the noise off; leave it out, or mark it with not_private=True
     def needs_clients(self) -> bool:
         """Whether counts of items do not suffice, and the items of each client are needed.
 
-        They are needed to send them by a protocol, to clip them, or to draw clients: those of a
-        pilot, or the people of a silo that has too many.
+        The items of each client are needed in three cases: a protocol sends them, they are clipped,
+        or clients are drawn. Clients are drawn for a pilot, or from the people of a silo that has
+        too many.
         """
         spec = self.spec
         is_clipped = spec.is_private and (spec.max_items > 1 or spec.plan is not None)
@@ -199,7 +200,8 @@ can take the noise off; leave it out, or mark it with not_private=True
         if self.screen is None:
             return
         object.__setattr__(self, "screen", Screen.parse(self.screen))
-        # what else forbids it, the plan says: `campaign.screening.checked_screen`
+        # other reasons against a screen are checked with the plan:
+        # `campaign.screening.checked_screen`
         method = self.spec.summation.method
         check(given(screen=self.screen), unmet(secagg=method is not SecureSum.SECAGG and method))
 
@@ -224,7 +226,7 @@ can take the noise off; leave it out, or mark it with not_private=True
         )
 
     def _check_end(self) -> None:
-        """Refuse what says when the campaign ends, where nothing is asked that could be known."""
+        """Refuse options that end the campaign early, where the other options do not allow it."""
         validate.flag(until_known=self.until_known)
         check(
             given(until_known=self.until_known, min_clients=self.min_clients),
@@ -262,7 +264,7 @@ can take the noise off; leave it out, or mark it with not_private=True
 
 
 def _plan(of: Any) -> Plan | None:
-    """Return the plan that is given, or lies in the file of that path."""
+    """Return the given plan, loaded from a file if its path is given."""
     if isinstance(of, str | os.PathLike):
         return Plan.load(of)
     if of is not None and not isinstance(of, Plan):
@@ -273,14 +275,14 @@ def _plan(of: Any) -> Plan | None:
 
 
 def _silos(of_silos: bool, people: int | None, each: int | None) -> Silos | None:
-    """Return what is asked of silos; None: the input names none."""
+    """Return the options of silos; None: the input names no silos."""
     if of_silos:
         return Silos(people, 1 if each is None else each)
     check(given(people=people, silos_per_person=each), unmet(silos=True))
     return None
 
 
-# The options of `Simulation.of`: those of a request, two marks, those of silos, those above.
+# The options of `Simulation.of`: fields of `Request`, two marks, options of silos, fields above.
 _ASKED = tuple(each.name for each in fields(Request))
 _MARKS = ("dropout", "not_private")
 _OF_SILOS = ("people", "silos_per_person")

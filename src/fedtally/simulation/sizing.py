@@ -62,7 +62,7 @@ _USUAL_BYTES, _USUAL_TAU = 8000, 0.001
 # experiments pilots`. With twice as much, campaigns were hardly smaller and missed tau as often.
 _MEAN_BYTES = 0.4
 _LEAST_BYTES = 400  # 8 x 25 counters of two bytes
-# of plans whose cost is looked at before the width is known: an event does not depend on the width
+# a width for plans whose event is needed before the width is known: no event depends on the width
 _USUAL_WIDTH = 200
 F64 = npt.NDArray[np.float64]
 
@@ -147,8 +147,8 @@ class SizeChoice:
             self.sized = without_pilot(everybody, census.spec.size.max_bytes)
         if self.sized is not None:
             return census
-        # A pilot is a sketch, whose noise needs a delta. Its clients are of the population, so
-        # that the campaign beside it must not promise an epsilon without one.
+        # A pilot is a sketch, whose noise needs a delta. Its clients come from the same population,
+        # so the campaign beside it must have a delta, too.
         spec = census.spec.for_ledger()
         self._pilot, rest = _draw_pilot(self._simulation, census, self._site.rng)
         return replace(census, spec=spec, rounds=rest)
@@ -161,8 +161,8 @@ class SizeChoice:
             rng: draws the round of each client.
 
         Raises:
-            InvalidInputError: nothing meets the target, or the bytes buy nothing; what would do is
-                named.
+            InvalidInputError: no sketch meets the target, or the bytes are too few; the error says
+                what would do.
         """
         design = _open_design(self._simulation, census, self._seed)
         domain, asked = OpenStrings.of(census.domain), self._simulation
@@ -272,7 +272,7 @@ class SizeChoice:
             return pilot
         rows = pilot.spec.size.rows
         assert rows is not None
-        # without counters: what the protocol sends beside them
+        # with 0 counters: the bytes that the protocol sends beside them
         return planned(pilot.bytes_of_counters(rows, 0, pilot.example))
 
 
@@ -314,7 +314,7 @@ def _draw_pilot(
 
 
 def _open_design(simulation: Simulation, census: Census, seed: bytes) -> Design:
-    """Return the design of an open domain, without a size: for a number of clients."""
+    """Return the design of a campaign over an open domain, without a size of the sketch."""
     spec, asked = census.spec, simulation.spec
     number, silos = sum(census.sizes), spec.silos
     if silos is not None and not spec.is_private:  # how many people there are is known
@@ -339,8 +339,9 @@ def pilot_size(
 ) -> dict[str, Any]:
     """Return rows, width and bytes of the pilot's sketch.
 
-    It is as wide as the paper's, or as wide as 8 kB allow. Below a tau of 0.001 it has more bytes,
-    up to 32 kB. A pilot of a large share of the clients has fewer, at least 400 bytes.
+    The pilot's sketch is as wide as the paper's, or as wide as 8 kB allow. Below a tau of 0.001 it
+    has more bytes, up to 32 kB. A pilot of a large share of the clients has fewer, at least 400
+    bytes.
 
     Args:
         sizing: the way to find the campaign's sketch.
@@ -394,7 +395,7 @@ def without_pilot(design: Design, max_bytes: int | None) -> Sized | None:
 
 
 def possible_events(design: Design) -> list[Event]:
-    """Return the events that the campaign after a pilot may have, with the fewest and most rows.
+    """Return the privacy events of campaigns after a pilot, with the fewest and most rows.
 
     A ledger looks at them before the pilot: a campaign that cannot be paid for needs no pilot.
     """
@@ -435,9 +436,9 @@ def paper_size(
 
     Args:
         design: the design of the campaign, with a target.
-        sizing: the way.
-        sketches: the sums of the pilot: one, where the way needs it.
-        frequencies: returns the true frequencies, for the way that knows them.
+        sizing: the way to find the size.
+        sketches: the sums of the pilot: one sum, if the way needs a pilot.
+        frequencies: a function that returns the true frequencies, for the way that needs them.
 
     Raises:
         InvalidInputError: the sketch takes more bytes than are given.

@@ -28,7 +28,7 @@ def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
         order = np.argsort(all_ids)
         found = np.minimum(np.searchsorted(all_ids, ids, sorter=order), domain.size - 1)
         positions = order[found]
-        candidates = all_ids[positions] == ids  # an id that is no candidate's found a neighbour
+        candidates = all_ids[positions] == ids  # other ids found a neighbour's place
         positions, counts = positions[candidates], counts[candidates]
     return Truth(*_totals(positions, counts))
 

@@ -1,10 +1,10 @@
-"""The registry of the decoders: what a plan must know of each, and the way to the rest.
+"""The registry of the decoders: the facts that a plan needs, and access to their code.
 
 To add a decoder, write NAME.py beside this file, which ends with its `KIND` (`kind.DecoderKind`),
 and add its row to `Recovery` and its name to `options.DECODERS`. Nothing else asks for a decoder by
 its name, or by its class.
 
-A plan and its readers wait for no decoder: a decoder's code is loaded when it is asked for.
+A decoder's code is loaded when it is first used, so that a plan need not wait for it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Recovery(StrEnum):
 
     @property
     def kind(self) -> DecoderKind:
-        """All else that others must know of the decoder: `KIND` of the module of its name.
+        """The facts and functions of the decoder: `KIND` of the module with its name.
 
         >>> Recovery.MEDIAN.kind.usual_rows
         15
@@ -129,6 +129,7 @@ SIMPLEST: Mapping[Encoding, Recovery] = MappingProxyType(
 )
 
 
-# The decoder by whose predicted error a campaign may end early, and those that err no more.
+# A campaign may end early by the predicted error of ENDS_BY. The decoders AS_EXACT have errors that
+# are no larger.
 ENDS_BY = Recovery.JOINT
 AS_EXACT = (Recovery.JOINT, Recovery.BELIEF)

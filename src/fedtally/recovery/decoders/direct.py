@@ -1,8 +1,8 @@
 """Counts that are read from the counters of a histogram, their intervals and predicted errors.
 
-No two items share a counter, so that the noise of privacy is all that can be wrong. Its
-distribution is that of the plan (`recovery.noise_law`), and limits are its quantiles.
-docs/recovery.md says more.
+No two items share a counter, so the only error is the noise of privacy. The plan gives the
+distribution of this noise (`recovery.noise_law`), and limits are its quantiles. docs/recovery.md
+says more.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DirectDecoder(CampaignDecoder):
 
     Args:
         sketches: landed sums, all of one spec, at most one per round; rounds may be missing.
-        noise: the noise in all of them together.
+        noise: the distribution of the noise in one counter of all sums together.
 
     Attributes:
         counted: the noun for what is counted: "clients", or "people" where clients are silos.
@@ -81,7 +81,7 @@ class DirectDecoder(CampaignDecoder):
         """Return the counts of chosen ids: float64 [n].
 
         Raises:
-            InvalidInputError: an id is that of no candidate.
+            InvalidInputError: an id belongs to no candidate.
         """
         found: F64 = self._counts[self._places.places(ids, self.spec.width)]
         return found
@@ -93,7 +93,7 @@ class DirectDecoder(CampaignDecoder):
         return self._counts[start : start + count].copy()
 
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return the counts: the plan says how much noise they have, which is taken as normal."""
+        """Return the counts, with the noise of the plan, which is taken as normal."""
         stddev = self.noise.stddev
         return Noisy(stddev, NORMAL, lambda ids: (ask(self, ids) / stddev, stddev))
 
@@ -106,7 +106,7 @@ class DirectIntervals(UsualIntervals):
 
     Args:
         decoder: decoder of the sums.
-        size: candidates.
+        size: the number of candidates.
         confidence: confidence of each interval, above 0 and below 1.
         kind: kind as for `make_intervals`.
     """
@@ -182,11 +182,11 @@ def _limits(
 
 
 def _predict(known: F64, sums: Sums, numbers: F64, probability: float) -> Prediction:
-    """Return the predicted error: that of the noise, whatever the frequencies.
+    """Return the predicted error, which depends on the noise and not on the frequencies.
 
-    The noise of counters is independent: the largest of d exceeds a size with probability p where
-    each exceeds it with 1 - (1 - p)^(1/d). The noise is of integers: with a small standard
-    deviation its tails are far from those of a normal distribution.
+    The noise of counters is independent. So the largest of d errors exceeds a size with probability
+    p if each error exceeds it with probability 1 - (1 - p)^(1/d). The noise is of integers: with a
+    small standard deviation its tails are far from those of a normal distribution.
     """
     if not sums.noise:
         return Prediction(0.0, 0.0, 0.0)

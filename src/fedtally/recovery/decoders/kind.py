@@ -1,4 +1,4 @@
-"""What others may ask of a decoder: before there are sums (its kind), and of those that it read."""
+"""The interface of decoders: facts that are known before there are sums, and the decoder itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CampaignDecoder(ABC):
     """Reads the landed sums of a campaign.
 
     Attributes:
-        recovery: its name, as in `fedtally.recovery.decoders.Recovery`.
+        recovery: the decoder's name, as in `fedtally.recovery.decoders.Recovery`.
         spec: the spec of the sketches.
         num_clients: the clients of all landed rounds.
     """
@@ -56,21 +56,21 @@ class CampaignDecoder(ABC):
 
     @property
     def instead(self) -> CampaignDecoder:
-        """The decoder that answers where nobody asked for this one by its name; mostly itself."""
+        """The decoder that answers under recovery "auto" in place of this one; mostly this one."""
         return self
 
     @property
     def found(self) -> FoundFit | None:
-        """What a later decoder of the same sums need not look for again; None: nothing."""
+        """The result of the fit, for a later decoder of the same sums to reuse; None: nothing."""
         return None
 
     @property
     def heavy_ids(self) -> U64:
-        """The ids that stand out of the noise: uint64 [n]; none where it looks for none."""
+        """The ids that stand out of the noise: uint64 [n]; empty if the decoder looks for none."""
         return np.empty(0, np.uint64)
 
     def notes(self) -> Iterator[str]:
-        """Yield what a reader of the estimates must know: why another decoder answered."""
+        """Yield notes for the reader of the estimates, such as why another decoder answered."""
         yield from ()
 
 
@@ -87,10 +87,10 @@ class Measured(NamedTuple):
 
 
 class FittedDecoder(CampaignDecoder):
-    """A decoder whose fit of many batches of rounds answers for any of them, too.
+    """A decoder whose fit of many batches of rounds also gives the counts in some of them.
 
-    Such a window's values rest on what the fit knows of all batches, but their errors are those of
-    the window's own signs.
+    Some of the batches are a window. The window's values rest on what the fit knows of all batches,
+    but their errors come from the window's own signs.
 
     Attributes:
         batches: the batches of the fit, rising.
@@ -111,20 +111,20 @@ class FittedDecoder(CampaignDecoder):
 
     @abstractmethod
     def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
-        """Return a decoder of the counts in some batches, which rests on the fit of all.
+        """Return a decoder of the counts in some batches, which rests on the fit of all batches.
 
         Its `measured`, and its limits, are calibrated by phantoms of its own.
 
         Args:
             chosen: bool [batches], at least one with clients.
-            learned: whether it may be asked for estimates and limits; else for `measured` alone,
-                which takes less time. The errors may be larger then: items that stand out in the
-                window alone are not fitted.
+            learned: whether the new decoder must give estimates and limits; False: it gives
+                `measured` alone, which takes less time. Then the errors may be larger, since items
+                that stand out in the window alone are not fitted.
         """
 
 
 class Make(Protocol):
-    """Makes a decoder, which takes what it needs of the named arguments."""
+    """A function that makes a decoder, and ignores the named arguments that it does not need."""
 
     def __call__(
         self,
@@ -149,7 +149,7 @@ class Make(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderFacts:
-    """What is known of a decoder before there are sums: "auto" and the planner choose by it.
+    """The facts of a decoder that are known before there are sums; "auto" and the planner use them.
 
     Attributes:
         fits_items: whether it finds the heavy items and fits them together. Such a decoder looks at
@@ -159,19 +159,22 @@ class DecoderFacts:
         largest_support: the most items that it fits, as a share of the counters of a sketch: with
             one batch of rounds, and with several.
         has_collisions: whether items share counters, so that their errors depend on each other.
-        most_candidates: the candidates up to which "auto" takes it. Of the decoders that will do,
-            "auto" takes the one of the fewest. 0: "auto" never takes it.
-        most_messages: the product of candidates, rows and batches up to which "auto" takes it.
-        auto_rows: the rows from which on "auto" takes it.
-        fewest_cells: the cells, of all batches, from which on it answers itself.
-        rests_on: the decoder that a plan rests on in its place if nobody knows how many items are
-            rare, and how rare: its own error depends on that. The same decoder answers in small
-            sketches. "": its error can be planned with.
+        most_candidates: the most candidates for which "auto" chooses the decoder. Of several
+            decoders that are possible, "auto" chooses the one with the smallest number here. 0:
+            "auto" never chooses the decoder.
+        most_messages: the largest product of candidates, rows and batches for which "auto" chooses
+            the decoder.
+        auto_rows: the fewest rows for which "auto" chooses the decoder.
+        fewest_cells: the fewest cells, in all batches together, for which the decoder itself
+            answers.
+        rests_on: the decoder whose predicted error a plan uses instead. This decoder's own error
+            depends on how many items are rare, and how rare, which may be unknown. In small
+            sketches the other decoder also answers. "": a plan can use this decoder's own error.
         planned_rows: the rows among which a planner searches. With fewer rows the error is not
             predicted well.
         usual_rows: the rows of a quick search.
         schedules: the schedules that a planner tries for several rounds whose sums are exact.
-        on_even_rows: what a reader must know if the number of rows is even; "": nothing.
+        on_even_rows: a note for the reader if the number of rows is even; "": none.
     """
 
     fits_items: bool = False
@@ -189,7 +192,7 @@ class DecoderFacts:
 
     @property
     def finds_rare_items(self) -> bool:
-        """Whether rare items show in the estimates, as those of few clients."""
+        """Whether the estimates show rare items, such as those of a few clients."""
         return self.fits_items or not self.has_collisions
 
 
@@ -207,7 +210,7 @@ class DecoderKind(DecoderFacts):
             `linf`.
         failure: predicts the probability that the largest error exceeds a size; it takes the size,
             above 0, in place of the probability.
-        work: counts what the way from the sums to an estimate of every candidate takes.
+        work: counts the operations of decoding, from the sums to an estimate of every candidate.
         held_bytes: bytes of memory besides its estimates, from the numbers of candidates, rows and
             batches.
     """

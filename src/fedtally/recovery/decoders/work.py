@@ -1,7 +1,7 @@
-"""What decoding takes, in operations: a decoder counts them, and a host says how long each takes.
+"""The cost of decoding, in operations: a decoder counts them, and a host says how long each takes.
 
-How many of each a decoder takes is known from sizes, before there are sums. What they are worth
-together is `fedtally.plan.costs`.
+The number of operations follows from sizes, before there are sums. `fedtally.plan.costs` adds up
+their times.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Task:
 
 
 def looked(task: Task, candidates: int, itemsize: int) -> dict[str, float]:
-    """Return what a decoder takes that looks at candidates once.
+    """Return the operations of a decoder that looks at each candidate once.
 
     Args:
         task: the sums.
@@ -111,5 +111,5 @@ def _gathered(
 
 
 def extended(work: Work, **more: float) -> Work:
-    """Return these operations and more."""
+    """Return these operations, with more of some added."""
     return {name: work.get(name, 0) + more.get(name, 0) for name in work.keys() | more.keys()}

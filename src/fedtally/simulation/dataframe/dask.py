@@ -154,9 +154,9 @@ def _tally(frame: Any, columns: Columns, options: Mapping[str, Any]) -> pa.Table
 
 
 def _one_name(part: Any, label: Any) -> Any:
-    """Return a partition whose clients 7.0 in text are 7, as sources read them.
+    """Return a partition in which a client 7.0 in text is 7, as sources read it.
 
-    Otherwise the shuffle could part the rows of one client.
+    Otherwise the shuffle could bring the rows of one client to two partitions.
     """
     import pyarrow as pa
 

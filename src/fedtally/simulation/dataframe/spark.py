@@ -109,7 +109,7 @@ def tally_spark(
     if client is not None:
         key = f"c{names.index(client)}"
         if frame.schema[key].dataType.typeName() == "string":
-            # as sources read them: otherwise the rows of one client could be parted
+            # as sources read them: otherwise the rows of one client could come to two partitions
             pattern = WHOLE_NUMBER.replace("$", r"\z")  # Java's $ stands before a line end, too
             frame = frame.withColumn(key, regexp_replace(key, pattern, "$1$2"))
         frame = frame.repartition(key)

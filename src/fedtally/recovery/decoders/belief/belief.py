@@ -82,10 +82,10 @@ SETTLED = 0.1  # of the messages' standard deviation: a smaller move is hardly s
 # Steps of learning the prior: before the first iteration and after the last one; in an iteration.
 _FIRST_STEPS, _STEPS = 40, 4
 _FEW_PHANTOMS = 4096  # of NUM_PHANTOMS, which are enough within an iteration
-# Poisson noise and the cells' noise alone give the squared deviations of an item's batches some
-# sum. The batches count as different if noise alone would reach the sum that was found with a
-# probability below _CLEARLY. A limit in standard deviations would not do: with few batches, noise
-# alone exceeds such a limit too often.
+# From Poisson noise and the cells' noise alone, the squared deviations of an item's batches have a
+# known distribution. The batches count as different if noise alone would reach the observed sum of
+# squares with a probability below _CLEARLY. A limit in standard deviations would not do: with few
+# batches, noise alone exceeds such a limit too often.
 _CLEARLY = 1e-4
 _BYTES = 12  # of a message, at most: its value, and shares of its variance and its place
 # The most messages that are kept, at 5 to 12 bytes each. If all candidates would need more, only
@@ -93,8 +93,9 @@ _BYTES = 12  # of a message, at most: its value, and shares of its variance and 
 MOST_MESSAGES = 1 << 24
 # The first threshold is one that fills this share of the room if nobody holds any candidate.
 _FILLED = 0.8
-# An item sends a message to a row if its *other* rows make it stand out even if the value of this
-# row were this many standard deviations below 0. So a row does not choose what it is told.
+# An item sends a message to a row if its *other* rows make it stand out, even with a value in this
+# row that lies this many standard deviations below 0. So the values of a row do not decide which
+# messages the row gets.
 _UNLIKELY = 2.0
 _FEWEST = 1000  # items beside those of joint recovery that there must be room for
 _AT_ONCE = 1 << 13  # items whose messages are copied at once, to bound the memory
@@ -110,11 +111,12 @@ _EXACT = 0.05  # clients: with less noise joint recovery leaves nothing to gain
 # Belief propagation is not trusted in three cases. First: messages still move by this number of
 # standard deviations.
 _RESTLESS = 0.5
-# Second: the squared errors of rows, as the other rows see them, are larger or smaller than their
-# prediction by this factor. A kind of items is judged if it has at least this number of them.
+# Second: the squared errors of rows, measured against the item's other rows, are larger or smaller
+# than their prediction by this factor. A kind of items is judged if it has at least this number of
+# items.
 _MISFIT = 1.5
 _JUDGED = 20
-# Third: the median standard deviation of the beliefs exceeds this share of that of joint recovery.
+# Third: the median standard deviation of the beliefs is more than this share of joint recovery's.
 GAIN = 0.95
 MANY_ROWS = 5
 
@@ -133,7 +135,7 @@ def message_bytes(candidates: int, rows: int, batches: int) -> int:
 
 
 def clearly_different(freedom: float) -> float:
-    """Return by what share the squared deviations of batches must exceed what noise gives them.
+    """Return by what share the squared deviations of batches must exceed their expectation.
 
     Args:
         freedom: degrees of freedom of the deviations.
@@ -326,10 +328,10 @@ class Messages:
         self._learn(self._read(), _FIRST_STEPS, final=True)
 
     def window(self, chosen: Bools, learned: bool) -> Messages:
-        """Return what the cells say of the items' counts in some batches, given all messages.
+        """Return the messages of some batches, with the items' values in these batches.
 
-        The messages stay those of all batches, and so does the noise in them. What is left of the
-        other batches' sums is taken out, and phantoms say how large the errors are.
+        The messages stay those of all batches, and so does the noise in them. The residuals of the
+        other batches are left out, and phantoms show how large the errors are.
 
         Args:
             chosen: batches of the window, bool [batches].
@@ -357,7 +359,7 @@ class Messages:
         """Note the values, learn the prior from all candidates, and choose which send messages.
 
         Args:
-            read: what the cells say of those that send messages.
+            read: the values of the candidates that send messages.
             steps: steps of expectation-maximization.
             looked: whether all candidates are looked at; else the prior stays as it is.
             final: whether the choice of candidates that send messages stays as it is.
@@ -412,7 +414,7 @@ class Messages:
     # ---- the cells ----
 
     def _subtract(self, explained: F64, unknown: F64) -> None:
-        """Compute the residuals anew, and the variance of what the messages do not know."""
+        """Compute the residuals anew, and the variance that the messages leave unexplained."""
         fresh = self.landed.fresh
         self.residual = self._sums - explained
         square = np.mean(self.residual**2, axis=(0, 1))
@@ -426,7 +428,7 @@ class Messages:
         return Cells(self.residual, self.variance, self.landed.fresh, self.inflation)
 
     def _calibrate(self, number: int) -> None:
-        """Make the .95 quantile of the phantoms' |z| that of a normal variable."""
+        """Scale the variances so that phantoms' |z| has the .95 quantile of a normal variable."""
         words = self._phantom_words[number == NUM_PHANTOMS]
         read = read_messages(self._cells(), words, number)
         self.null = read.value / read.stddev
@@ -435,12 +437,12 @@ class Messages:
         self.null /= grown
 
     def _read(self) -> Read:
-        """Return what all cells say of each item."""
+        """Return the value of each item that sends messages, from all of its cells."""
         sent = self.sent
         return read_messages(self._cells(), sent.words, sent.size, sent.beliefs, sent.unsure)
 
     def _exchange(self, update: float) -> Read:
-        """Return what all cells say of each item, and move the messages by the share `update`."""
+        """Return each item's value from all its cells, and move messages by the share `update`."""
         weights = self.landed.weights
         # The batches count as 1 / |weights|^2 batches of equal weight, and their mean takes one
         # degree of freedom away.
@@ -456,7 +458,7 @@ class Messages:
         return found.read
 
     def of(self, ids: Ids) -> Beliefs:
-        """Return what the cells say of ids that send no messages."""
+        """Return the values, from all of their cells, of ids that send no messages."""
         return self._joined(self._joiners(len(ids)), ids)
 
     def _joiners(self, expected: int) -> list[tuple[Decoder, Decoder]]:
@@ -474,7 +476,7 @@ class Messages:
 
 
 class _StandingOut:
-    """Collects candidates whose value is above `least` standard deviations."""
+    """Collects candidates whose value is more than `least` standard deviations above 0."""
 
     def __init__(self, least: float) -> None:
         self._least = least
@@ -482,7 +484,7 @@ class _StandingOut:
         self.z: list[F64] = []
 
     def add(self, positions: I64, beliefs: Beliefs) -> None:
-        """Keep those of these candidates that stand out."""
+        """Keep the candidates that stand out, by position and value over standard deviation."""
         z = beliefs.value / beliefs.stddev
         out = np.flatnonzero(z > self._least)
         self.positions.append(positions[out])
@@ -490,7 +492,7 @@ class _StandingOut:
 
 
 def _rank(messages: Messages, fallback: str) -> tuple[bool, float]:
-    """Return what is the least for the messages that answer: trusted ones first, then by noise."""
+    """Return a sort key of messages: trusted ones come first, then those with less noise."""
     return bool(fallback), float(np.median(messages.beliefs.stddev))
 
 
@@ -602,7 +604,7 @@ class BeliefDecoder(FittedDecoder):
         return self._posterior(range(first_id, first_id + count)).mean
 
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return what joint recovery shrinks where it answers; posterior means have no noise."""
+        """Return joint recovery's noisy values if it answers; posterior means have no noise."""
         if self.fallback:
             return self.joint.noisy(candidates)
         return Noisy(0.0, NORMAL, lambda ids: (ask(self, ids), 1.0))

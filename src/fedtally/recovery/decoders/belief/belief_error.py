@@ -23,19 +23,20 @@ from fedtally.recovery.decoders.belief.belief import (
 from fedtally.recovery.decoders.joint import joint_error
 from fedtally.recovery.sums import F64, Prediction, Sums
 
-# Values in standard deviations. Items that say their count themselves are included as far as their
-# values may be mistaken for those of other items.
+# Values in standard deviations. The range also covers larger counts, as far as their values may be
+# mistaken for those of smaller counts.
 _NEAR = FAR + 5.0
 _Z = np.linspace(-FAR, _NEAR + 5.0, 211)
-# Messages stand still where their variance falls by less than this, as the decoder judges.
+# The messages stop where their variance falls by less than this factor, as the decoder judges.
 _STILL = STILL_RATIO ** (1.0 / STILL_OVER)
 _MOST = 500  # repetitions
 # Clients: the least standard deviation that is predicted. The prior of (2) knows that counts are
 # whole, which would make recovery exact. The decoder's prior does not know it.
 _LEAST = 1.0
-# Of the share up to which the decoder trusts beliefs: joint recovery's standard deviation is less
-# than is predicted in small sketches, by up to a tenth, and both differ between campaigns. Nearer
-# to it joint recovery may answer, with errors of several times as much.
+# A factor on `GAIN`, the share of joint recovery's standard deviation up to which the decoder
+# trusts beliefs. In small sketches joint recovery's standard deviation is up to a tenth below its
+# prediction, and both vary between campaigns. Closer to the limit joint recovery may answer
+# instead, with errors several times as large.
 _SURE = 0.82
 _TINY = 1e-300
 
@@ -49,7 +50,7 @@ class _Channel:
         stddev: the standard deviation of the noise, in clients.
 
     Attributes:
-        near: bool [k], the counts whose items the prior may tell something of.
+        near: bool [k], the counts so small that the prior matters for their items.
         counts: float64 [near], these counts in standard deviations.
         mean: float64 [values], rising: the posterior mean given each of `_Z`.
         square: float64 [k], the mean squared error of the posterior mean, in squared clients.
@@ -73,12 +74,13 @@ class _Channel:
     def differences(self, variance: F64, more: F64) -> F64:
         """Return the mean squared errors of differences between batches, in squared clients.
 
-        They are kept as far as the count that is believed exceeds the noise, and not the true one,
-        which nobody knows.
+        A difference is kept in part. The part depends on the believed count, since nobody knows the
+        true count.
 
         Args:
-            variance: float64 [k], of the differences that counts have.
-            more: float64 [k], what the decoder sees of them beyond Poisson noise.
+            variance: float64 [k], the variance of the true differences between batches, for each
+                count.
+            more: float64 [k], the part of `variance` beyond Poisson noise that the decoder sees.
         """
         noise = self._stddev**2
 
@@ -107,7 +109,7 @@ class _Evolution:
         batches = plan.batches
         self._between = 1.0 - 1.0 / batches
         freedom = max(batches - 1.0, 1e-3)
-        # Between batches an item varies by so much more than Poisson counts do. The decoder sees it
+        # The variance of an item between batches beyond that of Poisson counts. The decoder sees it
         # where it is clear.
         self._more = counts**2 * (plan.heterogeneity - 1.0) / freedom
         self._limit = clearly_different(freedom)
@@ -121,7 +123,7 @@ class _Evolution:
         return (1.0 - self._between) * channel.square + self._between * differences
 
     def still(self) -> tuple[float, F64]:
-        """Return the variance at which messages stand still, from above, and their errors."""
+        """Return the variance at which messages stop, from above, and their squared errors."""
         plan, rows = self.plan, self.plan.rows
         errors = self.counts**2 / plan.cancelling + self.counts
         variance: float = np.inf
@@ -130,15 +132,15 @@ class _Evolution:
             variance = (plan.noise + float(self.number @ errors) / plan.width) / rows
             if variance > _STILL * before or variance < _LEAST**2:
                 break
-            # A message rests on all rows but the one that it goes to.
+            # A message to a row is made from the values of all other rows.
             errors = self.errors(variance * rows / (rows - 1))
         return variance, errors
 
 
 class _Settled(NamedTuple):
-    """What belief propagation is expected to come to, in clients.
+    """The expected result of belief propagation, in clients.
 
-    `beyond` says how many items have an error above a size.
+    `beyond(size)` is the expected number of items with an error above a size.
     """
 
     stddev: float
@@ -164,7 +166,7 @@ def predict(
 
 
 def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
-    """Return the probability that the largest error exceeds tau: the number that do is Poisson."""
+    """Return the probability that the largest error exceeds tau; larger errors are Poisson."""
     scale = joint_error.predict(frequencies, plan, number).scale
     found = _settled(frequencies, plan, number, scale)
     if found is None:
@@ -175,8 +177,8 @@ def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
 def _settled(frequencies: F64, plan: Sums, number: F64 | float, scale: float) -> _Settled | None:
     """Return where the messages settle; None where joint recovery, of this scale, answers.
 
-    It answers if there are few cells. It is taken to answer if there are few rows, or little to
-    gain: whether the messages settle, or are trusted, is chance then.
+    Joint recovery answers if there are few cells. It is also assumed to answer if there are few
+    rows, or little to gain: then chance decides whether the messages settle, or are trusted.
     """
     cells = plan.rows * plan.width * plan.batches
     if scale == 0.0 or plan.rows < MANY_ROWS or cells < FEWEST_CELLS:

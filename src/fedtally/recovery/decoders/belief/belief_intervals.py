@@ -1,9 +1,8 @@
 """Intervals around the beliefs of belief propagation.
 
 A belief is an item's count plus an error. The error is nearly normal, its standard deviation is
-calibrated by ids that nobody holds, and no item's own value chose what the belief rests on. So the
-limits need no correction for selection but that of a list. docs/accuracy.md has their measured
-coverage.
+calibrated by ids that nobody holds, and no item's own value chose what the belief rests on. So only
+the limits of a list need a correction for selection. docs/accuracy.md has their measured coverage.
 """
 
 from __future__ import annotations
@@ -16,10 +15,11 @@ from fedtally.recovery.decoders.joint.joint_intervals import BAND_SLACK, Phantom
 from fedtally.recovery.limits import ROUNDING, Limits, UsualIntervals, list_tails, or_none
 from fedtally.recovery.linear_system import F64, U64, Ids
 
-# Standard deviations: `list_lows` asks for the threshold of a fit, which there is none of here.
+# Standard deviations. `list_lows` needs the threshold of a fit. Here is no fit, so this stands in.
 _NO_FIT = 2.0
-# Cells, up to which the prior rests on too few to tell how near rare items are to each other. The
-# largest error is then these times the predicted one (`python -m experiments foreseen`).
+# With fewer than FEW_CELLS cells, too little data tells the prior how near rare items are to each
+# other. Then the largest error mostly lies between the predicted one times each factor in OFF
+# (`python -m experiments foreseen`).
 FEW_CELLS, OFF = 1500, (0.6, 1.7)
 
 
@@ -36,8 +36,8 @@ class BeliefIntervals(UsualIntervals):
         kind: the kind of intervals, one of `make_intervals`.
 
     Attributes:
-        predicted_range: where the largest error mostly is, as a frequency, in a sketch of few
-            cells; None: in others, of which `predicted_linf` says enough.
+        predicted_range: the range in which the largest error mostly lies, as two frequencies, in a
+            sketch of few cells. None in larger sketches, where `predicted_linf` says enough.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class BeliefIntervals(UsualIntervals):
         self._half = float(-ndtri(tail)) * law.excess(tail)
         if kind == "simultaneous":
             tail /= size  # Bonferroni: each of d intervals, on either side
-            # The calibration is by a quantile, and the standard deviation tells more of the tails.
+            # The calibration uses a quantile. The standard deviation also reacts to the tails.
             wide = max(1.0, float(np.std(messages.null)))
             self._half = BAND_SLACK * wide * float(-ndtri(tail)) * law.excess(tail)
         self.predicted_linf = or_none(
@@ -81,7 +81,8 @@ class BeliefIntervals(UsualIntervals):
         low, high = self._around(value, stddev)
         if self._kind != "auto" or not len(ids):
             return Limits(low, high)
-        # The threshold is one of posterior means. So this is the value that an item had to reach.
+        # The threshold is a bound on posterior means. `needed` is the value that an item had to
+        # reach.
         reached = None
         if threshold is not None:
             needed = self._messages.prior.value_of(

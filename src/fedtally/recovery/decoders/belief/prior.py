@@ -44,7 +44,7 @@ class Prior:
             at chance counts.
 
     Attributes:
-        table: the counts given values, of the last `learn`.
+        table: posterior means and variances for given values, made by the last `learn`.
         points: float64 [k], rising: the counts that items may have.
         weights: float64 [k], their probabilities.
 
@@ -92,7 +92,7 @@ class Prior:
             steps: the number of steps of expectation-maximization; 0 makes only the tables anew,
                 for other scales.
             scales: the least and the largest standard deviation that `posterior` will be asked for;
-                those of the values if absent.
+                None: the least and the largest of `stddevs`.
             further: more values and their standard deviations, block by block.
         """
         least, largest = scales or (float(stddevs.min()), float(stddevs.max()))
@@ -172,8 +172,8 @@ class Prior:
         a size with probability 1/2 where ln 2 errors are expected to.
 
         Args:
-            values: the values that `learn` was given. Of its further ones only those beyond FAR
-                standard deviations are needed.
+            values: the values that `learn` was given. Of the values in `further`, only those beyond
+                FAR standard deviations are needed.
             stddevs: the standard deviations of the values.
         """
         seen = self._seen
@@ -202,7 +202,7 @@ class Prior:
     def _count(self, values: F64, stddevs: F64) -> I64:
         """Return how many values lie nearest to each entry of the table: int64 [entries].
 
-        A step over entries takes as long for many items as for few.
+        So a step of learning takes as long for many items as for few.
         """
         near = values < FAR * stddevs
         grid = Table(self._first, self._ratio, np.empty((self._scales, 0, 2)))

@@ -28,7 +28,7 @@ from fedtally.recovery.limits import Intervals
 from fedtally.recovery.phantoms import NUM_PHANTOMS
 from fedtally.sketch import CountSketch
 
-# fitted items, as a share of the counters of one sketch, where nothing is known
+# fitted items, as a share of the counters of one sketch, if the number of heavy items is unknown
 HEAVY = 0.1
 
 

@@ -1,9 +1,9 @@
-"""Heavy candidates of a large range, found by their cells and not by a look at each.
+"""Find the heavy candidates of a large range from their cells, without a look at each candidate.
 
-A look at all candidates costs as much whether few or many of them stand out. Where few cells are
-heavy it is cheaper to begin with these: `kernels.Halves` gives the ids that lie in them. What is
-found is judged by the same numbers as in a look, so that both find the same. The work is counted
-before it is done, and is given up where a look costs less.
+A look at all candidates costs the same whether few or many of them stand out. Where few cells are
+heavy, it is cheaper to begin with these cells: `kernels.Halves` gives the ids that lie in them. The
+found ids are judged by the same numbers as in a look, so both ways find the same ids. The cost of a
+search is counted beforehand, and the search is given up if a look costs less.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ F32 = npt.NDArray[np.float32]
 # With more batches there are more patterns of signs than ids in a bucket: a look costs less.
 MOST_BATCHES = 3
 _MOST_ROWS = 16  # the prepared words take rows^2 times 256 kB
-# To prepare the search takes about as long as a look at so many candidates for each row.
+# To prepare the search takes about as long as a look at this number of candidates for each row.
 _PREPARED = 1 << 19
-_MOST = 1 << 32  # candidates, for the memory of what is prepared
-# `Halves.find` takes so many times longer than a look for each value of a cell that it reads.
+_MOST = 1 << 32  # candidates: a bound on the memory of the prepared words
+# `Halves.find` takes this many times longer for each value of a cell that it reads than a look
+# does.
 _PER_VALUE = 2.8
-# What a search spares, in looks: about half of them are done on the list of an earlier one
-# (`Kept`).
+# The saving of a search, in looks: about half of the looks would use the list of an earlier one
+# anyway (`Kept`).
 _SPARED = 0.5
-# The first try for the largest items looks at so many ids at most. The next ones look at more, by
-# what the one before has found: as many as should be enough, and a share _SPARE more.
+# The first try for the largest items looks at no more than _FIRST_TRY ids. From the share that a
+# try finds of what is needed follows how many ids the next try looks at: those that should be
+# enough, times _SPARE.
 _FIRST_TRY, _SPARE = 1 << 20, 1.15
-_GROWTH = (1.25, 3.0)  # the least and the most from try to try
+_GROWTH = (1.25, 3.0)  # the least and the most factor from one try to the next
 _LEAST_TRY = 1 << 18
-_HIGHEST = 1e6  # times the lowest floor: cells that are heavy there are heavy anyway
+_HIGHEST = 1e6  # times the lowest floor: the search for a floor ends here
 _STEPS = 6  # of the bisection for the least floor that a try can afford
 _ROUNDING = float(np.finfo(np.float32).eps)
 
@@ -42,7 +44,7 @@ _ROUNDING = float(np.finfo(np.float32).eps)
 class Finder:
     """Finds the candidates whose cells add up to much, or are heavy in half of the rows.
 
-    What it finds is what a look at all candidates would find.
+    A look at all candidates would find the same ones.
 
     Args:
         landed: the sums, whose batches share locations.
@@ -53,8 +55,8 @@ class Finder:
         self._landed, self._candidates = landed, candidates
         self._rows = landed.spec.rows
         self._tries: dict[int, float] = {}  # what the next first try looks at, by `need`
-        # In looks: what searches may take, one more than what the earlier ones spared, and one at
-        # most; and what they have taken, in so many calls.
+        # All in looks. `_credit` is the time that a search may take: what earlier searches saved,
+        # at most one look. `_taken` is the time that all searches took, in `_calls` calls.
         self._credit, self._taken, self._calls = 1.0, 0.0, 0
         batches = len(landed.weights)
         bits = (np.arange(1 << batches) >> np.arange(batches)[:, None]) & 1
@@ -76,7 +78,7 @@ class Finder:
 
     @property
     def looks(self) -> float:
-        """How long a search has taken on the mean, in looks at all candidates.
+        """The mean time that a search took, in looks at all candidates.
 
         A search that was given up counts as one look more, which had to follow.
         """
@@ -95,11 +97,11 @@ class Finder:
 
         Args:
             landed: the sums, weighted.
-            residual: what is left of them, float64 [rows, width, batches].
+            residual: the sums less what is fitted, float64 [rows, width, batches].
             medians: gives the medians of the residual.
             floor: a value above 0.
             without: positions of candidates that the caller treats apart.
-            most: number of the others that are needed, the largest ones.
+            most: the number of other candidates that are needed, the largest ones.
 
         Returns:
             int64 [n]; None where a look at all candidates costs less.
@@ -126,8 +128,9 @@ class Finder:
         """Return the positions of candidates that stand out, with mean residuals above a floor.
 
         The square root is concave: sqrt(b) is at least the mean of the roots of the shares of an
-        item's cells. If z > t, the sum of its cells, each less t * scale * sqrt(its share), is
-        positive. So one number for each cell tells what may stand out.
+        item's cells. So if an item's z exceeds t, this sum over its cells is positive: the value of
+        the cell, less t * scale * sqrt(share of the cell). One number for each cell thus tells
+        which items may stand out.
 
         Args:
             landed: sums as for `high`.
@@ -136,12 +139,13 @@ class Finder:
             root: scale * sqrt(share) of each cell, float64 [rows, width], or a little less.
             floor: a mean residual.
             lowest: the lowest z that is asked for.
-            share: how much candidates at these positions, with all whose z is above its second
-                argument, are of those that are needed; None: all are needed.
+            share: a function that returns the share of the needed candidates that some positions
+                hold. The positions hold all candidates whose z is above the second argument. None:
+                all are needed.
 
         Returns:
-            int64 [n], with all whose z is above `lowest` unless fewer were enough; None where a
-            look at all candidates costs less.
+            int64 [n], all candidates whose z is above `lowest`, unless fewer are enough; None where
+            a look at all candidates costs less.
         """
         cells, each = (residual * landed.weights) @ self._signs, root[..., None]
         usual = float(root.mean())
@@ -167,19 +171,22 @@ class Finder:
         """Return the positions of all candidates above a floor, or of the largest ones.
 
         Args:
-            values: gives, for a floor, what must be positive: the sum of an id's cells, or `need`
-                of them; float64 [rows, width, patterns], falling in the floor.
+            values: a function that returns one number for each cell, given a floor: float64 [rows,
+                width, patterns], falling in the floor. An id is above the floor if the sum of its
+                cells is positive, or if `need` of its cells are.
             need: number of rows as for `kernels.Halves.find`.
             floor: the lowest floor.
-            share: how much candidates at these positions, which are all above the floor that it is
-                given and a few more, are of those that are needed; None: all are needed.
+            share: a function that returns the share of the needed candidates that some positions
+                hold. The positions hold all candidates above the floor in the second argument, and
+                a few more. None: all are needed.
 
         Returns:
             Positions, rising, with a few that do not reach the floor; None where a look at all
             candidates costs less.
         """
-        # An id is dropped once the rows left cannot make it heavy, or its sum is too small. A sum
-        # that rises as often as it falls stays positive for about the root of all rows.
+        # `Halves.find` drops an id once the rows left cannot make it heavy, or its sum is too
+        # small. A sum that rises as often as it falls stays positive for about the square root of
+        # the number of rows.
         read = self._rows - need + 1 if need else self._rows**0.5
         look = self._candidates.listed_range[1] * self._rows / (read * _PER_VALUE)
         if share is None:
@@ -187,8 +194,8 @@ class Finder:
             return self._find(values(floor), need) if at == floor else None
         left = self._credit * look
         budget = self._tries.get(need, min(left, _FIRST_TRY))
-        # About half of the rows must be heavy. So as many times more candidates are found, where
-        # `times` as many ids are looked at, as `times` to this power.
+        # About half of the rows must be heavy. So with `times` as many ids looked at, the number of
+        # found candidates grows by the factor `times` to the power 1 / `power`.
         power = 2.0 / self._rows
         self._calls += 1
         while budget <= left:

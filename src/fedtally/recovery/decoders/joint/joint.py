@@ -14,10 +14,11 @@ recovery then reveals rare items that the paper's decoders hide in noise, and se
 not protect them.
 
 Related methods are matching pursuit with refitting (CoSaMP), simultaneous sparse recovery and
-Counter Braids. docs/recovery.md names the differences, and gives the reasons for each step. This
-module uses the symbols of that page. The symbol b stands for the share of an item's own count that
-is in the residual if all others are fitted and the item is not. The symbol e stands for the value
-that the item has if it is fitted with all others.
+Counter Braids. docs/recovery.md names the differences, and gives the reasons for each step.
+
+This module uses two symbols of that page. For an item, b is the share of its own count that stays
+in the residual if all other items are fitted and this item is not. For an item, e is the value that
+the fit gives it if it is fitted together with all others.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ PROBE_SWEEPS = 12  # sweeps of the fit over the support, in each probe
 # (`Landed.several` is the index).
 PROBED_CELLS = (80_000, 200_000)
 _GROUPS = 10  # groups of cells by load; the share that is left is interpolated between their means
-# If b averages at least this, the estimate b e has a smaller squared error than e, and the largest
-# errors of the two are equally large.
+# If the shares b (see the top of this file) average at least this, unfitted items are estimated by
+# b e and not by e. The squared error is then smaller, and the largest error is the same.
 _SHRUNK_FROM = 0.7
 # The largest support, as a share of one sketch's cells, for one batch of rounds, and for several,
 # which tell items apart better: `Landed.several` is the index.
@@ -89,28 +90,28 @@ SMALLER_SUPPORTS = (0.2, 0.1, 0.05)  # tried one after the other while the fit i
 # Each fitted item has a share b: the part of its mass that the residual would keep if this item
 # alone left the support. A fit is well-conditioned if no b is below this number.
 WELL_CONDITIONED = 0.5
-# How many times larger the errors of fitted items are than those of phantoms where it is not
-# measured: for one batch of rounds, and for five or more. Both are the upper end of what the
-# experiments measured.
+# The usual kappa: the ratio of fitted items' errors to those of phantoms, where it is not measured.
+# The first number is for one batch of rounds, the second for five or more. Both are the upper end
+# of what the experiments measured.
 KAPPA = (1.25, 1.06)
 _TO_SIGMA = 1.4826  # the standard deviation of a normal x, divided by the median of |x|
-_TINY = 1e-300  # stands for a scale of 0, since z = e sqrt(b) / scale
+_TINY = 1e-300  # replaces a scale of 0, by which scores z are divided
 _ROUNDING = 1e-6  # in clients: smaller noise, or a smaller distance from a whole count, is rounding
 # If there is one batch of at most this many cells, matrices fit all probes at once: this is faster.
 _FEW_CELLS = 400
 _SINGLE = 1e-4  # a relative margin, larger than the rounding of a decoder in single precision
-# A domain is large if it has at least LARGE candidates. There a look at all candidates makes a list
-# of the candidates above a first floor, which only the share _KEPT_SHARE of the phantoms exceed. A
-# later look with a higher floor goes over the list alone if, since then, the values of the share
-# _STILL of the phantoms have moved by less than the difference of the two floors (see `Kept`).
+# A domain with at least LARGE candidates is large. A look at all its candidates also makes a list
+# of those above a low floor, which only a share _KEPT_SHARE of the phantoms exceeds. A later look
+# with a higher floor may go over this list alone. The condition: since then a share _STILL of the
+# phantoms' values moved by less than the difference of the two floors (see `Kept`).
 LARGE = 1 << 20
-# So many looks at a large domain usually go over all candidates. The planner counts with this
-# number, which was measured on open domains of 2^26 hashes; the fit does not use it.
+# The number of looks at a large domain that usually go over all candidates. The planner counts with
+# it; the fit does not use it. It was measured on open domains of 2^26 hashes.
 LOOKS_AT_LARGE = 6
 _KEPT_SHARE = 1 / 64
 _STILL = 0.999
-# A look at a list of contenders, with its part of the look that lists them, takes about this share
-# of a look at all.
+# The time of a look at a list of contenders, with a part of the time to make the list, as a share
+# of the time of a look at all candidates.
 _LISTED_LOOKS = 0.35
 
 
@@ -157,7 +158,7 @@ class LeaveOneOut(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What a look at all candidates of a large domain leaves for later looks.
+    """The list that a look at all candidates of a large domain leaves for later looks.
 
     The residual changes from look to look, and with it the values of all ids. The phantoms, ids
     that no client holds, show by how much. A candidate that is off the list had a value of at most
@@ -190,7 +191,7 @@ class Fit:
             follows from the number of candidates.
         progress: called with the number of candidates decoded so far, and with the number to decode
             in all. Both count a candidate once for each pass over the candidates.
-        found: what the same fit found before; None: the fit looks for it.
+        found: the result of the same fit, made before; None: the fit is made now.
     """
 
     def __init__(
@@ -253,7 +254,7 @@ class Fit:
 
     @property
     def found(self) -> FoundFit:
-        """What this fit found, so that it can be made again."""
+        """The result of this fit, from which it can be restored."""
         return FoundFit(
             self.most,
             self.selected,
@@ -266,7 +267,7 @@ class Fit:
         )
 
     def _restore(self, found: FoundFit) -> None:
-        """Take what the same fit found before, and measure it as at the end of `_search`."""
+        """Restore the result of the same fit, and measure it as at the end of `_search`."""
         self.selected, self.threshold = found.selected, found.threshold
         ids = self.candidates.ids(found.positions)
         self.support = Support(found.positions, ids, found.values, found.shrinkage)
@@ -282,8 +283,8 @@ class Fit:
 
         Args:
             chosen: batches of the window, bool [batches].
-            fitted_there: whether items that stand out there, and not in all batches, are fitted,
-                too.
+            fitted_there: whether to fit also items that stand out in the window, but not in all
+                batches.
         """
         found = self._measured_in(chosen)
         if not fitted_there:
@@ -322,7 +323,7 @@ class Fit:
         # stand out from a noise of 0.
         floor = max(threshold * sigma, self.landed.half_a_client)
         found = None
-        # No median of the residual may reach the floor: `_above` sees that.
+        # If no median of the residual can reach the floor, `_above` needs no look.
         if self._finder is not None and floor <= self.landed.largest_median(self.residual):
             found = self._finder.high(
                 self.landed, self.residual, medians, floor, self.support.positions, self.most
@@ -430,7 +431,7 @@ class Fit:
     # ---- the polish ----
 
     def _probe(self) -> None:
-        """Learn, for each cell, which share of what an unfitted item adds stays in the residual.
+        """Estimate, for each cell, which share of an unfitted item's mass stays in the residual.
 
         If the shrinkage is fixed, the fit is linear: residual = (1 - H) sums, for some matrix H.
         The share of a cell is the cell's diagonal entry of 1 - H. This entry is the mean of
@@ -473,7 +474,7 @@ class Fit:
         self._share_out()
 
     def _share_out(self) -> None:
-        """Give cells and items the shares that probes found, weighted as batches are.
+        """Compute the shares of cells and items from the probes, with the weights of the batches.
 
         The share depends almost only on the cell's load, the amount of the support that lies in the
         cell. So the cells are grouped by load, and few probes are enough.
@@ -582,9 +583,10 @@ class Fit:
 
         Args:
             least: a number of standard deviations.
-            lowest: the lowest z of the few more that the caller needs; None: none of them.
-            share: how much of what is needed values and z hold, which have all candidates whose z
-                is above its last argument, and a few more; None: all are needed.
+            lowest: the lowest z of further candidates that the caller needs; None: it needs none.
+            share: a function that returns the share of the needed candidates that its arguments
+                hold. The arguments are values and z of all candidates with z above the last
+                argument, and of a few more. None: all are needed.
         """
 
         def told(found: I64) -> tuple[I64, LeaveOneOut, F64]:
@@ -611,11 +613,11 @@ class Fit:
         return told(found)
 
     def _least_mean(self, least: float) -> float:
-        """Return a mean residual that each candidate exceeds whose z is above `least`.
+        """Return a mean residual that every candidate with z above `least` exceeds.
 
-        Such a mean residual b e exceeds `least` * scale * sqrt(b). Each candidate has its own b.
-        With the smallest b of all, one comparison of the mean residual rules most candidates out,
-        and only the others need their b.
+        The mean residual b e of such a candidate exceeds `least` * scale * sqrt(b). Each candidate
+        has its own b. With the smallest b of all, one comparison of the mean residual rules most
+        candidates out, and only the others need their b.
         """
         bound: float = max(
             least * self.scale * self._least_share**0.5,
@@ -624,11 +626,12 @@ class Fit:
         return bound
 
     def contenders(self, least: float) -> Candidates:
-        """Return the candidates of which only those that `standing_out` gives may be heavy."""
+        """Return the candidates, of which only those that `standing_out` gives can be heavy."""
         means, fitted, floor = self._means, self.support.ids, self._least_mean(least)
         # Where searches take long, a look at a list of the contenders takes less.
         if self._finder is None or self._finder.looks > _LISTED_LOOKS:
-            # No search lists them: its sharper test would leave some of them out.
+            # A search must not make the list: its sharper test would leave some of the contenders
+            # out.
             listed = _merged(self._above(means, "mean", floor), self.support.positions)
             return self.candidates.with_extra(np.empty(0, np.uint64), self.candidates.ids(listed))
         return self.candidates.passing(lambda ids: (means.at(ids) > floor) | np.isin(ids, fitted))
@@ -660,7 +663,7 @@ class Fit:
         self.worst = self.scale / self.least_own_share**0.5
 
     def _raise_threshold(self) -> None:
-        """Correct the threshold to the one that was in force.
+        """Raise the threshold to the one that was in force.
 
         If the bound on the support kept items out, the threshold in force is larger than the given
         one: it lies between the items on the support and those that were kept out.
@@ -672,7 +675,7 @@ class Fit:
         def share(items: LeaveOneOut, z: F64, at: float) -> float:
             return float((z[~items.fitted] > at).any())
 
-        # Those just below the threshold count, too, where no others were kept out.
+        # If no item above the threshold was kept out, the items just below it count, too.
         lowest = self.threshold * self._least_share**0.5
         _, items, z = self.standing_out(self.threshold, lowest, share)
         on, off = z[items.fitted], z[~items.fitted]
@@ -692,8 +695,8 @@ class JointDecoder(FittedDecoder):
         sketches: landed sums, all of one spec, at most one per round.
         domain: the candidate items; only these can be heavy.
         progress: callback as for `Fit`.
-        found: what a decoder of the same sums found before (`JointDecoder.found`). If it is no fit
-            of these sums, it is ignored.
+        found: the `JointDecoder.found` of an earlier decoder of the same sums. If it is no fit of
+            these sums, it is ignored.
 
     Attributes:
         spec: the spec of the sketches.
@@ -756,7 +759,7 @@ class JointDecoder(FittedDecoder):
 
     @property
     def found(self) -> FoundFit:
-        """What the decoder found and measured, for a decoder of the same sums."""
+        """The fit and what was measured on it, for a later decoder of the same sums."""
         return replace(self.fit.found, kappa=self.kappa, largest_error=self.largest_error)
 
     @property
@@ -798,7 +801,7 @@ class JointDecoder(FittedDecoder):
         return self.fallback is None
 
     def measured(self, ids: Ids) -> Measured:
-        """Return the leave-one-out values of any ids; of fitted ones, with the errors they have."""
+        """Return the leave-one-out values of any ids; fitted items have kappa times the error."""
         items = self.fit.leave_one_out(ids)
         fit = self.fit if self.fit.whole is None else self.fit.whole
         kappa = usual_kappa(fit.landed) if self.kappa is None else self.kappa[0]
@@ -807,7 +810,7 @@ class JointDecoder(FittedDecoder):
         return Measured(items.values * self.num_clients, stddev * self.num_clients)
 
     def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
-        """Return a decoder of the counts in some batches, which rests on the fit of all."""
+        """Return a decoder of the counts in some batches, which rests on the fit of all batches."""
         other = copy.copy(self)
         other.fit = self.fit.window(chosen, fitted_there=learned)
         other.num_clients = other.fit.landed.num_clients

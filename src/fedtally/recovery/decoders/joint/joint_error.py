@@ -22,8 +22,8 @@ from fedtally.recovery.sums import F64, Prediction, Sums, grouped
 
 _MANY = 60.0  # clients from which an item's count is taken as its expectation
 _GROUP = 1.03  # items within this ratio are taken together
-# standard errors by which an item's rounds must differ for the decoder to see more than Poisson
-# noise
+# the standard errors by which the variance of an item's rounds must exceed Poisson noise for the
+# decoder to see it
 _CLEARLY = 3.0
 _SCALES = 240  # of the grid on which the largest scale is looked for
 _BLOCK = 24  # scales that are looked at together
@@ -31,7 +31,7 @@ _EXACT = 1e-3  # clients: a smaller scale is taken as none
 _SAME = 1e-6  # relative: scales this close are one
 _HALVINGS = 40  # of a range of thresholds: what is left of it is next to nothing
 _FULL = 1e-12  # relative: a support this close to the largest is full
-_REMEMBERED = 1024  # different frequencies of which a fit is remembered
+_REMEMBERED = 1024  # the most different frequencies of a fit that is cached
 
 
 def drawn(frequencies: F64, plan: Sums, number: F64 | float = 1.0) -> tuple[F64, F64]:
@@ -48,9 +48,9 @@ def drawn(frequencies: F64, plan: Sums, number: F64 | float = 1.0) -> tuple[F64,
 
 
 class _State(NamedTuple):
-    """What the decoder makes of scales: float64 [scales].
+    """The state of the decoder if its errors have given scales: float64 [scales] each.
 
-    `implied` is the right side of (1), `left` is b'.
+    `implied` is the scale that equation (1) returns, and `left` is its b'.
     """
 
     implied: F64
@@ -60,7 +60,7 @@ class _State(NamedTuple):
 
 
 def _row_sums(values: F64) -> F64:
-    """Return the sums over the items: [scales, 1]."""
+    """Return the sums over the items, the second axis: [scales, 1]."""
     sums: F64 = np.add.reduce(values, axis=1, keepdims=True)  # `sum` takes longer to come to it
     return sums
 
@@ -85,8 +85,9 @@ class _Ladder:
         if len(full):
             least, scales = low[full], s[full]
             found, over = self._filled(least, excess[full], scales)
-            # Where few items are left, many thresholds leave as many of them: halving finds the
-            # least of these. It also finds a jump, of which regula falsi may see one side alone.
+            # Where few items are left, a whole range of thresholds leaves the same number: halving
+            # finds the least threshold of the range. It also finds a jump, where regula falsi may
+            # see one side alone.
             step = (self._most(scales) - least) / 2**_HALVINGS
             flat = self._excess(found - step, scales) <= 0.0
             missed = np.flatnonzero(flat | (over > 2 * _FULL))
@@ -101,20 +102,20 @@ class _Ladder:
         return most
 
     def _excess(self, threshold: F64, s: F64) -> F64:
-        """Return the logarithm of how often the items fill the support, within [-1, 1]."""
+        """Return the logarithm of the support's size over its bound, cut to [-1, 1]."""
         filled: F64 = np.log(np.maximum(self._support(threshold, s) / self.most, 0.1))
         return np.minimum(np.maximum(filled, -1.0), 1.0)
 
     def _filled(self, least: F64, above: F64, s: F64) -> tuple[F64, F64]:
-        """Return thresholds that leave as many items as may be fitted, and their `_excess`.
+        """Return thresholds at which the items fill the support, and their `_excess`.
 
         Both are [scales, 1].
 
-        It is regula falsi, in which an end that stays twice counts half (Illinois). It takes a
-        quarter of the looks that halving takes.
+        It is regula falsi, in which an end that stays twice counts half (Illinois). It needs a
+        quarter of the steps of halving.
 
         Args:
-            least: [scales, 1], thresholds that leave more.
+            least: [scales, 1], thresholds at which more items would be fitted.
             above: [scales, 1], their `_excess`.
             s: [scales, 1], the scales.
         """
@@ -143,11 +144,11 @@ class _Ladder:
         return most
 
     def at(self, scale: F64) -> _State:
-        """Return what the decoder makes of scales, float64 [scales], positive."""
+        """Return the state of the decoder for scales: float64 [scales], positive."""
         plan, f, number = self.plan, self.f, self.number
         s, batches = scale[:, None], self.batches
-        # Between batches an item varies as Poisson counts do, and as its distribution does. The
-        # decoder sees the latter where it is clear.
+        # Between batches an item's count varies like a Poisson variable, and because its frequency
+        # varies. The decoder sees the latter where it is clear.
         tau, v = batches * s * s, f * batches / plan.clients
         more = f * f * (plan.heterogeneity - 1) / max(1 - 1 / batches, 1e-9)
         limit = _CLEARLY * math.sqrt(2 / max(batches - 1, 1e-9))
@@ -177,7 +178,7 @@ class _Ladder:
         return _State(implied, threshold[:, 0], left[:, 0], many.sum(axis=1))
 
     def largest_scale(self) -> float:
-        """Return the largest scale that (1) returns at least as large; 0 if there is none."""
+        """Return the largest scale s for which (1) gives at least s; 0 if there is none."""
         f, number, plan = self.f, self.number, self.plan
         alone = (
             number * (f * f / plan.cancelling + f / plan.clients)
@@ -191,10 +192,10 @@ class _Ladder:
             return 0.0
         if first == 0:
             return float(high)
-        # (1) returns at least as much at the low end of this step, and less at the high end. A root
-        # between takes half the looks that halving takes.
+        # (1) returns at least as much at the low end of this step, and less at the high end. `root`
+        # between the two ends needs half the steps of halving.
         low, high = math.log(scales[first]), math.log(scales[first - 1])
-        # Looks at one scale and at many may round differently, where the root is an end.
+        # Computations for one scale and for many may round differently, where the root is an end.
         if (at_low := self._rise(low)) <= 0.0:
             return math.exp(low)
         if (at_high := self._rise(high)) >= 0.0:
@@ -202,13 +203,13 @@ class _Ladder:
         return math.exp(root(self._rise, low, high, ends=(at_low, at_high), within=_SAME))
 
     def _rise(self, log_scale: float) -> float:
-        """Return the logarithm of what (1) returns of a scale, less that of the scale."""
+        """Return the logarithm of the scale that (1) gives, less that of the given scale."""
         scale = math.exp(log_scale)
         implied = float(self.at(np.array([scale])).implied[0])
         return math.log(max(implied, 1e-300) / scale)
 
     def _first_that_stays(self, scales: F64) -> int | None:
-        """Return the place of the first scale, from above, that (1) returns at least as large."""
+        """Return the place of the first scale s, from above, for which (1) gives at least s."""
         for start in range(0, len(scales), _BLOCK):  # mostly it is among the largest
             some = scales[start : start + _BLOCK]
             stays = np.flatnonzero(self.at(some).implied >= some)
@@ -218,9 +219,9 @@ class _Ladder:
 
 
 class _Fitted(NamedTuple):
-    """What joint recovery is expected to come to.
+    """The expected result of joint recovery.
 
-    `beyond` says how many items have an error above a size, in scales.
+    `beyond(x)` is the expected number of items with an error above x times the scale.
     """
 
     scale: float
@@ -240,15 +241,16 @@ def predict(
 
 
 def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
-    """Return the probability that the largest error exceeds tau; errors beyond it are Poisson."""
+    """Return the probability that the largest error exceeds tau; larger errors are Poisson."""
     found = _fitted(frequencies, plan, number)
     return -math.expm1(-found.beyond(tau / found.scale)) if found.scale else 0.0
 
 
 def _fitted(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
-    """Return what joint recovery is expected to come to.
+    """Return the expected result of joint recovery.
 
-    A planner asks for several errors of one size in turn: the last small ones are remembered.
+    A planner asks for several errors of one size in turn. So results for few frequencies are
+    cached.
     """
     if len(frequencies) > _REMEMBERED:
         return _fit(frequencies, plan, number)
@@ -300,21 +302,21 @@ def _fit(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
 
 
 def normal_equivalent(size: F64, number: F64, plan: Sums) -> Callable[[F64], F64]:
-    """Return a function of sizes: the normal size with the same tail.
+    """Return a function that maps a size to the normal variable's size with the same tail.
 
     Sizes are in standard deviations of the noise.
 
     Args:
         size: float64 [groups], frequencies of items that are not fitted, in standard deviations of
             the noise.
-        number: float64 [groups], how many.
-        plan: the sizes.
+        number: float64 [groups], the number of items in each group.
+        plan: the sizes of the sums.
     """
     energy = number * size**2
     matters = energy > 1e-9 * energy.sum()
     size, number = size[matters], number[matters]
     batches = plan.cancelling
-    # of the variance; the rest: normal
+    # the share of the variance that these items cause; the rest is normal
     share = min(1.0, float(energy.sum()) / (plan.rows * plan.width * batches))
     t = np.linspace(0.0, 14.0, 141)[1:]
     y = t[:, None] * size / (plan.rows * batches)

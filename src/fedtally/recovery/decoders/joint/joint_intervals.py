@@ -22,8 +22,8 @@ from fedtally.recovery.limits import ROUNDING, Limits, UsualIntervals, list_tail
 from fedtally.recovery.linear_system import F64, I64, U64, Candidates, Ids, Landed
 from fedtally.recovery.phantoms import generator
 
-# Known items that are added to measure kappa, as a share of one sketch's cells. More would spoil
-# the fit that they are to measure.
+# Kappa is the ratio of fitted items' errors to those of phantoms. Known items that are added to the
+# sums measure it: this share of one sketch's cells. More would spoil the fit.
 _SPIKED = 0.03
 _SPIKES = (8, 300)  # the fewest and the most that are added at once
 _ALL_SPIKES = 150  # the number that all repeats together should add
@@ -37,7 +37,7 @@ _NEARLY = 2.5
 _UNSTABLE = 1.2  # factor on the constant kappa where added items spoil the fit
 # Growth of the noise that shows that the added items spoil the fit.
 _TIPPED = 1.3
-_MOST_CANDIDATES = 1 << 26  # in larger domains the repeated decodings would be felt
+_MOST_CANDIDATES = 1 << 26  # in larger domains the repeated decodings would take too long
 # In larger domains only candidates that stand out by _CONTENDERS standard deviations are decoded
 # again. Kappa then differs by about its noise. A higher bound would leave out the neighbours of
 # added items, which a fit of 2^26 candidates takes for others: kappa was too small with 2.3.
@@ -46,24 +46,24 @@ _CONTENDERS = 1.5
 # Factor on the half-width of the simultaneous band. It was measured on other seeds than those that
 # check the band (experiments/band.py).
 BAND_SLACK = 1.06
-# The most standard deviations that the true frequency of an item which is not fitted may lie above
-# its value. Rarer errors are given up: without this bound the upper limits of all items just below
-# the threshold would grow for the sake of errors that hardly occur. Where it is more, the bound is
-# _BEYOND past the symmetric limit.
+# The upper limit of an item that is not fitted is bounded. It lies at most _REACH standard
+# deviations above the item's value, or _BEYOND past the symmetric limit if that is more. Rarer
+# errors are not covered: without this bound the upper limits of all items just below the threshold
+# would grow for the sake of errors that hardly occur.
 _REACH = 3.5
 _BEYOND = 1.54
 # Standard deviations from the threshold beyond which the selection changes the limits no longer.
 _NORMAL_MAX = 8.0
-# The predicted largest error is bisected only this share of itself around where secants end, and
-# these go on until they move by `_CLOSE` of the whole range. A level is the logarithm of an
-# expected number, of `_LEAST_LEVEL` at least.
+# The predicted largest error is found by secants, until they move by less than the share _CLOSE of
+# the whole range. Bisection then asks only within a share _APART of the result. The secants use
+# logarithms of expected numbers, which are at least _LEAST_LEVEL.
 _APART, _CLOSE, _LEAST_LEVEL = 1e-11, 1e-15, 1e-12
 
 
 class Kappa(NamedTuple):
-    """The scale of fitted items' errors over that of phantoms, and its source in words.
+    """The ratio of fitted items' errors to those of phantoms, and its source in words.
 
-    The source is "" where no noise is left, so that the scale does not matter.
+    The source is "" where no noise is left, so that the ratio does not matter.
     """
 
     value: float
@@ -79,21 +79,22 @@ class JointIntervals(UsualIntervals):
     - Heavy items see kappa times the scale that phantoms see, since the items to fit were chosen to
       make the residual small.
     - An item was fitted because its e was large, or not fitted because its e was small. Its limits
-      are those of a normal variable given that.
+      are those of a normal variable given this selection.
     - No limit is closer than one client.
 
-    In a list an item's e was larger still. Its lower limit is that of a normal variable given that,
-    but no lower than the limit that holds however the list was chosen.
+    An item of a list has an e that is larger still. Its lower limit is that of a normal variable
+    given that e reached the list. It is no lower than the limit that holds however the list was
+    chosen.
 
     Attributes:
         fit: the joint fit.
-        kappa: the scale of fitted items' errors over that of phantoms.
+        kappa: the ratio of fitted items' errors to those of phantoms.
 
     Args:
         fit: the joint fit.
         confidence: level of each interval, above 0 and below 1.
         size: number of candidates.
-        kappa: the scale of fitted items over that of phantoms.
+        kappa: the ratio of fitted items' errors to those of phantoms, with its source.
         kind: kind as for `make_intervals`.
         largest_error: the predicted largest error, if it is known already.
     """
@@ -132,14 +133,14 @@ class JointIntervals(UsualIntervals):
         self.predicted_linf = self.largest_error(0.5) if largest_error is None else largest_error
 
     def largest_error(self, probability: float) -> float:
-        """Return the frequency that the largest error of all candidates exceeds by a chance.
+        """Return the frequency that the largest error of all candidates exceeds with a probability.
 
-        It is the size that an expected -ln(1 - p) errors exceed: the number of errors beyond a
-        size is about a Poisson variable, which is 0 with probability 1 - p there. The largest error
-        is most often that of a light item that stood out by chance and was fitted: then nothing is
+        The number of errors beyond a size is about a Poisson variable. So the largest error exceeds
+        a size with probability p if -ln(1 - p) errors are expected beyond it. The largest error is
+        most often that of a light item that stood out by chance and was fitted: then nothing is
         left of it in the residual. Errors on the low side, and those of heavy items, are not
-        selected so. An item that nearly stood out and was not fitted has an estimate that is too
-        small by the part that other items absorbed.
+        selected in this way. An item that nearly stood out and was not fitted has an estimate that
+        is too small by the part that other items absorbed.
 
         Args:
             probability: the chance that the largest error is above it, above 0 and below 1; 1/2
@@ -170,7 +171,7 @@ class JointIntervals(UsualIntervals):
             + 10 / max(own.min(initial=np.inf), 1e-300)
             + 10 * spread.max(initial=0.0)
         )
-        # what is added to the last term is the expected number of errors, which is positive
+        # all of `excess` but its last term is the expected number of errors, which is positive
         wanted, high = -math.log1p(-probability), most + lacking.max(initial=0.0)
         return or_none(_solve(excess, high, wanted), fit.landed.num_clients)
 
@@ -188,8 +189,8 @@ class JointIntervals(UsualIntervals):
         low, high = self._limits(ids, items)
         if self._kind != "auto" or not len(ids):
             return Limits(low, high)
-        # The threshold is one of estimates, and off the support an estimate is e or b e. So this is
-        # the e that an item had to reach to be listed.
+        # The threshold is a bound on estimates, and off the support an estimate is e or b e. So
+        # this is the e that an item had to reach to be listed.
         shrunk = np.where(items.fitted | (not self.fit.shrinks), 1.0, items.share)
         sd = self.fit.scale / np.sqrt(items.share)
         reached = None if threshold is None else threshold / shrunk / sd
@@ -215,11 +216,11 @@ class JointIntervals(UsualIntervals):
         return Limits(np.minimum(low, items.values - one), np.maximum(high, items.values + one))
 
     def _around(self, ids: Ids, z: F64, sd: F64) -> tuple[F64, F64]:
-        """Return the limits of means of which values z are seen, in standard deviations `sd`.
+        """Return the limits of means, given their observed values z in standard deviations `sd`.
 
         The items of a window were fitted, or not, by their values in all batches. So the part of
-        the window's error that is also an error there has the limits of these values, and the rest
-        has those of a normal variable.
+        the window's error that is also in all batches has the limits of the values in all batches.
+        The rest has the limits of a normal variable.
         """
         fit = self.fit if self.fit.whole is None else self.fit.whole
         items = fit.leave_one_out(ids)
@@ -239,12 +240,13 @@ class JointIntervals(UsualIntervals):
 
 
 def kappa_of(fit: Fit) -> Kappa:
-    """Return the scale of fitted items' errors over that of phantoms, measured with known items.
+    """Return the ratio of fitted items' errors to those of phantoms, measured with known items.
 
     Ids that no client holds are added to the sums, with values like those of the fitted items and
     Poisson numbers of clients in every round. The whole decoding is repeated, and the errors of
     these items are compared with what the fit itself gave the same ids. Where the added items spoil
-    the fit, fewer are added. In domains that are too large to be decoded again, it is a constant.
+    the fit, fewer are added. In domains that are too large to be decoded again, the ratio is a
+    constant.
     """
     landed = fit.landed
     constant = usual_kappa(landed)
@@ -264,18 +266,18 @@ def kappa_of(fit: Fit) -> Kappa:
         candidates = fit.contenders(_CONTENDERS)
     number = int(np.clip(_SPIKED * landed.cells, *_SPIKES))
     repeats = int(np.clip(-(-_ALL_SPIKES // number), 2, _MOST_REPEATS))
-    # each holds a fit of its own, which is large in a large domain
+    # each repeat holds a fit of its own, which is large in a large domain
     at_once = min(kernels.num_threads(), _MOST_AT_ONCE) if fit.candidates.size < LARGE else 1
     errors: list[F64] = []
     nulls: list[F64] = []
     turn = 0
-    # Once too few usable items can still come, it is the constant: further fits would be in vain.
+    # If too few usable items can still come, kappa is the constant: further fits would be useless.
     while turn < repeats and sum(map(len, nulls)) + (repeats - turn) * number >= _LEAST_SPIKES:
         turns = range(turn, min(turn + at_once, repeats))
         for again, ids, counts in _decoded_again(fit, candidates, pool, number, turns):
             turn += 1
-            # The added items tipped the fit over: this turn measures something else, and so may
-            # the others that began with as many.
+            # The added items spoiled the fit: this turn measures something else. So may the other
+            # turns that began with the same number of items.
             if again.scale > _TIPPED * fit.scale:
                 number = max(1, number // 2)
                 break
@@ -300,12 +302,12 @@ def _decoded_again(
 ) -> list[tuple[Fit, U64, I64]]:
     """Add known items to the sums, and decode everything again, in each of some turns at once.
 
-    What a turn draws depends on its number alone, and not on what is done beside it.
+    The draws of a turn depend on its number alone, and not on turns that run at the same time.
 
     Args:
         fit: the fit of the sums.
         candidates: what competes with the added items.
-        pool: the frequencies to draw those of the added items from.
+        pool: the frequencies from which those of the added items are drawn.
         number: the number of items to add.
         turns: the numbers of the turns.
 
@@ -335,12 +337,12 @@ def _decoded_again(
 def selective_limits(
     z: F64, fitted: npt.NDArray[np.bool_], threshold: float, kappa: float, alpha: float
 ) -> tuple[F64, F64]:
-    """Return limits of the means of which values z are seen, in standard deviations.
+    """Return limits of means, given their observed values z, in standard deviations.
 
     An item is fitted exactly where its z exceeds the threshold. The limits take that selection into
-    account. The larger an item is, the larger are its errors (`_growth`). A lower limit goes by the
-    size that is seen, and an upper limit by the size that it stands for: the item that chance made
-    small has the errors of a large one.
+    account. The larger an item is, the larger are its errors (`_growth`). A lower limit uses the
+    error at the observed value. An upper limit uses the error at the limit itself: an item that
+    chance made small has the errors of a large item.
 
     Args:
         z: float64 [n], values over their standard deviation.
@@ -389,7 +391,7 @@ def list_lows(
         threshold: the threshold of the fit, in the same unit.
         kappa: scale as for `selective_limits`.
         tail: the probability of a limit that is too high, given that z reached its threshold.
-        most: the furthest that a limit lies below z.
+        most: the largest distance of a limit below z.
         reached: float64 [n], the least z that is listed; None where it is not known.
 
     Returns:
@@ -442,7 +444,8 @@ def _highs_below(tail: float, threshold: float, kappa: float) -> tuple[F64, F64]
     """Return distances below the threshold, and the upper limit of the mean at each.
 
     For an item that was not fitted at distance g below the threshold c, the limit is the mean lam
-    with P(Z <= c - g | Z <= c) = tail for Z ~ N(lam, its own deviation).
+    with P(Z <= c - g | Z <= c) = tail for a normal Z with mean lam and the deviation that `_growth`
+    gives for lam.
     """
     gaps = np.linspace(0.005, _NORMAL_MAX, 600)
 
@@ -468,9 +471,9 @@ def _crossing(falling: Callable[[F64], F64], number: int) -> F64:
 class PhantomLaw:
     """The distribution of the mean residual in the cells of an id that no client holds.
 
-    It is over the id's cells and signs, given the sums. Rows are independent, each a uniform cell
-    with uniform signs, so the cumulant function is exact. The tail follows from it by the
-    saddlepoint approximation of Lugannani and Rice (1980).
+    The id's cells and signs are random, and the sums are given. Rows are independent, each a
+    uniform cell with uniform signs, so the cumulant function is exact. The tail follows from it by
+    the saddlepoint approximation of Lugannani and Rice (1980).
 
     Args:
         landed: the sums.
@@ -515,7 +518,8 @@ class PhantomLaw:
     def excess(self, tail: float) -> float:
         """Return how much further out a tail lies than a normal one of the same variance: >= 1.
 
-        That is the value exceeded with probability `tail`, over that of the normal distribution.
+        It is the value that is exceeded with probability `tail`, divided by the normal
+        distribution's value.
         """
         if tail > 0.05:  # the approximation is good in the tails only
             return 1.0
@@ -526,14 +530,14 @@ class PhantomLaw:
 def _solve(falling: Callable[[float], float], high: float, lacking: float = 0.0) -> float:
     """Return where a falling function passes zero, by bisection on [0, high].
 
-    What a few secants show to lie left or right of the root is not asked again: the halves are the
-    same ones, and so is the root.
+    A few secants first find points to the left and right of the root. The bisection does not
+    evaluate the function beyond these points, but takes the same steps, and ends at the same root.
 
     Args:
         falling: the function.
-        high: the end.
-        lacking: the distance of the function below a positive one, whose logarithm is smooth; 0:
-            unknown.
+        high: the right end of the interval.
+        lacking: a number that makes the function positive if it is added; the logarithm of the sum
+            is smooth. 0: no such number is known, and there are no secants.
     """
     above, below = _around(falling, high, lacking) if lacking > 0 else (0.0, high)
     low = 0.0
@@ -549,8 +553,8 @@ def _solve(falling: Callable[[float], float], high: float, lacking: float = 0.0)
 def _around(falling: Callable[[float], float], high: float, lacking: float) -> tuple[float, float]:
     """Return points close to the root, where a falling function is above 0 and below 0.
 
-    They are apart by `_APART` of the root, where the function is further from 0 than its rounding;
-    or 0 and `high`, if the secants do not come that close.
+    The points are a share `_APART` of the root to its left and right. They are 0 and `high` if the
+    secants do not come that close, or if the function's rounding hides its sign there.
 
     >>> low, high = _around(lambda x: np.exp(-x) - 0.5, 9.0, 0.5)
     >>> low < np.log(2) < high < low + 2e-11

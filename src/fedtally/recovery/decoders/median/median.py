@@ -121,7 +121,7 @@ def _steps(count: int) -> Iterator[tuple[int, int]]:
 def _decoders(
     spec: SketchSpec, sketches: Sequence[CountSketch], expected: int
 ) -> list[kernels.Decoder]:
-    """Return the decoders whose estimates add up: for fresh one per round, otherwise one in all."""
+    """Return the decoders whose estimates add up: one per round if fresh, else one in all."""
     if spec.schedule.kind is ScheduleKind.FRESH:
         return [
             kernels.Decoder(s.counters[None], spec.round_hash(s.round).location[None], expected)

@@ -19,8 +19,8 @@ _ALONE = 60  # heaviest items that the distribution takes one by one
 _ALIKE = 1.01  # batches whose clients are within this ratio are taken together, ...
 _SIZES = 12  # ... or more, so that the distribution sees about this number of sizes
 _LATTICE = 4096
-_STEPS = 48  # lattice steps to the size that is asked for
-_BLUR = 1.2  # steps: keeps the lattice smooth where it is coarser than counts
+_STEPS = 48  # lattice steps from 0 to the size of interest
+_BLUR = 1.2  # in steps: a blur that keeps a lattice smooth whose steps exceed one count
 _NORMAL_95 = 1.959964  # the .95 quantile of a normal's size
 
 
@@ -33,7 +33,7 @@ def predict(frequencies: F64, plan: Sums, number: F64, probability: float) -> Pr
 
 
 def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
-    """Return the probability that one of several independent items errs by more than tau."""
+    """Return the probability that any of the candidates errs by more than tau."""
     exceeds = exceedance(frequencies, plan, number, tau)
     return -math.expm1(plan.candidates * math.log1p(-min(exceeds, 1 - 1e-15)))
 
@@ -45,8 +45,8 @@ def exceedance(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
     sizes, tails = _tails(step, *_expected(frequencies, plan, number), plan)
     if step == 1.0:
         return float(tails[np.searchsorted(sizes, counts * (1 + 1e-9), side="right") - 1])
-    # An error is a whole number of counts, of even rows of halves: half way from the last that does
-    # not exceed tau.
+    # An error is a whole number of counts, or of half counts if rows are even. So the tail is read
+    # half a unit above the last error that does not exceed tau.
     unit = 1.0 if plan.rows % 2 else 0.5
     between = (math.floor(counts / unit * (1 + 1e-9)) + 0.5) * unit
     return math.exp(
@@ -55,7 +55,7 @@ def exceedance(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
 
 
 def _expected(frequencies: F64, plan: Sums, number: F64) -> tuple[F64, F64]:
-    """Return expected counts, the heaviest one by one, and how many items have each."""
+    """Return expected counts, and how many items have each; the heaviest items are one by one."""
     if plan.fresh:  # a round holds the h-th part of the items, each h times as often
         frequencies, number = frequencies * plan.heterogeneity, number / plan.heterogeneity
     light, numbers = grouped(frequencies[:-_ALONE] * plan.clients, number[:-_ALONE], _WIDE_GROUP)
@@ -67,13 +67,13 @@ def _expected(frequencies: F64, plan: Sums, number: F64) -> tuple[F64, F64]:
 def _alike(plan: Sums) -> list[tuple[float, int]]:
     """Return groups of batches of about equal size, as pairs.
 
-    The first is the clients of all batches over those of one in the group, the second how many
-    batches the group has.
+    The first number of a pair is the clients of all batches, divided by those of one batch in the
+    group. The second is the number of batches in the group.
     """
     cancelling = plan.cancelling
     if plan.heterogeneity > 1.0 and not plan.fresh:
-        # The sizes of an item's own batches: all equal but the last, so that their effective number
-        # is M'.
+        # The sizes of the batches that hold an item: all are equal but the last, such that their
+        # effective number is M' (`Sums.cancelling`).
         many = math.ceil(cancelling - 1e-9)
         if many == 1:
             return [(1.0, 1)]
@@ -91,8 +91,8 @@ def _alike(plan: Sums) -> list[tuple[float, int]]:
 def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Sums) -> float:
     """Return the error, in counts, that a light item exceeds in size with a probability.
 
-    From a lattice that holds everything to ever finer ones, until the answer is many steps long, or
-    a step one count.
+    The first lattice holds all errors. Finer lattices follow until the answer is many steps long,
+    or a step is one count.
     """
     reach = (
         float(expected.max(initial=0.0)) + float((numbers * expected**2).sum() + plan.noise) ** 0.5
@@ -159,12 +159,14 @@ def _angles(step: float) -> F64:
 
 @lru_cache(maxsize=8)
 def _less(step: float, expected: tuple[float, ...], groups: tuple[tuple[float, int], ...]) -> F64:
-    """Return 1 - c_i(t), the same for all rows and widths: float64 [items, angles].
+    """Return 1 - c_i(t), with the characteristic function c_i of item i: float64 [items, angles].
+
+    It is the same for all rows and widths.
 
     Args:
         step: step of the lattice.
         expected: counts of items.
-        groups: batches, as of `_alike`.
+        groups: groups of batches, as `_alike` returns them.
     """
     t = _angles(step)
     less, phase = 2 * np.sin(t / 2) ** 2, np.sin(t)
@@ -191,11 +193,11 @@ def _power(base: F64, exponent: int) -> F64:
 def _law_of_median(row: F64, rows: int, step: float) -> tuple[F64, float]:
     """Return the distribution of the median of rows, and its step.
 
-    For even rows it is the mean of the two middle ones, on half steps.
+    For an even number of rows the median is the mean of the two middle rows, in half steps.
 
     Args:
         row: float64 [n], the distribution of one row on a lattice, 0 at n // 2.
-        rows: how many.
+        rows: the number of rows.
         step: step of the lattice.
     """
     below = np.clip(np.append(0.0, np.cumsum(row)), 0.0, 1.0)
@@ -203,8 +205,8 @@ def _law_of_median(row: F64, rows: int, step: float) -> tuple[F64, float]:
     of_kth: F64 = np.diff(betainc(k, rows + 1 - k, below))  # the k-th smallest
     if rows % 2:
         return of_kth, step
-    # The k-th at a, the next at b > a: so many ways times (F(a)^k - F(a-)^k) (G(b-)^k - G(b)^k), G
-    # = 1 - F.
+    # The k-th value is at a and the next at b > a. With F the distribution of a row and G = 1 - F,
+    # the probability is a number of ways times (F(a)^k - F(a-)^k) (G(b-)^k - G(b)^k).
     above = np.clip(np.append(np.cumsum(row[::-1])[::-1], 0.0), 0.0, 1.0)
     ways = np.exp((gammaln(rows + 1) - 2 * gammaln(k + 1)) / 2)
     low, high = ways * np.diff(below**k), ways * -np.diff(above**k)

@@ -1,8 +1,8 @@
 """Intervals around the paper's estimates.
 
-They do not assume normal errors: the error of a median over rows is rare and large, where the item
-shares cells with heavy items. The limits come from ids that no client holds, which suffer the same
-collisions. docs/recovery.md has the construction and its measured coverage.
+The intervals do not assume normal errors. The error of a median over rows is rare and large: it
+occurs where the item shares cells with heavy items. The limits come from ids that no client holds,
+which suffer the same collisions. docs/recovery.md has the construction and its measured coverage.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ _LIST_PHANTOMS = 1 << 18
 class MedianIntervals(UsualIntervals):
     """Intervals around the paper's estimates, of one width for all items named beforehand.
 
-    The width comes from ids that no client holds (phantoms). Pointwise intervals take the quantile
-    of their estimates. Simultaneous ones need rarer events, and take the exact distribution of a
-    phantom's estimate given the sums: rows are independent, each a uniform cell with uniform signs.
-    For an even number of rows its tail is bounded by that of the upper of the two middle rows. In a
-    list the lower limits come from the distribution of an estimate given that it reached the list.
+    The width comes from ids that no client holds (phantoms). Pointwise intervals use the quantile
+    of the phantoms' estimates. Simultaneous ones need rarer events, and use the exact distribution
+    of a phantom's estimate given the sums: rows are independent, each a uniform cell with uniform
+    signs. For an even number of rows its tail is bounded by that of the upper of the two middle
+    rows. In a list the lower limits come from the distribution of an estimate given that it reached
+    the list.
 
     Args:
         decoders: decoders of one result, or of several whose counts are added.
@@ -155,7 +156,7 @@ class MedianIntervals(UsualIntervals):
 class _MedianLaw:
     """The distribution of the paper's estimate of an id that no client holds, given the sums.
 
-    It is over the id's cells and signs. For several results with hashes of their own it is the
+    The id's cells and signs are random. For several results with different hashes it is the
     distribution of the estimate from all their clients.
     """
 
@@ -184,7 +185,7 @@ class _MedianLaw:
         return or_none(self.exceeded_with(1.0 - 0.5 ** (1.0 / size)), self._num_clients)
 
     def exceeded_with(self, probability: float) -> float:
-        """Return the size that is exceeded with this probability."""
+        """Return the size, a frequency, that an estimate exceeds with this probability."""
         if len(self._sizes) > 1:
             return float(self._grid[np.argmax(self._tail <= probability)])
         low, high = 0.0, max(float(row[-1]) for row in self._sizes[0])
@@ -197,7 +198,7 @@ class _MedianLaw:
     def _beyond(self, sizes: list[F64], x: F64) -> F64:
         """Return the probability that the median exceeds x in size.
 
-        It does so where at least half of the rows exceed x on the same side.
+        The median exceeds x if at least half of the rows exceed x on the same side.
         """
         need = (len(sizes) + 1) // 2
         # The probabilities of each number of rows above x; the last stands for `need` or more.
@@ -216,7 +217,8 @@ class _MedianLaw:
         """Return sizes, and the probability that the sum of the medians exceeds each of them.
 
         The medians of rounds or results are independent, so the transforms of their distributions
-        are multiplied. Of more than a hundred a hundred stand for all, to bound the time.
+        are multiplied. If there are more than a hundred, about a hundred of them stand for all, to
+        bound the time.
         """
         step = (
             float(max(sum(max(float(row[-1]) for row in sizes) for sizes in self._sizes), 1e-300))
@@ -237,7 +239,8 @@ class _MedianLaw:
             signed[1 : _GRID + 1] = masses
             # Negative sums stand at the end of the array, as the transform wraps around.
             signed[-1 : -_GRID - 1 : -1] = masses
-            # It is real, as both sides are alike. It may be negative: only whole powers exist.
+            # The transform is real, since both sides are equal. It may be negative: only whole
+            # powers exist.
             transform *= fft.rfft(signed).real ** len(stood_for)
         # Rounding leaves tiny negative probabilities, which would make the tail rise.
         density = np.maximum(fft.irfft(transform, size)[1 : reach + 1], 0.0)
