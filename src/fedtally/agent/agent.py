@@ -189,8 +189,8 @@ class Agent:
         record: the client's record of its participation, opened with its mark (a second file that
             detects an old copy of the record). The policy's cap is written into it.
         identity: the client's signing key; needed for plans against an active server.
-        random: a function from a number to so many uniform bytes, from a cryptographic source. A
-            thread that reads items may call it at the same time.
+        random: a function that returns the requested number of uniform bytes from a cryptographic
+            source. A thread that reads items may call it at the same time.
         now: the time, Unix seconds.
         log: called with each note for the owner.
         once: a label of the items. The record accepts each label once, over all plans.

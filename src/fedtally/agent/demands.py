@@ -32,9 +32,9 @@ class AgentPolicy:
         sums: the demands on the secure sum. Its adversary is a minimum: `semi-honest` also accepts
             plans against an active server. Its known clients must also be in a plan's allow-list.
         cap: the bound on the total privacy cost of all participation in the record, and so of each
-            plan. With `per_days` it bounds the cost of any so many days, and so of each
-            participation. None: plans without differential privacy are accepted as well, and
-            nothing is counted.
+            plan. With `per_days` it bounds only the cost within each period of that length, and so
+            of each participation. None: plans without differential privacy are accepted as well,
+            and nothing is counted.
         central: whether a server may see exact sums and add the noise itself.
         domains: the allowed domains of a plan: kinds out of `KINDS`; or whole ranges and grids as
             `fedtally.domain.parse` reads them; or "open", for any text of this client.

@@ -24,7 +24,8 @@ def create(folder: Path, random: Callable[[int], bytes]) -> bytes:
 
     Args:
         folder: the path of a new or an empty folder.
-        random: a function from a number to so many uniform bytes, from a cryptographic source.
+        random: a function that returns the requested number of uniform bytes from a cryptographic
+            source.
 
     Raises:
         InvalidInputError: the folder is not empty or cannot be made, or other users than this
