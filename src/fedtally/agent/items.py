@@ -406,8 +406,9 @@ def _files_of(module: str) -> Iterator[Path]:
 
 
 def candidates_of(path: Path) -> list[Domain]:
-    """Return the domains that a file of candidates may describe: words, and also integers if all
-    lines are integers.
+    """Return the domains that a file of candidates may describe.
+
+    It is a domain of words, and also one of integers if all lines are integers.
 
     Raises:
         InvalidInputError: the file cannot be read, or a line is empty or repeats another.
