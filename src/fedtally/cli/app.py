@@ -113,7 +113,7 @@ _FULL = "the disk is full: make room, and start this again ({})"
 
 
 def _missing(library: str) -> str | None:
-    """Return the message about a library that is not installed; None: it should be installed."""
+    """Return the message about a missing module; None: its absence is a bug of fedtally."""
     from fedtally.cli.agent import LIGHT_LACKS
 
     if library in ("fcntl", "grp", "pwd", "resource"):  # modules that Python on Windows lacks
