@@ -184,7 +184,7 @@ def task(
 def _days(days: int, precision: int) -> tuple[int, int]:
     """Return the start (now) and the end of a task that lasts some days.
 
-    Both are Unix seconds, rounded to multiples of the precision (seconds).
+    Both are Unix seconds and multiples of the precision (seconds); the end is rounded up.
     """
     import time
 
