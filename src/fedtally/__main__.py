@@ -1,4 +1,4 @@
-"""The command line as `python -m fedtally`, for where its script is not on the path."""
+"""Run the command line as `python -m fedtally`, where the script `fedtally` is not on the PATH."""
 
 from fedtally.cli import main
 

@@ -4,9 +4,11 @@ All of them derive from `FedtallyError`. The command line exits with their `exit
 caller can mend the input, 1 where a run failed, or where a disk is full. Any other exception that
 leaves the package is a bug.
 
-A message names options by `opt` and arguments by `arg`. Each is a mark in the text, and `render`
-writes it as its reader types it. `str(error)` is for callers in Python, and holds no marks. The
-command line, and whoever reads a file, render `error.marked` for their own readers.
+The option "seed" is typed `--seed` in a shell, `seed=` in Python and `seed` in a file. So a message
+does not hold the spelling. It holds a mark: a placeholder with the name of an option (`opt.seed`)
+or of an argument (`arg.top`). `render` replaces each mark by its spelling for one audience.
+`str(error)` is the message for callers in Python, without marks. `error.marked` is the message with
+its marks. The command line and the readers of files render it for their own users.
 """
 
 from __future__ import annotations
@@ -19,32 +21,33 @@ from typing import Final, Literal, Self
 
 Audience = Literal["python", "shell", "file"]
 
-# Halves of surrogate pairs. No text that was decoded from bytes holds one: no name of a file, no
-# word of a command line and no item can be taken for a mark.
+# A mark begins and ends with a high surrogate. Text that was decoded from bytes holds none, so no
+# file name, no word of a command line and no item is mistaken for a mark.
 _OPTION, _ARGUMENT, _END = "\ud800", "\ud801", "\ud802"
 _MARK = re.compile(
     f"(?P<kind>[{_OPTION}{_ARGUMENT}])(?P<name>[a-z_]+)(?: (?P<value>[^{_END}]*))?{_END}"
     f"(?P<comma>(?= {_OPTION}))?"
 )
 _NAME = re.compile("[a-z_]+")
-_BARE = re.compile(r"[0-9][0-9.]*|[A-Z]+|\.\.\.|True")  # values that Python reads without quotes
-_WORD = re.compile(r"[\w@%+:/.-]+")  # what a shell reads without quotes
-_FLAGS = {"num_rounds": "--rounds"}  # options whose keywords have other names
+_BARE = re.compile(r"[0-9][0-9.]*|[A-Z]+|\.\.\.|True")  # values written without quotes in Python
+_WORD = re.compile(r"[\w@%+:/.-]+")  # values that need no quotes in a shell
+_FLAGS = {"num_rounds": "--rounds"}  # options that a shell spells differently from their keyword
 _KEYWORDS = {"text_encoding": "encoding"}
 
 
 class Option(str):
-    """The mark of an option. Called with a value, it is the option with that value."""
+    """The mark (placeholder) of an option; `opt.seed(3)` is the mark of `--seed 3`."""
 
     def __call__(self, value: object) -> str:
-        """Return the mark with a value; True is for a flag."""
+        """Return the mark of the option with a value; True means an option without a value."""
         return f"{self.removesuffix(_END)} {value}{_END}"
 
 
 class Marks:
-    """Marks of names: `opt.seed`, or `opt[name]`.
+    """Make the marks (placeholders) of names: `opt.seed`, or `opt[name]` with a variable.
 
-    A name that no option can have, as `target.tau` of a plan, stays as it is.
+    A name that no option can have, such as `target.tau` of a plan, gets no mark and stays plain
+    text.
     """
 
     def __init__(self, kind: str) -> None:
@@ -64,7 +67,7 @@ arg: Final = Marks(_ARGUMENT)
 
 
 def flag(name: str) -> str:
-    """Return an option as it is typed in a shell.
+    """Return the option of a keyword as it is typed in a shell.
 
     >>> flag("max_items"), flag("num_rounds")
     ('--max-items', '--rounds')
@@ -73,12 +76,12 @@ def flag(name: str) -> str:
 
 
 def render(message: str, *, for_: Audience, flags: Collection[str] = ()) -> str:
-    """Return a message with each mark as its reader types it. All else stays as it is.
+    """Return a message with each mark replaced by its spelling; the rest is unchanged.
 
     Args:
         message: a text with marks of `opt` and `arg`.
-        for_: where it is read.
-        flags: for a shell, the options of the command.
+        for_: the audience: "python", "shell" or "file".
+        flags: the options of the command, such as "--seed"; used for a shell only.
 
     >>> message = f"{arg.top} must be a number; leave {opt.seed} out, or add {opt.evaluate(True)}"
     >>> render(message, for_="python")
@@ -112,10 +115,10 @@ def render(message: str, *, for_: Audience, flags: Collection[str] = ()) -> str:
 
 
 class Note(str):
-    """A note with marks, in the words of a shell.
+    """A hint to the user. As a string it is rendered for a shell.
 
     Attributes:
-        marked: the note with its marks, for `render`.
+        marked: the same text with its marks, for `render`.
 
     >>> note = Note(f"{opt.max_items(3)} counts all")
     >>> note, render(note.marked, for_="python")
@@ -125,14 +128,14 @@ class Note(str):
     marked: str
 
     def __new__(cls, marked: str) -> Self:
-        """Return the note."""
+        """Return the note of a text with marks."""
         note = super().__new__(cls, render(marked, for_="shell"))
         note.marked = marked
         return note
 
 
 def _quoted(value: str) -> str:
-    if not value.isprintable():  # such as a tab, which no line of text would show
+    if not value.isprintable():  # such as a tab, which would be invisible
         return repr(value)
     return value if _WORD.fullmatch(value) else shlex.quote(value) if "'" in value else f"'{value}'"
 
@@ -152,7 +155,7 @@ class FedtallyError(Exception):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options and arguments that the message names, in its order."""
+        """The names of the options and arguments in the message, in the order of the text."""
         return tuple(mark["name"] for mark in _MARK.finditer(self.marked))
 
     @property
@@ -166,11 +169,15 @@ class FedtallyError(Exception):
 
     @property
     def in_shell(self) -> str:
-        """The message in the words of a shell, for programs that have no other callers."""
+        """The message rendered for a shell, for code that only command-line programs use."""
         return render(self.marked, for_="shell")
 
     def speak_shell(self, flags: Collection[str]) -> None:
-        """Put the message in the words of a command that has these options."""
+        """Render `str(error)` for a shell.
+
+        Args:
+            flags: the options of the command, such as "--seed".
+        """
         self.args = (render(self.marked, for_="shell", flags=flags), *self.args[1:])
 
 
@@ -200,11 +207,11 @@ class MemoryLimitError(InvalidInputError):
 
 
 class OvertakenError(FedtallyError):
-    """Say that another process runs this campaign now: this one must neither write nor speak."""
+    """Another process runs this campaign now. This process must neither write nor send anything."""
 
 
 class UnsentError(FedtallyError):
-    """Say that a client's report is not yet with both servers, or not yet made."""
+    """A client's report is not made yet, or not yet delivered to both servers."""
 
 
 class MissingExtraError(FedtallyError, ImportError):
@@ -214,10 +221,10 @@ class MissingExtraError(FedtallyError, ImportError):
 
 
 def reason(error: Exception) -> str:
-    """Return what is wrong with a file, behind a colon, where an error of this package says it.
+    """Return ": " and the message of an error of this package, rendered for a file.
 
-    It names entries, as a file has them. Of other errors it is "": those of NumPy, Arrow and Python
-    speak of their own insides.
+    The text is appended to a message about a file. It is "" for other errors: messages of NumPy,
+    Arrow and Python describe their internals and do not help a user.
 
     >>> reason(InvalidInputError(f"{opt.width} is odd")), reason(KeyError("noise"))
     (': width is odd', '')
@@ -226,14 +233,14 @@ def reason(error: Exception) -> str:
 
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_SQLITE_FULL = 13  # the code of SQLite; this module does not import its driver
+_SQLITE_FULL = 13  # error code SQLITE_FULL, written out because this module does not import sqlite3
 
 
 def is_of_full_disk(error: BaseException) -> bool:
-    """Return whether an error came of a full disk, or of a quota that is used up.
+    """Return whether an error was caused by a full disk or an exhausted quota.
 
-    It may have been raised as an error of the input, such as a file that cannot be opened. But the
-    input is right, and the same call succeeds once there is room.
+    Such an error may look like bad input, for example "cannot open it". The input is right, and the
+    same call succeeds once there is free space. So all causes of the error are searched.
 
     >>> try:
     ...     raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,14 +1,15 @@
-"""The options that commands share and the keywords of the library: each is written here alone.
+"""Define each option once, for the command line and for the keywords of the library.
 
-From here come the options of the command line, the keywords of `fedtally.estimate` and of the
-tallies of partitions, the fields of what is asked of a campaign, and the page of all options.
-To add an option, add a field to its section and run `tools/keywords.py`.
+Four things are made from this file: the options of the commands; the keywords of
+`fedtally.estimate`, `partial_tally`, `tally_dask` and `tally_spark`; the fields of
+`plan.request.Request`; the reference page of all options. A section is a class whose fields are
+options. To add an option, add a field to a section and run `tools/keywords.py`.
 
 1. A help text is one clause of at most 12 words, and its first word is a verb.
-2. `more` is for the reference and for docstrings: a noun phrase that needs no name beside it.
-3. `{name}` in a text is another option, as its reader types it.
+2. `more` is for the reference and for docstrings: a noun phrase, clear without the option's name.
+3. `{name}` in a text stands for another option. `spoken` replaces it by the reader's spelling.
 4. Options stand in the order of their use, and so do sections.
-5. This file imports neither click nor NumPy, for which no `--help` waits.
+5. This file imports neither click nor NumPy, which would make `--help` slow.
 """
 
 from __future__ import annotations
@@ -25,37 +26,38 @@ from typing import Any, Self, dataclass_transform
 from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 
-# The names in `fedtally.recovery.decoders.Recovery`, `fedtally.base.encoding.Encoding` and
-# `fedtally.simulation.simulation.Sizing`, whose modules import NumPy; a test compares.
+# Copies of the names in `fedtally.recovery.decoders.Recovery`, `fedtally.base.encoding.Encoding`
+# and `fedtally.simulation.simulation.Sizing`. Their modules import NumPy, so the names are repeated
+# here; a test compares them.
 DECODERS = ("joint", "median", "belief", "direct")
 ENCODINGS = ("auto", "sketch", "histogram")
 SIZINGS = ("model", "two-phase", "minimax", "linear", "oracle")
-# The ends of the names of files that tables are written to: `fedtally.answer.exports` has a writer
-# for each, in this order.
+# The suffixes of files that tables are written to. `fedtally.answer.exports` has one writer for
+# each suffix, in this order.
 TABLES = (".csv", ".parquet")
 AS_TABLE = f"{', '.join(TABLES[:-1])} or {TABLES[-1]}"
-# Defaults that the texts below say.
+# Defaults that are quoted in the help texts below.
 MAX_CORRUPT = 0.05
-MIN_DROPOUT = 0.05  # that a cohort bears, however few are expected
+MIN_DROPOUT = 0.05  # the share of dropouts that every cohort tolerates, even if fewer are expected
 
 
-# ---- checks: from what is typed to a value; what is wrong is a ValueError ----
+# ---- checks: turn a typed text into a value, or raise ValueError ----
 
 
 @dataclass(frozen=True)
 class Check:
-    """What an option takes.
+    """The values that an option accepts.
 
     Args:
-        kind: the form of its values: "text", "path", "flag", "choice", "int", "range", "float" or
+        kind: the form of the values: "text", "path", "flag", "choice", "int", "range", "float" or
             "read".
-        metavar: the name of a value in a help text.
-        read: makes a value of a text, for the kind "read".
-        choices: the values of the kind "choice".
+        metavar: the name of a value in a help text, such as FILE.
+        read: a function that turns a typed text into a value, for the kind "read".
+        choices: the accepted values of the kind "choice".
         bounds: the least and the largest integer of the kind "range"; None: there is none.
-        own: the form of values of the user's own, which the kind "choice" takes, too.
+        own: the form of free values that the kind "choice" accepts besides `choices`.
         is_many: whether the option may be repeated.
-        instead: a hint for whoever names no choice.
+        instead: a hint for a user whose value is not one of `choices`.
     """
 
     kind: str
@@ -96,21 +98,23 @@ def read_positive(text: str) -> int:
 
 
 def read_share(text: str) -> float:
-    """Return the share in a text such as 0.001 or 0.1%; its bounds are checked where it is used.
+    """Return the share, a float, in a text such as 0.001 or 0.1%.
+
+    Its range is not checked here, but where the share is used.
 
     >>> read_share("0.001"), read_share("0.1%"), read_share("0.1 %"), read_share("1e-3")
     (0.001, 0.001, 0.001, 0.001)
     """
     number = text.strip().removesuffix("%")
     try:
-        # decimals: 0.1 / 100 in binary need not be the number that 0.001 is
+        # Decimal, since the float 0.1 / 100 may differ from the float 0.001
         return float(Decimal(number.strip()) / (100 if number != text.strip() else 1))
     except (ArithmeticError, ValueError):  # the latter: a signalling NaN
         raise ValueError(f"{text!r} is no share: write it as 0.001 or 0.1%") from None
 
 
 def read_list(text: str) -> tuple[str, ...]:
-    """Return the values between the commas.
+    """Return the values of a comma-separated list.
 
     >>> read_list("hybrid, fresh")
     ('hybrid', 'fresh')
@@ -119,7 +123,7 @@ def read_list(text: str) -> tuple[str, ...]:
 
 
 def read_window(text: str) -> str:
-    """Return a window of rounds as it is asked for: all, auto, last:K or A..B.
+    """Return the text of a window of rounds, checked: all, auto, last:K or A..B.
 
     >>> read_window("last:7"), read_window("2026-12-01..2026-12-07")
     ('last:7', '2026-12-01..2026-12-07')
@@ -134,7 +138,7 @@ def read_window(text: str) -> str:
 
 
 def read_against(text: str) -> int | None:
-    """Return the number of rounds before a window that it is compared with; None: all of them.
+    """Return how many earlier rounds a window is compared with; None: all earlier rounds.
 
     >>> read_against("7"), read_against("before")
     (7, None)
@@ -190,17 +194,20 @@ _FLAG = Check("flag")
 
 
 class Door(StrEnum):
-    """Where Python takes an option: all but `NONE` are keywords of `fedtally.estimate`."""
+    """The part of the Python API that takes an option as a keyword.
 
-    SOURCE = "source"  # a column of a table, or one beside a column of items
+    All options but those of `NONE` are keywords of `fedtally.estimate`.
+    """
+
+    SOURCE = "source"  # a column of the data: its name in a table, or an array of values
     REQUEST = "request"  # a field of `plan.request.Request`
-    MARK = "mark"  # what `Request.resolve` takes beside the request, and silos
+    MARK = "mark"  # an argument of `Request.resolve` besides the request, or about silos
     SIMULATION = "simulation"  # a field of `simulation.simulation.Simulation`
-    NONE = "none"  # the command line alone
+    NONE = "none"  # no keyword: only the command line has the option
 
 
 class _Required:
-    """The default of an option without which a command fails; it shows nothing."""
+    """The default of an option that must be given. It is false, so no help shows a default."""
 
     def __bool__(self) -> bool:
         return False
@@ -211,21 +218,22 @@ REQUIRED = _Required()
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """An option, as one command has it.
+    """An option. A command may have a variant of it, with another help text or default.
 
     Attributes:
-        help: one clause of at most 12 words, verb first.
-        check: what it takes.
-        default: the value where it is not given; `REQUIRED`: the command fails without one.
-        usual: the default in words, where its value does not say it.
-        more: what a reference adds, as a noun phrase.
-        door: where Python takes it.
-        type: its annotation, where the field has another.
-        flag: how it is typed, with `{name}` for its name; empty: it is a keyword alone.
-        is_often: whether it is one of the few that `-h` shows.
-        needs: another option as it is typed, without which this one does nothing.
-        section: the heading of its help, where it is not its own section's.
-        places: the commands and functions that take it, as each has it.
+        help: the help text: one clause of at most 12 words, verb first.
+        check: the values that the option accepts.
+        default: the value if the option is not given; `REQUIRED`: the command fails without it.
+        usual: the default in words, if the value alone does not explain it.
+        more: the description in the reference, a noun phrase.
+        door: the part of the Python API that takes the option.
+        type: the type annotation, if it differs from the field's; else empty.
+        flag: the spelling in a shell, with `{name}` for the name; empty: the option is only a
+            keyword of Python.
+        is_often: whether the short help `-h` shows the option.
+        needs: the flag of another option, without which this option has no effect.
+        section: the heading above the option in the help, if it differs from its section's name.
+        places: the variant of this option in each command and function that takes it.
     """
 
     help: str
@@ -242,17 +250,17 @@ class Option:
     places: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def on(self, *places: str, **own: Any) -> Self:
-        """Return the option, which these commands or functions take, too.
+        """Return a copy of the option that further commands or functions take.
 
         Args:
-            places: the commands, in the words that follow `fedtally`, and functions.
-            own: what is different there: fields of this class.
+            places: the names of commands, without the leading `fedtally`, and of functions.
+            own: the fields of this class that have other values in these places.
         """
         here = replace(self, places={}, **own)
         return replace(self, places={**self.places, **dict.fromkeys(places, here)})
 
     def named(self, name: str, type: str, section: str) -> NamedOption:
-        """Return the option, and as each place has it, with its name, type, flag and section."""
+        """Return the option and its variants in `places`, with name, type, flag and section."""
         places = {where: here.named(name, type, section) for where, here in self.places.items()}
         settings = {each.name: getattr(self, each.name) for each in fields(Option)} | {
             "type": self.type or type,
@@ -263,29 +271,29 @@ class Option:
         return NamedOption(name=name, **settings)
 
     def shown_default(self) -> str:
-        """Return the default for people; empty: it has none to show."""
+        """Return the text of the default for a help text; empty: none is shown."""
         return self.usual or str(self.default or "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NamedOption(Option):
-    """An option that knows the field it is of.
+    """An option with the name of its field in a section.
 
     Attributes:
-        name: the name of the field, which is the keyword.
+        name: the name of the field, which is also the keyword in Python.
     """
 
     name: str
 
 
 def option(help: str, check: Check, **settings: Any) -> Any:
-    """Return the option that a field of a section is: `Option` says what the settings are."""
+    """Return an `Option` for a field of a section; `settings` are its other fields."""
     return Option(help=help, check=check, **settings)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
 def _section(cls: type[Any]) -> Any:
-    """Make a dataclass of a section: a field for each option, with the option as its metadata."""
+    """Turn a section into a dataclass whose fields hold their options as metadata."""
     for name, type_ in cls.__annotations__.items():
         known: NamedOption = getattr(cls, name).named(name, type_, cls.__name__)
         setattr(cls, name, field(default=known.default, metadata={"option": known}))
@@ -1290,14 +1298,16 @@ SECTIONS: tuple[type, ...] = (
     Silos,
     Run,
 )
-# every option, in the order of its use, by its name
+# all options by name, in the order of their use
 OPTIONS: Mapping[str, NamedOption] = MappingProxyType(
     {each.name: each.metadata["option"] for section in SECTIONS for each in fields(section)}
 )
 
 
 def options_of(place: str) -> Iterator[NamedOption]:
-    """Yield the options of a command or a function, as it has them, in the order of their use.
+    """Yield the options of one command or function, in the order of their use.
+
+    Each is the variant that this command or function has.
 
     >>> [each.flag for each in options_of("report")]
     ['--top', '--window', '--history', '--title']
@@ -1306,7 +1316,9 @@ def options_of(place: str) -> Iterator[NamedOption]:
 
 
 def keywords_of(*doors: Door) -> tuple[str, ...]:
-    """Return the names of the options that Python takes by these doors, in the order of their use.
+    """Return the names of the options of these doors, in the order of their use.
+
+    A door is a part of the Python API, see `Door`.
 
     >>> keywords_of(Door.MARK)
     ('not_private', 'dropout', 'people', 'silos_per_person')
@@ -1315,7 +1327,7 @@ def keywords_of(*doors: Door) -> tuple[str, ...]:
 
 
 def spoken(text: str, name: Callable[[NamedOption], str]) -> str:
-    """Return a text with the options in it as its reader knows them.
+    """Return a text with each `{option}` in it replaced by `name(option)`.
 
     >>> spoken("7; with {tau} chosen", lambda option: option.flag)
     '7; with --tau chosen'
@@ -1324,7 +1336,7 @@ def spoken(text: str, name: Callable[[NamedOption], str]) -> str:
 
 
 def help_of(known: Option) -> str:
-    """Return the help of an option on the command line: its clause, and its default in brackets.
+    """Return the help text of an option on the command line, with its default in brackets.
 
     >>> help_of(OPTIONS["max_bytes"].places["demo"])
     'Bound the upload per client and round, such as 16kB or 64KiB [8kB]'

@@ -730,11 +730,15 @@ def test_an_old_copy_is_refused_for_good(proofs: World) -> None:
     shutil.copy(place, proofs.folder / "copy.db")
     first = proofs.query()
     (proofs.folder / "copy.db").rename(place)
-    with pytest.raises(OvertakenError, match=r"was put back while.*begin with new keys and a new plan"):
+    with pytest.raises(
+        OvertakenError, match=r"was put back while.*begin with new keys and a new plan"
+    ):
         proofs.stores[0].check_claim()
     with pytest.raises(OvertakenError, match="was put back while"):
         proofs.stores[0].keep(b"answer", b"")
-    with pytest.raises(InvalidInputError, match=r"a copy was put back.*begin with a new plan"):
+    with pytest.raises(
+        InvalidInputError, match=r"a copy was put back.*begin with new keys and a new plan"
+    ):
         proofs.claim(0)
     (proofs.folder / "leader.mark").unlink()
     with pytest.raises(InvalidInputError, match=r"there is no mark at .*nobody knows whether"):

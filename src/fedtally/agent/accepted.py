@@ -1,11 +1,16 @@
-"""The campaigns that the owner of a client accepted: a folder of them, one folder a campaign.
+"""The campaigns that the owner of a client accepted, kept in one folder each.
 
-A campaign comes by an act of its owner, and never from the server that sums: that server could name
-a plan with less noise, and identities of its own. Each folder has the plan's fingerprint as its
-name, and holds `plan.toml`, the `allow-list` if the plan names one, the registrar's `signature` if
-the agent has a registrar, `until`, the owner's last day, if the owner named one, and `by-consent`,
-the day on which a standing consent took the plan, if it did. Deleting the folder ends the part in
-that campaign.
+Only the owner of the client adds a campaign. The server that sums must not: it could send a plan
+with less noise, or an allow-list of identities that it made up. The name of a campaign's folder is
+the fingerprint of its plan, in hexadecimal. The folder holds these files:
+
+- `plan.toml`;
+- `allow-list`, if the plan names one;
+- `signature`, the registrar's, if the agent has a registrar;
+- `until`, the last day that the owner allows, if the owner named one;
+- `by-consent`, the day of acceptance, if the owner's standing consent accepted the plan.
+
+An owner who deletes the folder leaves the campaign.
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ if TYPE_CHECKING:
 
 _PLAN, _LIST, _SIGNATURE, _UNTIL = "plan.toml", "allow-list", "signature", "until"
 _CONSENT = "by-consent"
-_MOST_BYTES = 64  # of a day
+_MOST_BYTES = 64  # the longest file that holds a day
 
 
 @dataclass(frozen=True)
@@ -51,16 +56,17 @@ class Campaign:
     """A plan that can be run, and the identities that may take part in it.
 
     Args:
-        plan: with its keys.
-        allow_list: the list that the plan names; None: it names none.
-        signature: the registrar's, which `CampaignFiles.load` has checked; None: nobody was asked
-            for one.
-        until: the last day that the owner allows; None: that of the signature counts alone.
-        by_consent: the day on which the owner's standing consent took it; None: the owner did.
+        plan: the plan, with the public keys of its servers.
+        allow_list: the allow-list that the plan names; None: it names none.
+        signature: the registrar's signature, already checked by `CampaignFiles.load`; None: the
+            agent has no registrar.
+        until: the last day that the owner allows; None: only the last day in the signature counts.
+        by_consent: the day on which the owner's standing consent accepted the plan; None: the
+            owner accepted it by hand.
 
     Raises:
-        InvalidInputError: a trusted server sums the plan, or it lacks a key, or the list is missing
-            or another one.
+        InvalidInputError: a trusted server sums the plan, or the plan lacks a key, or its
+            allow-list is missing or is not the one that it names.
     """
 
     plan: Plan
@@ -87,13 +93,19 @@ class Campaign:
 
     @property
     def server_key(self) -> bytes | None:
-        """The key that signs Invites; None: two servers sum, and there are no Invites."""
+        """The server's public key, which verifies Invites; None: two servers sum, without Invites.
+
+        An Invite is the message by which a server calls a client to a session.
+        """
         cohorts = self.plan.summing.cohorts
         return None if cohorts is None else cohorts.server_key
 
     @property
     def last_day(self) -> date | None:
-        """The last day in UTC on which the plan may be run; None: nobody named one."""
+        """The last day in UTC on which the plan may be run; None: there is no limit.
+
+        It is the earlier one of the owner's day and the day in the signature.
+        """
         signed = None if self.signature is None else self.signature.authority.last_day
         return min((day for day in (signed, self.until) if day is not None), default=None)
 
@@ -112,7 +124,7 @@ class Campaign:
         )
 
     def why_unacceptable(self, record: ClientRecord, now: float) -> str | None:
-        """Return in words why a plan cannot be accepted now; None: nothing of this forbids it.
+        """Return in words why a plan cannot be accepted now; None: date and record allow it.
 
         Args:
             record: what became of the registrar's plans.
@@ -137,7 +149,7 @@ class Campaign:
 
     @cached_property
     def most_bytes(self) -> int:
-        """The bytes of the longest message of a session, frame and all; 0: there is none."""
+        """The length in bytes of the longest frame in a session; 0: the plan has no sessions."""
         cohorts = self.plan.summing.cohorts
         if cohorts is None:
             return 0
@@ -151,10 +163,10 @@ class CampaignFiles:
     """The files that an owner got for a campaign.
 
     Args:
-        plan: the plan.
-        allow_list: the list that it names, if it names one.
-        signature: the registrar's, if the agent has a registrar.
-        until: the last day that the owner allows; None: the signature's last day counts alone.
+        plan: the path of the plan.
+        allow_list: the path of the allow-list; None: the owner got none.
+        signature: the path of the registrar's signature; None: the owner got none.
+        until: the last day that the owner allows; None: only the last day in the signature counts.
     """
 
     plan: Path
@@ -163,14 +175,13 @@ class CampaignFiles:
     until: date | None = None
 
     def load(self, registrar: bytes | None) -> Campaign:
-        """Return the campaign, checked against the registrar's signature; each file is read once.
+        """Read each file once and return the campaign, whose signature is checked.
 
         Args:
-            registrar: the pinned public key; None: the owner's own act is all that is asked for,
-                and no signature is looked at.
+            registrar: the registrar's public key, 32 bytes; None: no signature is read or needed.
 
         Raises:
-            InvalidInputError: as for `Campaign`, or the signature is missing or not the
+            InvalidInputError: as for `Campaign`, or the signature is missing or is not the
                 registrar's.
         """
         return self._complete(Plan.load(self.plan), registrar)
@@ -178,15 +189,17 @@ class CampaignFiles:
     def load_or_problems(
         self, registrar: bytes | None, policy: AgentPolicy
     ) -> tuple[list[Campaign], list[str]]:
-        """Return the campaign, or every reason why the files are none that an owner would take.
+        """Return the campaign in a list and no problems, or an empty list and the problems.
+
+        If the files make no campaign, the reasons of the policy against the plan are added.
 
         Args:
-            registrar: the pinned public key; None: no signature is looked at.
-            policy: what the owner demands. It may refuse a plan that cannot be accepted anyway.
+            registrar: the registrar's public key, 32 bytes; None: no signature is read.
+            policy: what the owner demands.
 
         Raises:
-            InvalidInputError: the files are no campaign, as where one was not named, and the policy
-                takes the plan.
+            InvalidInputError: the files make no campaign, for example since one is missing, and the
+                policy has no reason against the plan.
         """
         plan = Plan.load(self.plan)
         try:
@@ -198,7 +211,7 @@ class CampaignFiles:
             return [], [error.in_shell, *refused]
 
     def _complete(self, plan: Plan, registrar: bytes | None) -> Campaign:
-        """Return the campaign of a plan that was read."""
+        """Read the other files, and return the campaign of this plan."""
         signature = None
         if registrar is not None:
             if self.signature is None:
@@ -213,17 +226,16 @@ class CampaignFiles:
 
 
 class AcceptedCampaigns(Mapping[bytes, Campaign]):
-    """The folder of accepted campaigns, by fingerprint (32 bytes), as it is on the disk now.
+    """A mapping from fingerprints (32 bytes) to the accepted campaigns that are now on the disk.
 
-    A campaign is read when it is first asked for, and again after it was accepted again; one that
-    was deleted meanwhile is gone. What lies there and is damaged, or not signed as it must be, is
-    as if it were not there: `problems` says why. Whether a plan is over is not looked at:
-    `Campaign.why_over` says so.
+    A campaign is read on first access, and read again if its folder has changed. A campaign whose
+    folder was deleted is no longer in the mapping. A damaged or wrongly signed campaign is left out
+    as well, and `problems` says why. A plan whose last day is over stays in the mapping, see
+    `Campaign.why_over`.
 
     Args:
         folder: the folder of the campaigns.
-        registrar: the pinned public key, as for `CampaignFiles.load`; None: no signature is looked
-            at.
+        registrar: the registrar's public key, 32 bytes; None: signatures are not read.
     """
 
     def __init__(self, folder: Path, registrar: bytes | None) -> None:
@@ -252,7 +264,7 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
         return sum(1 for _ in self)
 
     def problems(self) -> Iterator[str]:
-        """Yield what is wrong with campaigns of the folder that cannot be read."""
+        """Yield a message for each campaign in the folder that cannot be read."""
         for place in self._places():
             try:
                 self._load(place)
@@ -266,16 +278,19 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
         return next((campaign for campaign in reversed(found) if campaign is not None), None)
 
     def accept(self, campaign: Campaign, record: ClientRecord, now: float) -> None:
-        """Accept a campaign: what its registrar says goes into the record, and then it is added.
+        """Accept a campaign: write the registrar's statements into the record, then `add` it.
+
+        The signature may say that this plan replaces others. The record is written first. So a
+        crash in between leaves a plan that must be accepted again, but no replaced plan stays
+        active.
 
         Args:
             campaign: the campaign, exactly as it was shown to the owner.
-            record: the client's. A crash after it was written leaves a plan that must be accepted
-                once more, and never one that was replaced and goes on.
+            record: the client's record.
             now: the time, Unix seconds.
 
         Raises:
-            InvalidInputError: the last day is over, the record refuses the plan, or as `add`.
+            InvalidInputError: the last day is over, the record refuses the plan, or as for `add`.
         """
         if why := campaign.why_unacceptable(record, now):
             raise InvalidInputError(why)
@@ -286,15 +301,16 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
         self.add(campaign)
 
     def add(self, campaign: Campaign) -> None:
-        """Write a campaign, all or nothing, as it is in memory.
+        """Write a campaign from memory into its folder.
 
-        So what an owner was shown is what is kept, whatever became of the files meanwhile. Of a
-        campaign that is there and whole, the signature and the owner's last day alone are replaced,
-        each in one step. So no crash loses one that was accepted.
+        The files that it was read from are not read again: they may have changed since the owner
+        saw the campaign. A new folder appears in one step. If the folder exists and is readable as
+        a campaign, only `signature`, `until` and `by-consent` are replaced, each in one step. So no
+        crash loses an accepted campaign.
 
         Raises:
-            InvalidInputError: the registrar did not sign it, or there is no last day, or the folder
-                cannot be written.
+            InvalidInputError: the registrar did not sign the plan, or the campaign has no last day,
+                or the folder cannot be written.
         """
         place = self._folder / campaign.plan.fingerprint
         try:
@@ -311,10 +327,10 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
                     if day is not None:
                         with replacing(made / name) as file:
                             Path(file).write_text(f"{day}\n", encoding="ascii")
-                self._load(made)  # as it will be read
+                self._load(made)  # raises an error if the new folder is not readable
                 if self._is_whole(place):
                     _replace(made, place, _SIGNATURE, _UNTIL, _CONSENT)
-                    os.utime(place)  # it is the latest now
+                    os.utime(place)  # for `latest`, which compares the times of the folders
                 else:
                     with suppress(FileNotFoundError):
                         os.rename(place, temporary / "damaged")
@@ -346,7 +362,7 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
         listed, signature = place / _LIST, place / _SIGNATURE
         campaign = CampaignFiles(
             place / _PLAN,
-            # unlike a Path, these also say no where the folder belongs to somebody else
+            # os.path.exists returns False also if permission is denied; Path.exists may raise
             listed if os.path.exists(listed) else None,
             signature if os.path.exists(signature) else None,
             _read_day(place / _UNTIL),
@@ -357,7 +373,7 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
                 f"the plan in {place} is {campaign.plan.fingerprint[:16]}..., another one than the"
                 " folder's name says: accept the plan anew"
             )
-        if campaign.last_day is None:  # of an earlier version
+        if campaign.last_day is None:  # written by an earlier version of fedtally
             raise InvalidInputError(
                 f"the plan in {place} was accepted without a last day: accept the plan anew"
             )
@@ -365,7 +381,7 @@ class AcceptedCampaigns(Mapping[bytes, Campaign]):
 
 
 def _read_day(place: Path) -> date | None:
-    """Return the day in a file; None: there is no such file."""
+    """Return the date that a file holds; None: there is no such file."""
     try:
         with open(place, "rb") as file:
             return date.fromisoformat(file.read(_MOST_BYTES).decode("ascii").strip())
@@ -381,7 +397,10 @@ def _read_day(place: Path) -> date | None:
 
 
 def _replace(made: Path, place: Path, *names: str) -> None:
-    """Let a folder have files of another one, or lack them as that one does."""
+    """Move the named files from the folder `made` to the folder `place`.
+
+    A file that `made` does not have is deleted in `place`.
+    """
     for name in names:
         if (made / name).exists():
             os.replace(made / name, place / name)
@@ -391,7 +410,10 @@ def _replace(made: Path, place: Path, *names: str) -> None:
 
 
 def _version(place: Path) -> object:
-    """Return what changes when a folder gets other files; None: there is no such folder."""
+    """Return a value that changes with a folder's files; None: there is no such folder.
+
+    It is the inode number and the modification time of the folder.
+    """
     try:
         found = os.stat(place)
     except OSError:

@@ -1,12 +1,13 @@
 """The agent: a client's policy, items, key and record behind one call, sans-IO.
 
-The agent trusts nobody who carries its bytes, and no server. It answers an Invite only of a
-campaign that its owner accepted, signed by the server that the plan names, within the owner's
-policy, for a round that the record of the client still allows. Only then the items are read, for a
-session that the record knows by then. Its sessions are in memory alone: an agent that was restarted
-answers in none that it began before.
+The agent trusts no server, and no process that carries its bytes. A server calls it to a session by
+an Invite. The agent answers an Invite only if all of these hold: the owner accepted the campaign;
+the server that the plan names signed the Invite; the owner's policy allows the plan; the client's
+record still allows the round. The session is recorded first, and only then the items are read.
+Sessions are kept in memory only: after a restart, the agent does not answer in earlier sessions.
 
-The reasons are for the owner (`log`). The server sees a code of the protocol, or nothing.
+The log tells the owner the reasons of a refusal. The server sees only an error code of the
+protocol, or no answer.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from fedtally.secagg.params import Adversary
 if TYPE_CHECKING:
     from fedtally.store import ClientRecord, Journal
 
-MOST_SESSIONS = 4  # at once
-MOST_ENDED = 64  # of which the last answer is kept
-LEAST_BYTES = 4096  # of the longest frame that is read
-SKEW = 300  # seconds that a clock may be off the server's, and an Invite on its way
+MOST_SESSIONS = 4  # sessions that run at the same time
+MOST_ENDED = 64  # ended sessions whose last answer is kept
+LEAST_BYTES = 4096  # frames up to this length are always read
+SKEW = 300  # seconds: allowed clock difference to the server, plus the delay of an Invite
 
 
 class Note(NamedTuple):
@@ -46,7 +47,8 @@ class Note(NamedTuple):
 
     Attributes:
         what: what happened, in words, without items.
-        session: its first hexadecimal digits; "": it belongs to no session.
+        session: the first hexadecimal digits of the session's identifier; "": it belongs to no
+            session.
         plan: the first hexadecimal digits of the fingerprint of the plan; "": it belongs to no
             plan.
         round: the round of the campaign; None: it belongs to no round.
@@ -71,23 +73,24 @@ class Note(NamedTuple):
 
 
 class _Awaited(FrequencyClient):
-    """The client of a session whose items are read while the session goes on.
+    """A client whose items are still being read while its session already runs.
 
-    Under privacy neither who takes part nor when may depend on what is held. So there the Invite is
-    answered before the items are known, and where they cannot be had, zeros stand for them.
+    Under a plan with privacy, neither the participation nor the time of an answer may depend on the
+    items. So the Invite is answered before the items are read. If they cannot be read, the client
+    contributes the vector of no items.
 
     Attributes:
-        reading: the reading of the items; None: the session has not begun.
+        reading: the running or finished read of the items; None: the session has not begun.
     """
 
     reading: Reading | None = None
-    _is_made = False  # whether the vector is, and the items are let go
+    _is_made = False  # whether the vector is made and the items are dropped from memory
 
     def __init__(self, plan: Plan, items: Items, note: Callable[[str], None]) -> None:
         self._plan, self._items, self._note = plan, items, note
 
     def read(self, round: int, random: Callable[[int], bytes]) -> None:
-        """Start to read the items, to encode them, and to draw those that are contributed."""
+        """Start to read and encode the items, and to draw at random which ones are contributed."""
         self.reading = self._items.read(
             self._plan,
             lambda client: client.drawn(round, random),
@@ -95,11 +98,11 @@ class _Awaited(FrequencyClient):
         )
 
     def is_due(self, kind: Kind) -> bool:
-        """Tell whether the answer to a message waits for the items."""
+        """Return whether the answer to a message of this kind must wait for the items."""
         return not self._is_made and (self._plan.privacy is None or kind is Kind.INBOX)
 
     def problem(self) -> Exception | None:
-        """Return why a client without privacy stays away, once its reading is over."""
+        """Return the error of a finished read, under a plan without privacy; else None."""
         assert self.reading is not None
         if self._plan.privacy is None:
             try:
@@ -109,7 +112,10 @@ class _Awaited(FrequencyClient):
         return None
 
     def contribution(self, round: int, random: Callable[[int], bytes] | None = None) -> Any:
-        """Return the vector of the items, or with privacy that of no item."""
+        """Return the vector of the items.
+
+        If they cannot be read: under a plan with privacy return the vector of no items, else raise.
+        """
         assert self.reading is not None
         try:
             client = self.reading.client()
@@ -124,25 +130,25 @@ class _Awaited(FrequencyClient):
         return vector
 
     def drop(self) -> None:
-        """Let go of the items."""
+        """Remove the items from memory."""
         if self.reading is not None:
             self.reading.drop()
 
 
 @dataclass
 class _Live:
-    """A session that goes on.
+    """A session that runs.
 
     Attributes:
-        client: its state machine.
-        items: the items of the client.
-        journal: what the record says of its round.
-        plan: the fingerprint, in hexadecimal.
-        not_after: when it ends, Unix seconds.
-        sender: the number of this client in its last answer.
-        last: the digest of the frame that was answered last.
-        earlier: the digests of the frames that were answered before.
-        has_joined: whether the Invite was answered, for which the items may be waited for.
+        client: the state machine of the client in this session.
+        items: the source of the client's vector; reads the items.
+        journal: the client's record for the round of this session.
+        plan: the fingerprint of the plan, in hexadecimal.
+        not_after: the end of the session, Unix seconds.
+        sender: the client's number in the session, from its last answer.
+        last: the SHA-256 digest of the last frame that was answered.
+        earlier: the SHA-256 digests of the frames that were answered before the last one.
+        has_joined: whether the Invite was answered; without privacy that waits for the items.
     """
 
     client: Client
@@ -156,13 +162,13 @@ class _Live:
     has_joined: bool = False
 
     def abandon(self) -> None:
-        """Wipe its secrets, and let go of its items."""
+        """Wipe the session's secrets, and remove its items from memory."""
         self.client.abandon()
         self.items.drop()
 
 
 class _Ended(NamedTuple):
-    """What is kept of a session that ended: the last frame's digest, and the answer to it."""
+    """The data kept of an ended session: the digest of its last frame, and the answer to it."""
 
     last: bytes
     reply: bytes | None
@@ -170,28 +176,30 @@ class _Ended(NamedTuple):
 
 
 class Agent:
-    """Guard a client: decide what it takes part in, and answer for it.
+    """Guard a client: decide in which sessions it takes part, and answer the servers.
 
-    Up to four sessions go on at once. A new one never displaces a session that has dealt its
-    shares. A frame that comes again gets the same bytes again, also after the session has ended,
-    until its `not_after`.
+    Up to four sessions run at the same time. A new session never displaces one that has already
+    sent its secret shares. If the last frame of a session comes again, it gets the same answer
+    again. This holds also for an ended session, until its `not_after`.
 
     Args:
         policy: what the owner demands.
         items: what the client holds.
         campaigns: the campaigns that the owner accepted, by fingerprint, 32 bytes.
-        record: what the client took part in, opened with its mark. The owner's cap goes into it.
-        identity: the client's key; needed for plans against an active server.
-        random: returns as many uniform bytes as it is asked for, from a cryptographic source. A
-            thread that reads items may call it at the same time.
+        record: the client's record of its participation, opened with its mark (a second file that
+            detects an old copy of the record). The policy's cap is written into it.
+        identity: the client's signing key; needed for plans against an active server.
+        random: a function that returns the requested number of uniform bytes from a cryptographic
+            source. A thread that reads items may call it at the same time.
         now: the time, Unix seconds.
-        log: takes what the owner should know.
-        once: a label of the items. The record takes each label once, whatever the plan.
+        log: called with each note for the owner.
+        once: a label of the items. The record accepts each label once, over all plans.
 
     Raises:
-        InvalidInputError: plans without differential privacy are allowed, and there is no label: a
-            second plan could let the same items out again. Or the record has a cap and the policy
-            none, or holds a part that no cap covers.
+        InvalidInputError: the policy allows plans without differential privacy, and there is no
+            label, so that a second plan could count the same items again. Or the record has a cap
+            (a bound on the total privacy cost) and the policy has none. Or the record holds a
+            participation that no cap covers.
 
     Use it from one thread at a time.
     """
@@ -213,7 +221,7 @@ class Agent:
         self._policy, self._items, self._campaigns = policy, items, campaigns
         self._record, self._identity, self._random = record, identity, random
         self._log, self._once = log, once
-        self._live: dict[bytes, _Live] = {}  # in the order of their Invites
+        self._live: dict[bytes, _Live] = {}  # by session identifier, in the order of the Invites
         self._ended: dict[bytes, _Ended] = {}
 
     def __repr__(self) -> str:
@@ -224,27 +232,29 @@ class Agent:
 
     @property
     def most_bytes(self) -> int:
-        """The longest frame that any accepted campaign sends, in bytes; longer ones are garbage."""
-        # The owner may delete a campaign meanwhile, which is then None.
+        """The length in bytes of the longest frame in any accepted campaign, at least 4096."""
+        # `get` returns None for a campaign that the owner deletes at this moment.
         accepted = [self._campaigns.get(name) for name in list(self._campaigns)]
-        # an Invite of a plan that is not accepted should reach the log
+        # at least LEAST_BYTES, so that an Invite of a plan that is not accepted is read and logged
         return max([LEAST_BYTES, *(one.most_bytes for one in accepted if one is not None)])
 
     def answer(self, frame: bytes, now: float) -> bytes | Reading | None:
-        """Take a frame; return the answer, or None if there is none. Never raises an Exception.
+        """Process a received frame and return the answer. Never raises an Exception.
 
         Args:
-            frame: the bytes that came; any bytes are allowed.
+            frame: the received bytes; any bytes are allowed.
             now: the time, Unix seconds.
 
         Returns:
-            A `Reading` where the answer needs items that are still being read: once it is over,
-            give the frame again. That is so for the Invite of a plan without privacy, and for the
-            Inbox of one with privacy. Other frames may come meanwhile.
+            The bytes of the answer; None: there is no answer. Or a `Reading`, if the answer needs
+            items that are still being read: wait until it is over, then call again with the same
+            frame. Other frames may be processed before that. Under a plan without privacy the
+            Invite waits for the items. Under a plan with privacy a later message waits, the Inbox,
+            which brings the other clients' shares.
         """
         try:
             return self._answer(frame, int(now))
-        except Exception as error:  # for the owner; the server learns nothing by it
+        except Exception as error:  # logged for the owner; the server gets no answer
             self._note(f"failed: {in_words(error)}")
             return None
 
@@ -253,7 +263,7 @@ class Agent:
 
         Args:
             now: the time, Unix seconds.
-            but: a session that is left alone.
+            but: the identifier of a session that is not ended.
         """
         for session, live in list(self._live.items()):
             if now > live.not_after and session != but:
@@ -278,7 +288,7 @@ class Agent:
         if message is None or message.sender != wire.SERVER:
             self._note("dropped bytes that are no frame of a server")
             return None
-        # A client whose time is over says so itself, to a server that still asks it.
+        # The session of this frame is not expired here: its client answers that the time is over.
         self.expire(now, but=message.session)
         seen = hashlib.sha256(frame).digest()
         live, ended = self._live.get(message.session), self._ended.get(message.session)
@@ -303,8 +313,8 @@ class Agent:
     def _go_on(
         self, live: _Live, message: wire.Frame, frame: bytes, seen: bytes, now: int
     ) -> bytes | None:
-        # A network may deliver an old frame late. It was answered, and the server has gone on: to
-        # the state machine it would be out of turn, and end the session.
+        # A network may deliver a copy of an earlier, already answered frame late. The state machine
+        # would take the copy for a message out of order, and end the session. So it is ignored.
         if seen in live.earlier:
             return None
         if why := self._why_over(live, now):
@@ -312,10 +322,10 @@ class Agent:
             live.abandon()
             self._note(f"ended: {why}", message.session, live)
             return _abort(AbortCode.POLICY, message.session, live.sender)
-        live.journal.at(now)  # what leaves now is a part of now, whenever the Invite came
+        live.journal.at(now)  # participation is recorded with the time of sending, not of Invite
         try:
             reply = live.client.receive(frame, now)
-        except Exception as error:  # of the record, the items or the randomness
+        except Exception as error:  # raised by the record, the items or the random source
             self._note(f"failed: {in_words(error)}", message.session, live)
             reply = _abort(AbortCode.INTERNAL, message.session, live.sender)
         if live.client.state is ClientState.ABORTED:
@@ -334,7 +344,11 @@ class Agent:
         return reply
 
     def _held_up(self, live: _Live, message: wire.Frame, seen: bytes) -> bytes | Reading | None:
-        """Return what there is in place of an answer that needs the items; None: nothing is."""
+        """Return the reply if a message cannot be answered yet or at all; None: it can.
+
+        The reply is the `Reading` that the message waits for, or a refusal if the items cannot be
+        read.
+        """
         if live.items.is_due(message.kind):
             reading = live.items.reading
             assert reading is not None
@@ -352,8 +366,11 @@ class Agent:
         return None
 
     def _why_over(self, live: _Live, now: int) -> str | None:
-        """Return why the plan of a session ended, or its owner left it, before the vector left."""
-        # Afterwards the items are in the sum or spent: to help to open it tells nobody more.
+        """Return why a session must end early: its plan is over, or the owner left the campaign.
+
+        None: it goes on. Once the masked vector is sent, it always goes on.
+        """
+        # After that the items are spent. Helping the server to unmask the sum reveals no more.
         if live.client.state not in (ClientState.ADVERTISED, ClientState.SHARED):
             return None
         campaign = self._campaigns.get(bytes.fromhex(live.plan))
@@ -362,15 +379,15 @@ class Agent:
         return campaign.why_over(self._record, now)
 
     def _end(self, session: bytes, live: _Live, seen: bytes, reply: bytes | None) -> None:
-        """Free the slot of a session; keep what answers a copy of its last frame."""
+        """Remove a session, and keep its last answer for a copy of the last frame."""
         self._live.pop(session, None)
         live.items.drop()
         self._ended[session] = _Ended(seen, reply, live.not_after)
         if len(self._ended) > MOST_ENDED:
-            del self._ended[next(iter(self._ended))]  # the oldest: the record still knows it
+            del self._ended[next(iter(self._ended))]  # the oldest; it is still in the record
 
     def _note_result(self, message: wire.Frame) -> None:
-        """Note how a session ended for its server, by its word: nothing depends on it."""
+        """Log the result that a server reports for a session; nothing else depends on it."""
         if message.kind is Kind.RESULT:
             try:
                 survivors = wire.decode_result(message.body).survivors
@@ -397,7 +414,7 @@ class Agent:
         if invite is None:
             self._note("dropped an Invite that the plan's server did not sign", message.session)
             return None
-        from fedtally.store import Journal  # which is slow to load
+        from fedtally.store import Journal  # imported here because it loads slowly
 
         plan = campaign.plan
         journal = Journal(self._record, plan, invite.round, now, self._once)
@@ -418,7 +435,7 @@ class Agent:
         live.last = seen
         reply = self._go_on(live, message, frame, seen, now)
         if live.client.state is not ClientState.ADVERTISED:
-            # it never began: the same Invite may be answered otherwise another time
+            # the session never began, so the same Invite may get another answer later
             self._ended.pop(message.session, None)
             return reply
         self._make_room()
@@ -426,14 +443,14 @@ class Agent:
         answer = wire.parse(reply or b"")
         assert answer is not None
         live.sender = answer.sender
-        # The record knows the session: it is counted, and no copy of this Invite comes here again.
+        # The session is in the record now: it is counted, and no copy of this Invite gets here.
         live.items.read(invite.round, self._random)
         return self._held_up(live, message, seen) or reply
 
     def _refusal(
         self, campaign: Campaign, invite: Invitation, journal: Journal, now: int
     ) -> tuple[AbortCode, str] | None:
-        """Return why this client stays away from a session, as a code and in words."""
+        """Return the code and the reason for refusing a session; None: the client may join."""
         if not invite.not_before <= now <= invite.not_after:
             return AbortCode.EXPIRED, AbortCode.EXPIRED.meaning
         if why := campaign.why_over(self._record, now):
@@ -451,8 +468,8 @@ class Agent:
             return AbortCode.POLICY, why
         if why := other_cap(cap, self._policy):
             return AbortCode.POLICY, why
-        # The record has the last word at the inbox. It is asked here as well, so that a server
-        # cannot draw adverts and shares for a round in which this client can take no part.
+        # The record decides when the Inbox comes. It is asked here as well. Otherwise a server
+        # could obtain keys and shares for a round in which this client cannot take part.
         if refusal is not None:
             return AbortCode.ITEM_SPENT, refusal
         self._items.check_there()
@@ -465,8 +482,8 @@ class Agent:
         of: _Live | Plan,
         invite: Invitation | None = None,
     ) -> bytes:
-        """Note an error that keeps the client away; return the answer."""
-        # a file that cannot be read, as for the items, is no demand of the owner
+        """Log an error because of which the client refuses; return the bytes of the refusal."""
+        # an unreadable file, such as the file of the items, does not break the owner's policy
         is_demand = isinstance(error, InvalidInputError)
         is_demand &= not isinstance(error, UnreadableFileError)
         code = AbortCode.POLICY if is_demand else AbortCode.INTERNAL
@@ -476,7 +493,7 @@ class Agent:
     def _join(
         self, campaign: Campaign, session: bytes, invite: Invitation, journal: Journal
     ) -> _Live:
-        """Return a session that has not begun yet, and reads no items before it does."""
+        """Return a new session; the items are not read before it begins."""
         plan = campaign.plan
         active = plan.summing.of_cohorts().parameters.adversary is Adversary.ACTIVE
         items = _Awaited(plan, self._items, lambda what: self._note(what, session, plan, invite))
@@ -497,7 +514,7 @@ class Agent:
         )
 
     def _make_room(self) -> None:
-        """End the oldest session that has not dealt its shares, if all places are taken."""
+        """End the oldest session that has not sent its secret shares, if `MOST_SESSIONS` run."""
         if len(self._live) < MOST_SESSIONS:
             return
         session, live = next(
@@ -522,12 +539,12 @@ class Agent:
 
 
 def bind(record: ClientRecord, policy: AgentPolicy, once: str | None, now: float) -> None:
-    """Make a record hold what the owner demands: the cap over everything in it.
+    """Write the policy's cap, a bound on the total privacy cost, into the client's record.
 
     Args:
-        record: the client's.
+        record: the client's record.
         policy: what the owner demands now.
-        once: a label of the items.
+        once: a label of the items; None: they have none.
         now: the time, Unix seconds.
 
     Raises:
@@ -540,7 +557,7 @@ def bind(record: ClientRecord, policy: AgentPolicy, once: str | None, now: float
 
 
 def check_binds(record: ClientRecord, policy: AgentPolicy, once: str | None) -> None:
-    """Refuse a record that cannot hold what the owner demands; nothing is recorded.
+    """Raise an error if a record cannot enforce what the owner demands. Nothing is recorded.
 
     Args:
         record: the client's record, as for `bind`.
@@ -575,16 +592,18 @@ def refusals(
     once: str | None = None,
     now: float = 0.0,
 ) -> list[str]:
-    """Return every reason, in words, why an agent would not take part in a campaign any more.
+    """Return every reason, in words, why an agent could not take part in a campaign any more.
+
+    A cap per days that is used up now is no reason, since it renews.
 
     Args:
         campaign: the campaign.
-        policy: the arguments of `Agent`, and so are the others.
+        policy: what the owner demands; this and the following are arguments of `Agent`.
         items: what the client holds; the items are read.
-        identity: the client's key.
-        record: what the client took part in. Nothing is recorded.
+        identity: the client's signing key.
+        record: the client's record; nothing is written into it.
         once: a label of the items.
-        now: the time, Unix seconds. What a cap in days has spent is no reason, since it renews.
+        now: the time, Unix seconds.
     """
     found = list(demands(campaign, policy, items, identity))
     if not found:
@@ -609,7 +628,7 @@ def refusals(
         newest = max([int(now), *(part.time for part in record.parts())])
         days = 0 if policy.cap is None else policy.cap.per_days or 0
         journal = Journal(record, plan, left, newest + days * DAY, once)
-        # what costs too much by itself need not be said once more of all together
+        # a plan that alone exceeds the cap has its reason above; do not repeat it for the total
         is_refused = policy.privacy is not None and any(policy.privacy.refusals(plan.privacy))
         if not journal.may_spend(policy.cap) and not is_refused:
             found.append(journal.refusal)
@@ -617,8 +636,10 @@ def refusals(
 
 
 def _round_left(plan: Plan, taken: list[int], now: float) -> int | None:
-    """Return a round that is not over, and in which the plan lets a client take part that took
-    part in others before; else one that is not over; None: there is none.
+    """Return a round that is not over and in which the client may still take part.
+
+    If the plan allows no such round after the rounds already taken, return the first round that is
+    neither taken nor over. None: there is none.
     """
     calendar, event = plan.calendar, None if plan.privacy is None else plan.privacy.event
     left = [
@@ -627,20 +648,20 @@ def _round_left(plan: Plan, taken: list[int], now: float) -> int | None:
         if round not in taken and (calendar is None or calendar.closes(round).timestamp() > now)
     ]
     allowed = (round for round in left if event is None or event.allows(taken, round))
-    # one that is not allowed has its reason, which the record says
+    # for a round that is not allowed, the record gives the reason
     return next(allowed, left[0] if left else None)
 
 
 def why_closed(plan: Plan, round: int, began: int, now: float) -> str:
-    """Return in words why a round is not open, by the client's own clock, or "".
+    """Return in words why a round is not open by the client's own clock; "": it is open.
 
-    A server could else ask for the rounds of many days in one, each within the plan's rule. When a
-    session began is the server's word, and may be any earlier time.
+    Without this check, a server could ask for the rounds of many days within one day. The begin of
+    the session is the server's claim, so it cannot replace the client's clock.
 
     Args:
         plan: the plan.
         round: the number of the round.
-        began: when the session says that it began, Unix seconds.
+        began: the begin of the session by the server's claim, Unix seconds.
         now: the time, Unix seconds.
     """
     calendar = plan.calendar
@@ -655,7 +676,10 @@ def why_closed(plan: Plan, round: int, began: int, now: float) -> str:
 
 
 def other_cap(cap: Cap | None, policy: AgentPolicy) -> str:
-    """Return in words that another agent put another cap into the record meanwhile, or ""."""
+    """Return in words that the record's cap is not the policy's; "": they are equal.
+
+    They differ if another agent wrote its own cap after this one was started.
+    """
     if cap == policy.cap:
         return ""
     days = "" if cap is None or cap.per_days is None else f" in {cap.unit}"
@@ -671,10 +695,10 @@ def demands(
     """Yield every reason to stay away that follows from the campaign and the settings alone.
 
     Args:
-        campaign: the arguments of `refusals`, and so are the others.
+        campaign: the campaign.
         policy: what the owner demands.
         items: what the client holds; the items are not read.
-        identity: the client's key.
+        identity: the client's signing key; None: it has none.
     """
     own = None if identity is None else identity.public
     yield from policy.refusals(campaign.plan, campaign.allow_list, own)
@@ -693,13 +717,13 @@ def demands(
 
 
 def _may_be_left(live: _Live) -> bool:
-    """Tell whether a session may make room for another one: it has not dealt its shares."""
-    # Nobody holds anything of it yet. Later, others may count on this client.
+    """Return whether a session may be ended for a newer one: it has not sent its secret shares."""
+    # Before that, no other client depends on this one.
     return live.client.state is ClientState.ADVERTISED
 
 
 def _named_plan(message: wire.Frame) -> bytes | None:
-    """Return the fingerprint that an Invite names, which nobody has verified yet."""
+    """Return the plan's fingerprint in an Invite, still unverified; None: it is unreadable."""
     try:
         terms, _ = wire.split_invite(message.body)
         return wire.decode_terms(terms).fingerprint
@@ -719,7 +743,7 @@ def _ending(live: _Live, message: wire.Frame) -> str:
 
 
 def in_words(error: Exception) -> str:
-    """Return an error in words that show no items."""
+    """Return a text about an error that contains no item."""
     if isinstance(error, FedtallyError):
         return error.in_shell
     # The text of any other error may quote a value, and the owner's log may be read by others.

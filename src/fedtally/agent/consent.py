@@ -1,7 +1,7 @@
-"""Standing consent: what a registrar may sign that an owner need not accept by hand.
+"""Standing consent: which plans of a registrar are accepted without the owner's act.
 
-It adds nothing to what a plan may do. The policy and the record are asked of such a plan as of
-every other, and whatever ends a plan ends it. Nobody gives it but the owner, in agent.toml.
+The consent does not widen what a plan may do. Policy and record are checked for such a plan as for
+every other, and it ends as every other. Only the owner gives the consent, in agent.toml.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Consent:
-    """The bounds within which a plan needs no hand of the owner.
+    """The bounds within which a plan is accepted without the owner's act.
+
+    Only plans with a calendar can be within them.
 
     Args:
         registrar: the public key that must have signed the plan, 32 bytes.
         purpose: the purpose that the signature must name.
-        candidates: the domains that may be asked about, each one whole.
-        epsilon: above 0: the most that one part may cost, and so one period of a calendar.
-        until: the latest last day that the signature may name.
+        candidates: the allowed domains; the plan's domain must be equal to one of them.
+        epsilon: the largest epsilon that one period of the plan's calendar may cost, above 0.
+        until: the latest day that the signature may name as the plan's last day.
 
     Raises:
         InvalidInputError: a value is out of bounds, or there are no candidates.
@@ -61,7 +63,7 @@ class Consent:
         """Yield every reason why a plan is outside of the bounds.
 
         Args:
-            campaign: the plan, whose signature was checked.
+            campaign: the campaign of the plan; its signature was checked before.
             policy: what the owner demands of every plan, with a cap.
         """
         plan, signature = campaign.plan, campaign.signature
@@ -84,15 +86,15 @@ class Consent:
 
 
 def why_known(campaign: Campaign, accepted: AcceptedCampaigns, record: ClientRecord) -> str | None:
-    """Return why a plan that the record knows is not taken by consent, or None.
+    """Return why a known plan is not accepted by consent; None: it may be.
 
-    An owner undoes a consent's plan by deleting its folder, and it must not come back by itself.
-    What the owner took by hand stays as it is: its own last day may be earlier.
+    Two cases need the owner. The owner deleted the plan's folder to leave it, so it must not come
+    back by itself. Or the owner accepted the plan by hand, perhaps with an earlier last day.
 
     Args:
-        campaign: the plan.
-        accepted: what is accepted now.
-        record: which plans were accepted before.
+        campaign: the campaign of the plan.
+        accepted: the campaigns that are accepted now.
+        record: the client's record, with the plans that were accepted before.
     """
     signature, fingerprint = campaign.signature, campaign.plan.fingerprint
     if signature is None:

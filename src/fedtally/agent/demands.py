@@ -1,4 +1,4 @@
-"""What the owner of a client demands of every campaign, whatever its plan and its server say."""
+"""The owner's policy: what the owner of a client demands of every campaign."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedtally.secagg.params import Adversary, ClientPolicy
 from fedtally.secagg.two_server import BatchPolicy
 
 KINDS = ("range", "integers", "dictionary", "grid")  # the domains that an agent can rebuild
-# The domain of all strings, which shows texts that nobody listed: only an owner can allow it.
+# The domain of all strings. It reveals texts that nobody listed, so an owner must allow it.
 OPEN = "open"
 _NAMED = (*KINDS, OPEN)
 
@@ -29,18 +29,18 @@ class AgentPolicy:
     """The demands of an owner; `refusals` compares a plan with them.
 
     Args:
-        sums: the demands on the secure sum. Its adversary is the least that the owner demands:
-            `semi-honest` also takes plans against an active server. Its known clients are looked
-            for in the allow-list of a plan, too.
-        cap: the most that everything in the record may cost together, and so any single plan. None:
-            plans without differential privacy are taken, too, and nothing is counted. With
-            `per_days` it bounds what any such days cost, and so any single part.
+        sums: the demands on the secure sum. Its adversary is a minimum: `semi-honest` also accepts
+            plans against an active server. Its known clients must also be in a plan's allow-list.
+        cap: the bound on the total privacy cost of all participation in the record, and so of each
+            plan. With `per_days` it bounds only the cost within each period of that length, and so
+            of each participation. None: plans without differential privacy are accepted as well,
+            and nothing is counted.
         central: whether a server may see exact sums and add the noise itself.
-        domains: the candidates that may be asked about: kinds out of `KINDS`, or whole ranges and
-            grids as `fedtally.domain.parse` reads them; or "open", for any text of this client.
+        domains: the allowed domains of a plan: kinds out of `KINDS`; or whole ranges and grids as
+            `fedtally.domain.parse` reads them; or "open", for any text of this client.
         max_items: the most items of this client that one sketch may hold.
-        sessions_a_day: the most sessions that this client begins; one counts until a day after its
-            end.
+        sessions_a_day: the most sessions that this client begins within a day; a session counts
+            until a day after its end.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -84,10 +84,10 @@ class AgentPolicy:
         )
 
     def sums_of(self, plan: Plan) -> ClientPolicy:
-        """Return the demands on the secure sum of a plan."""
+        """Return the demands on the secure sum, adapted to the adversary of a plan."""
         terms = plan.summing.cohorts
         if terms is not None and self.sums.adversary is Adversary.SEMI_HONEST:
-            # who trusts a server to follow the protocol is also served by a plan that need not
+            # an owner who accepts semi-honest servers also accepts plans against active ones
             return dataclasses.replace(self.sums, adversary=terms.parameters.adversary)
         return self.sums
 
@@ -99,7 +99,8 @@ class AgentPolicy:
         Args:
             plan: the plan.
             allow_list: the identities that may take part, if the plan names a list.
-            own: the identity of this client, which is none of the clients that it knows.
+            own: the public key of this client, which does not count as a known client; None: it
+                has none.
         """
         if (cohorts := plan.summing.cohorts) is not None:
             yield from self.sums_of(plan).refusals(cohorts.parameters)
@@ -116,7 +117,8 @@ class AgentPolicy:
                     "under the plan's central trust the server sees exact sums, and this client's"
                     " policy (central) does not allow it"
                 )
-            # with the rest of the demands: the trust was held against the entry that an owner knows
+            # The trust was checked above, with the name of the owner's entry in the message. So
+            # the check of the other demands accepts any trust.
             rest = dataclasses.replace(self.privacy, trust=Trust.CENTRAL)
             yield from rest.refusals(plan.privacy)
         if plan.max_items > self.max_items:
@@ -132,7 +134,7 @@ class AgentPolicy:
         if plan.is_open and plan.privacy is None:
             yield from _of_rare_names(plan)
         if allow_list is not None:
-            # Sooner than in a session, where the client looks for them in the roster and the sum.
+            # A session checks the known clients again, in the roster and the sum. Refuse earlier.
             try:
                 self.sums.check_known(self.known_in(allow_list, own), "in the allow-list")
             except InvalidInputError as error:
@@ -140,14 +142,14 @@ class AgentPolicy:
 
     @property
     def reports(self) -> BatchPolicy:
-        """The demands on a report to two servers, where `refusals` has none."""
+        """The demands on a report to two servers, for a plan without `refusals`."""
         sums = self.sums
         return BatchPolicy(
             min_honest=sums.min_honest, corrupt=sums.corrupt, max_length=sums.max_length
         )
 
     def known_in(self, allow_list: AllowList, own: bytes | None) -> list[bytes]:
-        """Return the known clients of a list, but for this client itself."""
+        """Return the public keys of the known clients in an allow-list, without this client's."""
         return [key for key in self.sums.known if key in allow_list and key != own]
 
     def _allows(self, plan: Plan) -> bool:
@@ -159,10 +161,10 @@ class AgentPolicy:
 
 
 def _of_servers(sums: ClientPolicy, servers: TwoServerConfig) -> Iterator[str]:
-    """Yield why an owner's demands on sums refuse two servers.
+    """Yield every reason why an owner's demands on sums refuse a plan that two servers sum.
 
-    Each of the two may lie, so they are as good as a server that is active. A report costs its
-    client the same in a batch of any size, so `max_clients` says nothing of it.
+    The plan withstands one lying server, so it meets a demand for an active adversary.
+    `max_clients` is not checked, because a client's cost does not grow with the batch.
     """
     for name, value, least, demand in (
         ("corrupt", servers.corrupt, sums.corrupt, "corrupt"),
@@ -185,8 +187,8 @@ def _of_servers(sums: ClientPolicy, servers: TwoServerConfig) -> Iterator[str]:
 
 
 def _of_rare_names(plan: Plan) -> Iterator[str]:
-    """Yield why exact sums of an open domain show what single clients hold, if they do."""
-    from fedtally.plan.rare_names import of_plan  # the planner, for such plans alone
+    """Yield the reason why the exact sums of an open domain reveal single clients' items, if so."""
+    from fedtally.plan.rare_names import of_plan  # loads the planner, which other plans do not need
 
     sizes = [plan.max_round_clients]
     rare = of_plan(plan, sizes, [size * plan.people for size in sizes])
@@ -203,8 +205,8 @@ def _of_rare_names(plan: Plan) -> Iterator[str]:
 
 
 def _shown(plan: Plan) -> str:
-    """Return the domain of a plan as its owner would write it, or its kind."""
+    """Return the text of a plan's domain as an owner writes it in agent.toml, or its kind."""
     try:
         return str(domain.load(plan.domain, {}))
-    except InvalidInputError:  # its candidates are not in the plan
+    except InvalidInputError:  # the plan holds only a digest of the candidates
         return str(plan.domain["kind"])

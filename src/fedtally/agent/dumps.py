@@ -1,4 +1,4 @@
-"""No core dump of a process that holds secrets, whoever starts it."""
+"""Prevent core dumps of a process that holds secrets."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _SET_DUMPABLE = 4  # PR_SET_DUMPABLE of Linux
 
 
 def forbid_dumps() -> None:
-    """Keep this process's memory from core dumps and from other processes of its user.
+    """Protect this process's memory from core dumps and from other processes of the same user.
 
-    A limit of 0 bytes stops a core file, but no program that a system pipes dumps to. A process
-    that is not dumpable has no dump at all; its files in /proc then belong to root, and of other
-    processes only root's may trace it or read its memory. A program that it starts is dumpable
-    again, but for the limit.
+    Two settings are needed. A limit of 0 bytes prevents a core file, but a system may also pipe a
+    dump to a program. A process that is not dumpable has no dump at all. Its files in /proc then
+    belong to root, and only processes of root may trace it or read its memory. A program that this
+    process starts is dumpable again, but keeps the limit.
 
     Raises:
         InvalidInputError: the system does not allow it.

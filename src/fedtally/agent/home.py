@@ -1,4 +1,4 @@
-"""The folder of an agent: its files and their modes, made at once or not at all."""
+"""The folder of an agent: create its files with their modes, all or none."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from fedtally.errors import InvalidInputError
 def create(folder: Path, random: Callable[[int], bytes]) -> bytes:
     """Make the folder of a new agent: key, empty record, agent.toml; return its public key.
 
-    The process that carries bytes may enter the folder, by its group, and the one of the socket;
-    nobody but the agent's own user may enter the others. `items` is empty: the owner's files go
-    there.
+    A process that carries bytes is in the folder's group. It may enter this folder and the
+    subfolder of the socket. Only the agent's own user may enter the other subfolders. The subfolder
+    `items` is empty, for the owner's files.
 
     Args:
-        folder: new, or empty.
-        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+        folder: the path of a new or an empty folder.
+        random: a function that returns the requested number of uniform bytes from a cryptographic
+            source.
 
     Raises:
-        InvalidInputError: the folder holds something, or cannot be made, or others than the user
-            of this process may write a folder around it.
+        InvalidInputError: the folder is not empty or cannot be made, or other users than this
+            process's may write a folder around it.
     """
-    from fedtally.store import ClientRecord  # which is slow to load
+    from fedtally.store import ClientRecord  # imported here because it loads slowly
 
-    # before anything is made: the agent would refuse to start here
+    # checked first, because the agent would refuse to start in such a folder
     around = Permissions(os.geteuid(), frozenset(), folder / "run" / "agent.sock")
     if problems := around.kept(others=[folder.absolute().parent]):
         raise InvalidInputError(f"{'; '.join(problems)}; or name a folder in a place of your own")

@@ -1,8 +1,9 @@
-"""The items that an agent holds: where they are read, and what they are candidates of.
+"""The items that an agent holds: the place they are read from, and the domain they belong to.
 
-A reader takes no argument and returns a column of items, as `FrequencyClient` takes them; that of a
-silo returns `Held`, which says whose each item is. It is called for every session anew, so that the
-agent holds no items in between, and never before the record knows the session.
+A reader is a function without arguments. It returns a column of items for `FrequencyClient`. The
+reader of a silo (a client with the items of many people) returns `Held`, which also names the
+person of each item. The reader is called once a session, after the session is in the record. So
+the agent holds no items between sessions.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ Reader = Callable[[], Any]
 
 
 class Held(NamedTuple):
-    """What the people of a silo hold: batches of items and people, each row read by itself."""
+    """The items of the people of a silo: batches of rows, one item and one person a row."""
 
-    batches: Sequence[sources.Batch]  # with clients, which are the people
+    batches: Sequence[sources.Batch]  # the column `clients` of a batch holds the people
 
 
-WAIT_SECONDS = 10  # for a lock that another program holds on the owner's database
-READ_SECONDS = 30  # to read and encode the items, unless the owner says otherwise
+WAIT_SECONDS = 10  # longest wait while another program locks the owner's database
+READ_SECONDS = 30  # default time to read and encode the items
 MOST_READ_SECONDS = 3600
 
 
@@ -46,11 +47,12 @@ class Items:
     """The items of a client.
 
     Args:
-        read: returns them.
-        candidates: the domains of which a plan holds the digest alone.
-        of_people: whether this client is a silo: then `read` returns `Held`.
-        start: how items are read and encoded for a session.
-        check: refuses a place of items that cannot be read, by what everybody may know of it.
+        read: the reader, a function that returns the items.
+        candidates: the domains for plans that hold only the digest of their domain.
+        of_people: whether this client is a silo; then `read` returns `Held`.
+        start: runs a reading, at once or in a thread, see `Start`.
+        check: raises an error if the items cannot be read. It must not read them, so that its
+            result depends on nothing secret.
     """
 
     def __init__(
@@ -66,11 +68,11 @@ class Items:
         self._start, self._check = start, check
 
     def check_there(self) -> None:
-        """Refuse a place of items that cannot be read, without a look at what it holds.
+        """Raise an error if the items cannot be read; their content is not read.
 
         Raises:
-            UnreadableFileError: there is no such file, or it may not be read.
-            InvalidInputError: a peer may see it.
+            UnreadableFileError: the file of the items is missing, or the agent may not read it.
+            InvalidInputError: a peer (another user who may connect to the agent) may see the file.
         """
         self._check()
 
@@ -81,17 +83,19 @@ class Items:
         *,
         in_steps: bool = False,
     ) -> Reading:
-        """Start to read and encode the items; what is returned has the `client` of the plan.
+        """Start to read and encode the items, and return the `Reading`.
+
+        Its `client` is the plan's `FrequencyClient` with the items.
 
         Args:
             plan: the plan.
-            then: what is made of the client, as a part of the same work.
-            in_steps: whether its end is told only after 1, 2, 4, 8, ... seconds; see `Reading`.
+            then: a function applied to the client, within the same reading.
+            in_steps: whether the end is reported only after 1, 2, 4, 8, ... seconds, see `Reading`.
         """
         return self._start(lambda: then(self.client(plan)), in_steps=in_steps)
 
     def without(self, plan: Plan) -> FrequencyClient:
-        """Return the client of a plan with privacy that holds no item, nor anybody who does."""
+        """Return a client without items, for a plan with privacy; a silo is without people, too."""
         domain = self.domain(plan)
         nothing = FrequencyClient(plan, domain, [], bounded=True)
         if not self._of_people:
@@ -99,11 +103,11 @@ class Items:
         return FrequencyClient.of_people(plan, nothing._ids, [], names=nothing._names)
 
     def domain(self, plan: Plan) -> Domain:
-        """Return the candidates that a plan describes.
+        """Return the domain that a plan describes.
 
         Raises:
-            InvalidInputError: the plan holds their digest alone, and no file here has it; or their
-                kind is none that an agent can rebuild.
+            InvalidInputError: the plan holds only the digest of its candidates, and no list of this
+                agent has that digest. Or an agent cannot rebuild a domain of this kind.
         """
         for known in self._candidates:
             if plan.has_domain(known.describe()):
@@ -120,15 +124,17 @@ class Items:
         return found
 
     def client(self, plan: Plan) -> FrequencyClient:
-        """Return the client of a plan that holds the items as they are now.
+        """Read the items and return the client of a plan that holds them.
 
-        Items that are no candidates are left out. Of more than the plan's max_items some are drawn,
-        when the vector is made: it leaves once, after the record knows it, so that no second draw
-        can leave.
+        Items outside the plan's domain are left out; without privacy, a silo is refused for them.
+        If there are more than the plan's max_items, some are drawn at random when the vector is
+        made. The vector is sent once, after it is recorded, so no second draw can be sent.
 
         Raises:
-            InvalidInputError: the plan is one of silos and these are the items of one person, or
-                the other way round; or the items are refused by `FrequencyClient`.
+            InvalidInputError: the plan is for silos and these are the items of one person, or the
+                other way round; or `FrequencyClient` refuses the items.
+            OutsideDomainError: the plan is for silos without privacy, and an item is outside its
+                domain.
         """
         if reason := self.refusal(plan):
             raise InvalidInputError(reason)
@@ -138,7 +144,10 @@ class Items:
         return FrequencyClient(plan, domain, self._read(), bounded=True)
 
     def refusal(self, plan: Plan) -> str:
-        """Return why these are not the items that a plan counts, or ""."""
+        """Return why a plan cannot count these items, or "".
+
+        A plan for silos needs the items of many people, any other plan those of one person.
+        """
         if plan.is_of_silos == self._of_people:
             return ""
         if self._of_people:
@@ -153,9 +162,12 @@ class Items:
 
 
 def _silo(plan: Plan, domain: Domain, held: Held) -> FrequencyClient:
-    """Return the silo whose people hold items.
+    """Return the client of a silo with the items of its people.
 
-    Under privacy an item that is no candidate is left out, and its person counts all the same.
+    Under a plan with privacy, an item outside the domain is left out, but its person is counted.
+
+    Raises:
+        OutsideDomainError: the plan has no privacy, and an item is outside the domain.
     """
     import pyarrow as pa
 
@@ -195,11 +207,12 @@ def of_file(
 
     Args:
         path: the path of the file.
-        column: the column of the items, or two: latitude and longitude. None: the only one, or
-            `item`.
-        format: None: by the file's suffix.
-        people: the column of the people of a silo; None: the items are of one person.
-        watch: is entered for each reading; raises an InvalidInputError if it must not be.
+        column: the name of the column of items, or two names: latitude and longitude. None: the
+            only column, or the one named `item`.
+        format: the format of the file, such as "csv"; None: the file's suffix decides.
+        people: the name of the column of people, for a silo; None: the items are of one person.
+        watch: a context manager that is entered for each reading; raises an InvalidInputError if
+            the file must not be read.
 
     Raises:
         InvalidInputError: there is no such file or format.
@@ -214,14 +227,14 @@ def of_file(
             return rows()
 
     def rows() -> Any:
-        # Every row by itself: no value is an error, since errors would show what is held.
+        # No value of a row raises an error, since a message would reveal an item.
         try:
             if is_light:
                 return one_file.texts_of(str(path), columns, format)
             return _of_arrow(sources.open_source(path, columns, format=format), people)
         except UnreadableFileError:
             raise
-        except InvalidInputError:  # it lists the columns: without a header these are items
+        except InvalidInputError:  # its message lists the first line, which may hold items
             raise InvalidInputError(
                 f"{path} gives no column of items: name it in items.column, as the first line of"
                 " the file has it; the column holds texts or numbers"
@@ -229,24 +242,24 @@ def of_file(
 
     if is_light:
         _check_light(path, columns, format, people)
-    sources.open_source(path, columns, format=format)  # a file that is not there is refused now
+    sources.open_source(path, columns, format=format)  # raises an error now if the file is missing
     return read
 
 
 def _of_arrow(source: sources.Source, people: str | None) -> Any:
-    """Return the items of a file as a column, or those of the people of a silo."""
+    """Return the items of a file as an Arrow column, or as `Held` for a silo."""
     import pyarrow as pa
 
     batches = source.batches(private=True, may_be_empty=True)
     if people is not None:
         return Held(list(batches))
-    # integers read the same as text, and repeated items need no memory
+    # Integers and texts become the same items. Repeated items are stored once.
     kind = pa.large_string()
     return pa.chunked_array([batch.items.cast(kind).unique() for batch in batches], kind)
 
 
 def _check_light(path: Path, columns: sources.Columns, format: str | None, people: object) -> None:
-    """Refuse a file of items that cannot be read without PyArrow."""
+    """Raise an error if a file of items cannot be read without PyArrow."""
     _check_people(people)
     if path.is_dir() or (glob.has_magic(str(path)) and not path.exists()):
         arrow.check(f"{path}, a folder or a pattern,", "; or name one file")
@@ -264,15 +277,16 @@ def of_sqlite(
     people: str | None = None,
     watch: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Reader:
-    """Return the reader of what a query of an SQLite database gives: one column of items.
+    """Return a reader that runs a query on an SQLite database, for one column of items.
 
-    The database is opened to read, so that a query changes nothing.
+    The database is opened read-only, so the query can change nothing.
 
     Args:
         path: the path of the database.
-        query: the query.
-        people: the column of the people of a silo, beside that of the items; None: there is none.
-        watch: the context that is entered for each reading, as for `of_file`.
+        query: the SQL query.
+        people: the name of the result's column of people, for a silo, beside the column of items;
+            None: the items are of one person.
+        watch: a context manager that is entered for each reading, as for `of_file`.
 
     Raises:
         UnreadableFileError: there is no such file.
@@ -294,7 +308,7 @@ def of_sqlite(
             ) as connection:
                 connection.text_factory = _decoded
                 connection.execute(f"EXPLAIN {query}")
-                shown = False  # from here on the text of an error may quote an item
+                shown = False  # from here on, the text of an SQLite error may quote an item
                 cursor = connection.execute(query)
                 names = [column[0] for column in cursor.description or ()]
                 if people is not None:
@@ -305,7 +319,7 @@ def of_sqlite(
                         " SELECT lat || ',' || lon FROM ..."
                     )
                 return [item for (item,) in cursor if item is not None]
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: a text that quotes bytes
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # both may quote items
             why = error if shown else getattr(error, "sqlite_errorname", type(error).__name__)
             raise UnreadableFileError(f"cannot read the items from {path}: {why}") from None
 
@@ -313,14 +327,17 @@ def of_sqlite(
 
 
 def _held_by(rows: Iterable[Sequence[Any]], names: Sequence[str], people: str) -> Held:
-    """Return what the rows of a query say that each person of a silo holds."""
+    """Return the items and people of a silo from the rows of a query.
+
+    `names` are the names of the result's columns, `people` is the name of the column of people.
+    """
     if len(names) != 2 or people not in names:
         raise InvalidInputError(
             "the query of items.sqlite must give two columns, that of the items and the one that"
             f" items.people names, {people!r}"
         )
     place = list(names).index(people)
-    # numbers are written as texts: one column may hold both, and an array holds one type
+    # Numbers become texts: an SQLite column may hold both, but an Arrow array has one type.
     items, owners = [], []
     for row in rows:
         items.append(None if row[1 - place] is None else str(row[1 - place]))
@@ -329,7 +346,7 @@ def _held_by(rows: Iterable[Sequence[Any]], names: Sequence[str], people: str) -
 
 
 def _decoded(text: bytes) -> str | None:
-    """Return the text of a value; None where it is no UTF-8, as in the other files."""
+    """Return the text of bytes; None if they are not valid UTF-8, as for the other files."""
     try:
         return text.decode()
     except UnicodeDecodeError:
@@ -340,9 +357,9 @@ def of_python(entry: str, check: Callable[[Path], None] = lambda file: None) -> 
     """Return the reader that a Python entry point names: `module:function`.
 
     Args:
-        entry: the module and the function.
-        check: is called with the file of the module, and of each package around it, before it runs;
-            raises an InvalidInputError if it must not.
+        entry: the module and the function, joined by a colon.
+        check: called with the file of each enclosing package and of the module, before it is run;
+            raises an InvalidInputError if the file must not be run.
 
     Raises:
         InvalidInputError: there is no such module or function.
@@ -352,9 +369,9 @@ def of_python(entry: str, check: Callable[[Path], None] = lambda file: None) -> 
         check(file)
     try:
         found = getattr(importlib.import_module(module), name)
-    except (Exception, SystemExit) as error:  # a module runs when it is imported
+    except (Exception, SystemExit) as error:  # the import runs the module, which may raise anything
         known = isinstance(error, ImportError | AttributeError)
-        why = error if known else type(error).__name__  # another text may quote an item
+        why = error if known else type(error).__name__  # the text of other errors may quote an item
         raise InvalidInputError(
             f"{entry!r} cannot be imported ({why}): write"
             " module:function, of a module that is installed beside fedtally or on PYTHONPATH"
@@ -365,7 +382,7 @@ def of_python(entry: str, check: Callable[[Path], None] = lambda file: None) -> 
     def read() -> Any:
         try:
             return found()
-        except SystemExit:  # it would end the agent, and print what it was given
+        except SystemExit:  # would end the agent, and print its argument, perhaps an item
             raise InvalidInputError(
                 f"items.python: {entry} ended the process (SystemExit): let it return the items"
             ) from None
@@ -374,27 +391,29 @@ def of_python(entry: str, check: Callable[[Path], None] = lambda file: None) -> 
 
 
 def _files_of(module: str) -> Iterator[Path]:
-    """Yield the file of each package around a module, and that of the module.
+    """Yield the files of the enclosing packages of a module, outermost first, then its own file.
 
-    To find a module, Python runs the packages around it: each of them is yielded before it runs.
+    To find a module, Python runs the enclosing packages. Each file is yielded before it is run.
     """
     names = module.split(".")
     for end in range(1, len(names) + 1):
         try:
             found = importlib.util.find_spec(".".join(names[:end]))
-        except (Exception, SystemExit):  # the import says what is wrong
+        except (Exception, SystemExit):  # the later import raises the same error
             return
         if found is not None and found.has_location and found.origin is not None:
             yield Path(found.origin)
 
 
 def candidates_of(path: Path) -> list[Domain]:
-    """Return the public domains that a list of candidates may be: words, or integers.
+    """Return the domains that a file of candidates may describe.
+
+    It is a domain of words, and also one of integers if all lines are integers.
 
     Raises:
         InvalidInputError: the file cannot be read, or a line is empty or repeats another.
     """
     words: list[Domain] = [sources.read_candidates(path, is_checked=True)]
-    with suppress(InvalidInputError):  # not all lines are integers
+    with suppress(InvalidInputError):  # raised if not all lines are integers
         words.append(IntegerSet(words[0].labels(range(words[0].size)), public=True))
     return words

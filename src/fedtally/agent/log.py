@@ -1,8 +1,9 @@
-"""The agent's log, bounded: whoever may connect cannot fill the owner's disk with it.
+"""The agent's log, bounded, so that no user who may connect can fill the owner's disk.
 
-Of each reason, `MOST_LINES` lines an hour are written; the others are counted, and the count is
-written once the hour is over. What a server chooses, such as fingerprints and numbers, makes no
-other reason. A line of a session is written once, however often the server asks the same again.
+Lines with the same reason (the text of a note) are limited to `MOST_LINES` an hour. Further lines
+are counted, and the count is written when the hour is over. Fingerprints and numbers do not count
+as a part of the reason, since a server chooses them. A line of a session is written once, even if
+the server repeats its request.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from dataclasses import dataclass
 
 from fedtally.agent.agent import Note
 
-MOST_LINES = 20  # of a reason, in a window
+MOST_LINES = 20  # lines written for one reason in one window
 WINDOW_SECONDS = 3600
-MOST_REASONS = 200  # all others count as one
-MOST_REMEMBERED = 1000  # lines of sessions that are not written again
+MOST_REASONS = 200  # reasons with a window of their own; all others share one
+MOST_REMEMBERED = 1000  # the latest lines of sessions, remembered to write none twice
 _CHOSEN = re.compile(r"\b[0-9a-f]{8,}\b|\d+")
 
 
 @dataclass
 class _Window:
-    """What was written of a reason, and what was not.
+    """The lines of one reason in one window of `WINDOW_SECONDS`: written and left out.
 
     Attributes:
-        since: when the first line was written.
-        lines: how many were.
-        left_out: the last note that was not; None: all were.
-        count: how many were not.
+        since: the time of the first line, seconds of the log's clock.
+        lines: the number of lines that were written.
+        left_out: the last note that was not written; None: all were written.
+        count: the number of notes that were not written.
     """
 
     since: float
@@ -40,12 +41,13 @@ class _Window:
 
 
 class Log:
-    """Write notes, of each reason no more than `MOST_LINES` in an hour.
+    """Write notes, at most `MOST_LINES` an hour with the same reason.
 
     Args:
-        write: writes a note, with how many more like it were left out. An OSError of it, as on a
-            full disk, is passed over: it must not keep a client from answering.
-        clock: returns seconds that never go back.
+        write: called with a note and the number of similar notes that were left out. An OSError
+            that it raises, for example for a full disk, is ignored, so that the client still
+            answers.
+        clock: returns a monotonic time in seconds.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class Log:
         self._told: dict[Note, None] = {}  # the oldest first
 
     def __call__(self, note: Note) -> None:
-        """Write a note, or count it; a session's note that was told is passed over."""
+        """Write a note, or count it. A session's note that was seen before is ignored."""
         if note.session:
             if note in self._told:
                 return
@@ -76,11 +78,11 @@ class Log:
             window.left_out, window.count = note, window.count + 1
 
     def close(self) -> None:
-        """Write what was left out so far."""
+        """End all windows, and write their counts of notes that were left out."""
         self._close(self._clock())
 
     def _close(self, before: float) -> None:
-        """End the windows that began at a time or earlier, and write what they left out."""
+        """End the windows that began at `before` or earlier, and write what they left out."""
         for reason, window in list(self._windows.items()):
             if window.since <= before:
                 del self._windows[reason]

@@ -1,7 +1,9 @@
-"""Who may read, search or write the files of an agent.
+"""Which users of the machine may read, search or write the files of an agent.
 
-A process that carries bytes runs what somebody else sends. `may` and `others_may_write` decide, by
-facts alone; `way_to` gathers the facts, on open descriptors, and `Permissions` refuses.
+The process that carries bytes between server and agent handles input of strangers, and so may be
+taken over. Its user must not reach the agent's files. `way_to` collects the facts about a file from
+open descriptors. `may` and `others_may_write` decide from these facts alone. `Permissions` refuses
+files that others may read or write. A peer is a user who may connect to the agent's socket.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ from typing import NamedTuple
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 _ACLS = ("system.posix_acl_access", "system.posix_acl_default")  # extended attributes of Linux
-_MOST_LINKS = 40  # that Linux follows on one way
+_MOST_LINKS = 40  # symbolic links that Linux follows in one path
 
 
 class Right(IntEnum):
-    """What somebody may do, as a bit of the modes. To search a folder is to reach what is in it."""
+    """A permission, as its bit of the file mode. SEARCH of a folder gives access to its entries."""
 
     SEARCH = 1
     WRITE = 2
@@ -33,33 +35,33 @@ class Right(IntEnum):
 
 
 class User(NamedTuple):
-    """A user of the machine, and the groups that it may be in, by number."""
+    """A user of the machine and the groups that it may belong to, by number."""
 
     uid: int
     groups: frozenset[int]
 
 
 class Seen(NamedTuple):
-    """What the system says of a file, a folder or a link."""
+    """The status of a file, a folder or a symbolic link, as the system reported it."""
 
     path: str
     uid: int
     gid: int
-    mode: int  # its type and its permissions
+    mode: int  # type and permissions, as `st_mode`
     has_acl: bool
-    number: tuple[int, int]  # of its device and of itself there
-    links: int = 1  # how many names it has
+    number: tuple[int, int]  # the device number and the inode number
+    links: int = 1  # the number of hard links
 
     def __str__(self) -> str:
         return f"{self.path} (mode {stat.S_IMODE(self.mode):04o})"
 
 
 def may(user: User, seen: Seen, right: Right) -> bool:
-    """Return whether a user may have a right: True where this cannot be excluded.
+    """Return whether a user may have a right; True also if that is uncertain.
 
-    Who is in the group has the rights of the others as well, since it may be in it only perhaps. An
-    ACL may give anybody what its mask allows, which stands in the place of the group's bits. An
-    owner may change the mode, and so has every right.
+    It is uncertain whether a user is in its groups, so a member gets the rights of the group and of
+    others. An ACL may give any user the rights in its mask, which the mode shows in the place of
+    the group's bits. An owner may change the mode, and so has every right.
 
     >>> nobody = User(65534, frozenset({7}))
     >>> may(nobody, Seen("items.csv", 0, 7, 0o640, False, (0, 0)), Right.READ)
@@ -76,14 +78,14 @@ def may(user: User, seen: Seen, right: Right) -> bool:
 def others_may_write(
     seen: Seen, owner: int, *, private: Collection[int] = (), is_passed: bool = False
 ) -> bool:
-    """Return whether others than an owner and root may write a file or a folder.
+    """Return whether users besides an owner and root may write a file or a folder.
 
     Args:
-        seen: the file, the folder, or a link, of which the owner alone counts.
-        owner: the user, by number.
-        private: groups of which nobody else is a member.
-        is_passed: a folder on the way to what is used. A sticky one, as /tmp is, may be written by
-            all: nobody can take away there what is somebody else's.
+        seen: the file or the folder; or a symbolic link, for which only its owner matters.
+        owner: the number of the user who may write.
+        private: the numbers of groups without other members.
+        is_passed: whether the folder is only passed on the way to the file in use. Then it may be
+            sticky and writable by all, as /tmp is: nobody can remove the files of others there.
     """
     if seen.uid not in (0, owner):
         return True
@@ -96,15 +98,18 @@ def others_may_write(
 
 
 class Way(NamedTuple):
-    """The way to a file or a folder, looked at on open descriptors."""
+    """All folders and symbolic links on the path to a file or a folder, and the file itself.
 
-    passed: list[Seen]  # every folder and link that the system passes
-    folders: list[Seen]  # those around the end, from the root down
-    end: Seen
+    Each status was read from an open descriptor.
+    """
+
+    passed: list[Seen]  # every folder and link that the system visits, and the end
+    folders: list[Seen]  # the folders of the end's real path, from the root down
+    end: Seen  # the file or folder itself
 
 
 def check_system() -> None:
-    """Refuse a system on which no agent runs."""
+    """Raise an error if the system is not Linux."""
     if not sys.platform.startswith("linux"):
         raise InvalidInputError(
             "an agent runs on Linux: elsewhere the system does not say who connects (SO_PEERCRED)"
@@ -113,10 +118,12 @@ def check_system() -> None:
 
 @contextmanager
 def way_to(path: Path) -> Iterator[Way]:
-    """Yield the way to a path. Meanwhile nothing else can have the number of its end.
+    """Yield the way to a path, see `Way`.
+
+    Its files stay open within the context, so that no other file can get their inode numbers.
 
     Raises:
-        OSError: there is no such file, or the way to it is closed.
+        OSError: there is no such file, or a folder on the way may not be searched.
         InvalidInputError: the system does not say whether there is an ACL.
     """
     check_system()
@@ -124,7 +131,7 @@ def way_to(path: Path) -> Iterator[Way]:
     with ExitStack() as opened:
 
         def look(name: str, path: str, at: int | None) -> tuple[int, Seen]:
-            # O_PATH needs no right to read, and its close gives up no lock that SQLite holds
+            # O_PATH needs no read permission, and closing it does not release locks of SQLite
             handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
             opened.callback(os.close, handle)
             found = os.fstat(handle)
@@ -158,7 +165,7 @@ def way_to(path: Path) -> Iterator[Way]:
 def _has_acl(handle: int, path: str) -> bool:
     for name in _ACLS:
         try:
-            os.getxattr(f"/proc/self/fd/{handle}", name)  # O_PATH takes no other way
+            os.getxattr(f"/proc/self/fd/{handle}", name)  # getxattr refuses an O_PATH descriptor
         except OSError as error:
             if error.errno not in (errno.ENODATA, errno.ENOTSUP):
                 raise InvalidInputError(
@@ -172,12 +179,12 @@ def _has_acl(handle: int, path: str) -> bool:
 
 @dataclass(frozen=True)
 class Permissions:
-    """What others on the machine of an agent may do with its files.
+    """Checks of what other users of the machine may do with an agent's files.
 
     Args:
-        owner: the agent's user, by number. Whatever is root's is as safe.
-        peers: the users who may connect, besides the agent's own and root.
-        socket: where they connect.
+        owner: the number of the agent's user. Files of root are as safe as the owner's.
+        peers: the numbers of the users who may connect to the agent, without `owner` and root.
+        socket: the path of the socket that peers connect to.
     """
 
     owner: int
@@ -186,24 +193,28 @@ class Permissions:
 
     @classmethod
     def of(cls, folder: Path, peers: Collection[int], socket: Path) -> Permissions:
-        """Return those of the agent in a folder: root looks for the one whom the folder belongs to.
+        """Return the permissions of the agent in a folder.
+
+        The owner is the user of this process. If that is root, it is the owner of the folder.
 
         Raises:
             OSError: there is no such folder.
         """
         holder = folder.stat().st_uid
-        # a peer that has the folder is no owner: what it may write is then refused
+        # A peer is never the owner, even if the folder is the peer's: its files are then refused.
         owner = os.geteuid() or (0 if holder in peers else holder)
         return cls(owner, frozenset(peers) - {0, owner}, socket)
 
     def kept(self, own: Collection[Path] = (), others: Collection[Path] = ()) -> list[str]:
-        """Return what others may write of files and of the ways to them, each with the way out.
+        """Return a message for each file, folder or link that other users may write.
 
-        What is not there, or cannot be reached, is passed over: whoever uses it says so.
+        All folders and links on the way to each file are checked. A message includes the command
+        that mends it. A file that is missing or cannot be reached is skipped: its later use raises
+        an error.
 
         Args:
-            own: files and folders that the agent writes, or whose names it believes: the folder of
-                such a file belongs to nobody else, either.
+            own: files and folders that the agent writes, or whose presence it relies on. Other
+                users must not write the folder of such a file, even if it is sticky.
             others: files that the agent reads.
         """
         found: dict[str, str] = {}
@@ -223,9 +234,10 @@ class Permissions:
         return list(found.values())
 
     def unread(self, *paths: Path) -> list[str]:
-        """Return which files of the agent a peer may read, each with the way out.
+        """Return a message for each of the given files that a peer may read.
 
-        What cannot be looked at is passed over: `kept` names it.
+        A message includes the command that mends it. A file whose status cannot be read is skipped
+        here: `kept` reports it.
         """
         found = []
         for path in paths if self.peers else ():
@@ -240,7 +252,7 @@ class Permissions:
         return found
 
     def check_kept(self, path: Path) -> None:
-        """Refuse a file that the agent reads, if others may write it or could put another there.
+        """Raise an error if other users may write or replace a file that the agent reads.
 
         Raises:
             InvalidInputError: names each file or folder, its mode, and the way out.
@@ -249,14 +261,14 @@ class Permissions:
             raise InvalidInputError("; ".join(problems))
 
     def check_closed(self, path: Path) -> None:
-        """Refuse a file of items that a peer may read, or whose folder it may search.
+        """Raise an error if a peer may read a file of items, or may search the file's folder.
 
-        In that folder a peer would see the file's size, which tells the length of an item. What
-        SQLite writes beside a database lies there, too, and is closed to whoever may not search it.
+        A peer who may search the folder sees the file's size, which reveals the length of an item.
+        SQLite also writes further files beside a database; a closed folder protects them.
 
         Raises:
-            InvalidInputError: names the peer, the file or folder, its mode, and the way out; or
-                says that what is named is no file.
+            InvalidInputError: names the peer, the file or folder, its mode, and the way out. Or the
+                file has hard links, or it or its folder has an ACL, or the path is not a file.
         """
         if not self.peers:
             return
@@ -268,14 +280,14 @@ class Permissions:
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[None]:
-        """Watch over a file of items while it is read.
+        """Check a file of items before and after the body of the context reads it.
 
-        It is looked at before and after, and must be the same file and closed to every peer both
-        times. Without peers nothing is asked of it.
+        Both times no peer may read the file or search its folder, and the file must be the same.
+        Without peers nothing is checked.
 
         Raises:
             InvalidInputError: as for `check_closed`.
-            UnreadableFileError: the file is gone, or another one came into its place meanwhile.
+            UnreadableFileError: the file is missing, or was replaced within the context.
         """
         if not self.peers:
             yield
@@ -322,12 +334,12 @@ class Permissions:
             )
 
     def _way_out(self, user: User, folder: Seen, file: Seen) -> str:
-        """Return how items come into a folder that is closed to a user."""
+        """Return the shell command that closes a file of items and its folder to a user."""
         if user.uid in (folder.uid, file.uid):
             taken = [shlex.quote(seen.path) for seen in (folder, file) if seen.uid == user.uid]
             return f"chown {self.owner} {' '.join(taken)}"
         socket, around = Path(os.path.realpath(self.socket)), Path(folder.path)
-        # the way to the socket must stay open to the peers, and /tmp and /srv to everybody
+        # Never close a folder above the socket, which peers must reach, nor /tmp or /srv.
         is_own = folder.uid == self.owner and not folder.mode & stat.S_ISVTX
         if is_own and len(around.parts) > 2 and not socket.is_relative_to(around):
             return f"chmod 700 {shlex.quote(folder.path)}"
@@ -336,17 +348,17 @@ class Permissions:
         return f"{make}mv {shlex.quote(file.path)} {shlex.quote(closed)}/, and name that file"
 
     def _users(self) -> list[User]:
-        """Return the peers as they may be now."""
+        """Return the peers with all groups that they may belong to now."""
         shared = self._groups_of_the_socket()
         return [User(uid, shared | _groups_of(uid)) for uid in sorted(self.peers)]
 
     def _groups_of_the_socket(self) -> frozenset[int]:
-        """Return the groups that a user may need to reach the socket.
+        """Return the numbers of the groups that a peer may need to reach the socket.
 
-        The system may give them to a peer that no list of groups has in them, as systemd does
-        (SupplementaryGroups) and whoever starts a container.
+        A peer may belong to them although the system's list of groups does not say so: systemd
+        (SupplementaryGroups) or a container can add groups to a process.
         """
-        found = {os.getegid()}  # the socket will have it
+        found = {os.getegid()}  # the group that the socket will have
         socket = Path(os.path.realpath(self.socket))
         for place in (socket, *socket.parents):
             try:
@@ -360,7 +372,7 @@ class Permissions:
     def _others_may_write(self, seen: Seen, *, is_passed: bool) -> bool:
         if not others_may_write(seen, self.owner, is_passed=is_passed):
             return False
-        # a group that looks like the owner's alone may still be one that lets peers in
+        # If there are peers, even a group without other listed members may let a peer in.
         private = [seen.gid] if not self.peers and _is_alone(self.owner, seen.gid) else []
         return others_may_write(seen, self.owner, private=private, is_passed=is_passed)
 
@@ -375,7 +387,7 @@ class Permissions:
 
 
 def _may_reach(user: User, way: Way, right: Right | None = None) -> bool:
-    """Return whether a user may search all folders of a way, and has a right at its end."""
+    """Return whether a user may search all folders of a way, and has the right on its end."""
     return all(may(user, each, Right.SEARCH) for each in way.folders) and (
         right is None or may(user, way.end, right)
     )
@@ -388,7 +400,7 @@ _ONE_FILE = (
 
 
 def _groups_of(uid: int) -> frozenset[int]:
-    """Return the groups that the system lists for a user; none where it has no name."""
+    """Return the numbers of the groups of a user; empty if the system does not know the user."""
     import pwd
 
     try:
@@ -399,7 +411,7 @@ def _groups_of(uid: int) -> frozenset[int]:
 
 
 def _is_alone(uid: int, gid: int) -> bool:
-    """Return whether a user is all that a group has, as where each user has a group of its own."""
+    """Return whether a user is the only member of a group, as with one private group per user."""
     import grp
     import pwd
 

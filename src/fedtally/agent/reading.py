@@ -1,9 +1,8 @@
-"""Work of a session that takes time: reading and encoding the items.
+"""Read and encode the items of a session, which may take time.
 
-An `Agent` starts a `Reading`, and asks later whether it is over. How the work is done is said by a
-`Start`, so that the agent knows neither threads nor time. `at_once` does it before it returns.
-`Aside` does it in a thread and gives it up after some seconds, so that no session waits for that of
-another one.
+An `Agent` starts a `Reading`, and later asks it whether it is over. A `Start` decides how the
+reading runs, so that the agent's code uses neither threads nor clocks. `at_once` reads before it
+returns. `Aside` reads in a thread with a time limit, so that other sessions do not wait.
 """
 
 from __future__ import annotations
@@ -21,26 +20,27 @@ from fedtally.errors import UnreadableFileError
 if TYPE_CHECKING:
     from fedtally.campaign.client import FrequencyClient
 
-FIRST_STEP = 1.0  # seconds: what takes no longer all looks the same
+FIRST_STEP = 1.0  # seconds: all readings up to this time look the same from outside
 Work = Callable[[], "FrequencyClient"]
 
 
 class Start(Protocol):
-    """A way to do work; the arguments are those of `Reading`."""
+    """A function that runs the work of a reading; its arguments are those of `Reading`."""
 
     def __call__(self, work: Work, *, in_steps: bool = False) -> Reading:
-        """Start the work."""
+        """Start the work, and return its `Reading`, which may still run."""
 
 
 class Reading:
-    """Items that are read and encoded for one session.
+    """The reading and encoding of the items for one session.
 
     Args:
-        work: returns the client that holds them.
-        seconds: how long it may take from now on, with whatever is done before it.
-        in_steps: tell that it is over after 1, 2, 4, 8, ... seconds or at its end alone, so that
-            the moment shows little of the items, and nothing where they take less than a second.
-        clock: returns seconds that never go back.
+        work: a function that reads the items and returns the client that holds them.
+        seconds: the time limit from now on, including the time before the work is started.
+        in_steps: whether the end is reported only 1, 2, 4, 8, ... seconds after the start or at
+            the time limit. The time of an answer then reveals little about the items, and nothing
+            if the work takes less than a second.
+        clock: returns a monotonic time in seconds.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Reading:
     ) -> None:
         self._work, self._seconds, self._in_steps, self._clock = work, seconds, in_steps, clock
         self._begin = clock()
-        self._told = self._begin + seconds  # when it is over for whoever asks
+        self._told = self._begin + seconds  # the time at which the end is reported
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._found: FrequencyClient | Exception | None = None
         self._calls: list[Callable[[], None]] = []
@@ -63,21 +63,20 @@ class Reading:
 
     @property
     def is_over(self) -> bool:
-        """Whether the work is done, dropped, or given up: then `client` may be asked for."""
+        """Whether the work is done, dropped or out of time; only then `client` may be called."""
         return self.left == 0.0
 
     @property
     def left(self) -> float:
-        """The seconds until it is over, as far as that is known, at the latest; 0.0: it is."""
+        """The longest time in seconds until the reading is over; 0.0: it is over."""
         return max(0.0, self._told - self._clock())
 
     def client(self) -> FrequencyClient:
-        """Return the client that holds the items, of a reading that is over.
+        """Return the client that holds the items. The reading must be over.
 
         Raises:
-            UnreadableFileError: the items were not there in time, or nobody waits for them any
-                more.
-            Exception: what the reader raised, as it was.
+            UnreadableFileError: the time ran out before the items were read, or `drop` was called.
+            Exception: the error that the work raised.
         """
         found = self._found
         if found is None:
@@ -87,7 +86,11 @@ class Reading:
         return found
 
     def when_over(self, call: Callable[[], None]) -> None:
-        """Call a function, in whatever thread, once `left` says when it is over."""
+        """Call a function, in any thread, once the work has ended or was dropped.
+
+        From then on `left` is the exact time until the reading is over. The function is not called
+        if the time runs out before the work ends.
+        """
         with self._lock:
             if not self._ended.is_set():
                 self._calls.append(call)
@@ -95,29 +98,29 @@ class Reading:
         call()
 
     def wait(self) -> None:
-        """Keep this thread until the reading is over."""
+        """Block this thread until the reading is over."""
         self._ended.wait(self.left)
         time.sleep(self.left)
 
     def run(self) -> None:
-        """Do the work, unless it is over already."""
+        """Do the work in this thread, unless the reading is over already."""
         if self.is_over or self._ended.is_set():
             return
         try:
             found: FrequencyClient | Exception = self._work()
         except Exception as error:
             found = error
-        except BaseException as error:  # nobody may wait for it for ever
+        except BaseException as error:  # end the reading, so that nobody waits for ever
             self._end_with(_broken(f"the reader raised {type(error).__name__}"))
             raise
-        # Late is never: somebody may have been told already that the items were not there in time.
+        # A late result is discarded: the agent may have answered already that the time ran out.
         self._end_with(found if self._took < self._seconds else self._too_late())
 
     def drop(self) -> None:
-        """Let go of the items: their session is over."""
+        """End the reading and remove the items from memory, since their session is over."""
         none = _broken("their session is over")
         self._end_with(none)
-        self._found, self._told = none, self._begin  # also where it was done before
+        self._found, self._told = none, self._begin  # also if the work had ended before
 
     @property
     def _took(self) -> float:
@@ -144,20 +147,20 @@ class Reading:
 
 
 def at_once(work: Work, *, in_steps: bool = False) -> Reading:
-    """Do the work before this returns, however long it takes, and tell its end at once."""
+    """Do the work now, without a time limit, and return its finished reading."""
     reading = Reading(work, float("inf"))
     reading.run()
     return reading
 
 
 class Aside:
-    """Do the work in a thread of its own, one piece after the other.
+    """Do readings one after the other in a single background thread.
 
-    No program can end a call that hangs, such as one of a disk that is gone. It goes on in its
-    thread. The pieces behind it run out of time, and no further thread is started.
+    A call that hangs, for example on a lost disk, cannot be ended. It continues in the thread. The
+    readings behind it run out of time, and no second thread is started.
 
     Args:
-        seconds: how long a piece may take from its start, with the pieces before it.
+        seconds: the time limit of a reading, including the time that it waits for earlier ones.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -167,14 +170,14 @@ class Aside:
         self._is_running = False
 
     def __call__(self, work: Work, *, in_steps: bool = False) -> Reading:
-        """Start a piece of work."""
+        """Queue the work, and return its `Reading`."""
         reading = Reading(work, self._seconds, in_steps=in_steps)
         with self._lock:
-            # without those that ran out of time behind a call that hangs
+            # remove the readings that ran out of time behind a call that hangs
             self._waiting = deque(one for one in self._waiting if not one.is_over)
             self._waiting.append(reading)
             if not self._is_running:
-                # without a thread, as where there are too many, it runs out of time
+                # if no thread can be started (RuntimeError), the reading runs out of time
                 with suppress(RuntimeError):
                     threading.Thread(target=self._run, name="items", daemon=True).start()
                     self._is_running = True
@@ -187,9 +190,9 @@ class Aside:
                     self._is_running = False
                     return
                 reading = self._waiting.popleft()
-            with suppress(BaseException):  # noted in the reading
+            with suppress(BaseException):  # the reading keeps the error for its `client`
                 reading.run()
-            del reading  # with its items
+            del reading  # so that its items do not stay in memory
 
 
 def _broken(why: str) -> UnreadableFileError:

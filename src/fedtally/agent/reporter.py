@@ -1,9 +1,9 @@
-"""A client's report to two servers: whether its owner's agent makes one, of what, and once.
+"""Decide about, and make, a client's report to two servers, once for each release.
 
-A `Reporter` opens no connection. What it makes is in the outbox of the client's record before
-anything is sent, and whoever has a network sends it from there
-(`campaign/transports/https/reporting.py`). The frames that servers send back say how a release
-stands, and nothing else: they can bring in no plan, and read no item.
+A report is the client's contribution to a plan that two servers sum. A `Reporter` opens no network
+connection. It first puts the report into the outbox, a table of the client's record.
+`campaign/transports/https/reporting.py` sends it from there. The servers' answers only tell the
+state of a release. They cannot add a plan or cause a read of the items.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from fedtally.store import ClientRecord, Fate, Journal, Unsent
 def campaign_to_report(
     accepted: AcceptedCampaigns, record: ClientRecord, fingerprint: str | None, now: float
 ) -> Campaign:
-    """Return the accepted campaign of two servers that is meant.
+    """Return the accepted campaign, summed by two servers, that a user wants to report to.
 
     Args:
-        accepted: what the owner accepted.
-        record: what became of the registrar's plans.
-        fingerprint: the plan's, all digits; None: there is one plan that is not over.
+        accepted: the campaigns that the owner accepted.
+        record: the client's record, with the registrar's plans that ended.
+        fingerprint: all 64 hexadecimal digits of the plan's fingerprint. None: choose the only plan
+            that is not over, or if all are over, the only plan.
         now: the time, Unix seconds.
 
     Raises:
-        InvalidInputError: there is none, or it is not clear which one is meant.
+        InvalidInputError: there is no such campaign, or there are several and none was named.
     """
     known = {
         one.plan.fingerprint: one
@@ -64,14 +65,14 @@ def campaign_to_report(
 
 
 def release_to_report(plan: Plan, release: int | None) -> int:
-    """Return the number of the release that is meant.
+    """Return the number of the release that a user wants to report to, from 0.
 
     Args:
         plan: the plan.
-        release: the number; None: the plan has one release.
+        release: the number that the user gave; None: choose the only release.
 
     Raises:
-        InvalidInputError: there is no such release, or it is not clear which one is meant.
+        InvalidInputError: there is no such release, or there are several and none was named.
     """
     last = len(plan.releases) - 1
     if release is None and last:
@@ -91,12 +92,14 @@ class Reporter:
         items: what the client holds.
         campaign: an accepted campaign that two servers sum.
         release: the number of the plan's release.
-        record: what the client took part in, opened with its mark. The owner's cap goes into it.
-        identity: the client's key.
-        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+        record: the client's record of its participation, opened with its mark (a second file that
+            detects an old copy of the record). The policy's cap is written into it.
+        identity: the client's signing key.
+        random: a function that returns the requested number of uniform bytes from a cryptographic
+            source.
         now: the time, Unix seconds.
-        tell: takes what the owner should know, in words.
-        once: a label of the items. The record takes each label once, whatever the plan.
+        tell: called with each message for the owner.
+        once: a label of the items. The record accepts each label once, over all plans.
 
     Raises:
         InvalidInputError: as for `Agent`.
@@ -124,7 +127,7 @@ class Reporter:
 
     @property
     def unsent(self) -> Unsent | None:
-        """The report of this release, if it is made and not yet with both servers."""
+        """The report of this release that at least one server lacks; None: there is none."""
         rounds = self.plan.releases[self.release]
         return next(
             (
@@ -137,7 +140,7 @@ class Reporter:
 
     @property
     def fate(self) -> Fate | None:
-        """What became of the report of this release; None: nothing yet, or there is none."""
+        """The fate of this release's report at the servers; None: not known yet, or no report."""
         return _first(
             self.record.fate(self.plan.fingerprint, round) for round in self._rounds_taken()
         )
@@ -155,7 +158,7 @@ class Reporter:
         yield from demands(self.campaign, self.policy, self.items, self.identity)
         if self._rounds_taken():
             yield f"this client took part in release {self.release} of the plan"
-        # its rounds are in one sum; with a calendar it is of one round
+        # All rounds of a release are in one sum. With a calendar, a release has one round.
         if why := why_closed(self.plan, self.plan.releases[self.release][0], int(now), now):
             yield why
         standing = self._journal(self.plan.releases[self.release][0], now).standing(int(now))
@@ -167,12 +170,13 @@ class Reporter:
             yield f"the items: {error.in_shell}"
 
     def read(self) -> None:
-        """Read the items; under a plan with epsilon zeros stand for those that cannot be read.
+        """Read the items into memory.
 
-        It is done before a server hears of this client: how long it takes tells nobody anything.
+        If they cannot be read and the plan has privacy, the report will hold no item. No server is
+        contacted before that, so the duration of the read reveals nothing.
 
         Raises:
-            InvalidInputError: they cannot be read, and the plan has no epsilon.
+            InvalidInputError: the items cannot be read, and the plan has no privacy.
         """
         reading = self.items.read(self.plan)
         reading.wait()
@@ -187,14 +191,16 @@ class Reporter:
             reading.drop()
 
     def make(self, now: float) -> Unsent:
-        """Make the report, which spends the items; return it as the outbox has it.
+        """Make the report, and return it as it is in the outbox. The items are spent by this.
+
+        `read` must be called before.
 
         Args:
             now: the time, Unix seconds.
 
         Raises:
-            InvalidInputError: a reason of `refusals` came up meanwhile; nothing was spent.
-            LocalProtocolError: the record refuses, since the items were spent meanwhile.
+            InvalidInputError: `refusals` has a reason now; nothing was spent.
+            LocalProtocolError: the record refuses the report, since the items were spent meanwhile.
         """
         for reason in self.refusals(now):
             raise InvalidInputError(f"{reason}; nothing was spent")
@@ -218,12 +224,12 @@ class Reporter:
         return Journal(self.record, self.plan, round, int(now), self.once)
 
     def _rounds_taken(self) -> list[int]:
-        """Return the rounds of this release that the record has a part in."""
+        """Return the rounds of this release in which the client took part, by its record."""
         taken = self.record.participations(self.plan.fingerprint)
         return [round for round in self.plan.releases[self.release] if round in taken]
 
     def _drawn_round(self) -> int:
-        """Return one round of the release; all of them are in one sum."""
+        """Return a round of the release, drawn at random; all its rounds are in one sum."""
         rounds = self.plan.releases[self.release]
         return rounds[int.from_bytes(self.random(16), "little") % len(rounds)]
 

@@ -1,13 +1,13 @@
-"""Agents on Unix sockets of this machine: who may connect, how long, and how much.
+"""Serve agents on Unix sockets of this machine, with limits on users, time and connections.
 
-A socket has mode 0660, in a folder that nobody but its owner may write. A peer is known by its user
-(`SO_PEERCRED`), which the kernel vouches for. Each connection is read and written by itself: a slow
-or silent peer keeps nobody waiting. One process may serve many agents.
+A socket has mode 0660. Only its owner may write its folder. A peer is the process at the other end
+of a connection. It is identified by its user, which the kernel reports (`SO_PEERCRED`). Connections
+are independent: a slow or silent peer does not delay the others. One process may serve many agents.
 
-An agent answers between two steps of the event loop, which waits for it some milliseconds. A thread
-for all of it would cost much more CPU where one process serves many agents: it and the loop would
-take the interpreter's lock from each other at each write of a record. Only the items are read and
-encoded in a thread: an answer that needs them waits for that, on its own connection alone.
+An agent computes its answers in the event loop, which is blocked for some milliseconds each time. A
+thread would cost much more CPU if one process serves many agents: thread and loop would compete for
+the interpreter's lock at each write of a record. Only the items are read and encoded in a thread.
+An answer that needs them delays only its own connection.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from fedtally.campaign.transports.pipe import PipeClosedError, PipeError, read_f
 from fedtally.errors import InvalidInputError
 
 SOCKET_MODE, FOLDER_MODE = 0o660, 0o750
-MOST_CONNECTIONS = 16  # of one agent; beyond it the one that was silent for longest is closed
-FRAME_SECONDS = 30  # for the rest of a frame that has begun, and for an answer to be taken
-SWEEP_SECONDS = 60  # how often secrets of sessions whose time is over are wiped
-_LONGEST_PATH = 107  # bytes of a name in struct sockaddr_un on Linux
+MOST_CONNECTIONS = 16  # for one agent; a further one closes the connection silent for longest
+FRAME_SECONDS = 30  # time limit to receive the rest of a frame, and to deliver an answer
+SWEEP_SECONDS = 60  # interval at which the secrets of expired sessions are wiped
+_LONGEST_PATH = 107  # bytes of a path in struct sockaddr_un on Linux
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 @dataclass(eq=False)
 class _Connection:
-    """A connection, and when it last began to be silent."""
+    """A connection, and the time of its last frame or answer, in monotonic seconds."""
 
     task: asyncio.Task[None]
     since: float = field(default_factory=time.monotonic)
-    is_busy: bool = False  # an answer is there that it has not taken yet
+    is_busy: bool = False  # whether an answer is being sent
 
 
 class Served:
-    """An agent on its socket; made by `serve`."""
+    """An agent that is served on its socket; `serve` makes it."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Served:
         clock: Callable[[], float],
     ) -> None:
         self._agent, self._path, self._log, self._clock = agent, path, log, clock
-        # root can do all that the agent's own user can: to refuse it would protect from nothing
+        # Root has all rights of the agent's user anyway, so refusing root would protect nothing.
         self._peers = frozenset({0, os.getuid(), *peers})
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
@@ -67,13 +67,13 @@ class Served:
         self._lock = -1
 
     async def start(self) -> None:
-        """Listen."""
+        """Start to listen on the socket, and to wipe expired sessions at intervals."""
         _check_folder(self._path)
         self._lock = _locked(self._path)
         try:
             listening = _bound(self._path)
-            # asyncio accepts so many at a time before it looks at those that it has. More would
-            # take the open files that the record needs.
+            # asyncio accepts up to `backlog` connections in a row before it runs their tasks. A
+            # larger number would use up the open files that the record needs.
             self._server = await asyncio.start_unix_server(
                 self._connected, sock=listening, backlog=MOST_CONNECTIONS
             )
@@ -83,7 +83,7 @@ class Served:
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def stop(self) -> None:
-        """Close socket and connections, and wipe the agent's secrets."""
+        """Close the socket and its connections, and wipe the agent's secrets."""
         if self._server is None:
             return
         self._server.close()
@@ -96,7 +96,7 @@ class Served:
         self._agent.close()
         with suppress(OSError):
             os.unlink(self._path)
-        os.close(self._lock)  # last: nobody else may bind the name before
+        os.close(self._lock)  # last, so that no other agent uses the path before it is free
         self._server = None
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -113,7 +113,8 @@ class Served:
             while True:
                 connection.since, connection.is_busy = time.monotonic(), False
                 frame = await read_frame(reader, self._agent.most_bytes, FRAME_SECONDS)
-                # Who waits for items may be closed to make room, after those who send nothing.
+                # A connection that waits for items may be closed to make room for another one, but
+                # only after the connections that were silent for longer.
                 connection.since = time.monotonic()
                 while isinstance(answer := self._agent.answer(frame, self._clock()), Reading):
                     await _over(answer)
@@ -121,21 +122,22 @@ class Served:
                 async with asyncio.timeout(FRAME_SECONDS):
                     await write_frame(writer, answer or b"")
         except PipeClosedError:
-            pass  # the ordinary end
+            pass  # the peer closed the connection, the normal end
         except (PipeError, TimeoutError) as error:
             self._log(Note(f"closed a connection: {error or 'its peer takes no answer'}"))
         except asyncio.CancelledError:
-            pass  # closed to make room, or at the end: the task is the connection's own
+            pass  # cancelled by `_close_silent` or `stop`; nothing else awaits this task
         finally:
             self._connections.discard(connection)
             writer.close()
 
     def _close_silent(self) -> None:
-        """Close the connections that were silent for longest, if there are too many."""
+        """Close the connections silent for longest, down to `MOST_CONNECTIONS`."""
         waiting = (one for one in self._connections if not one.is_busy)
         spare = max(0, len(self._connections) - MOST_CONNECTIONS)
         for connection in sorted(waiting, key=lambda one: one.since)[:spare]:
-            # At once: its task ends later, and many that connect together would all choose it.
+            # Removed now, since its task ends later. Otherwise several new connections at the same
+            # time would all choose this one.
             self._connections.discard(connection)
             connection.task.cancel()
 
@@ -146,11 +148,11 @@ class Served:
 
 
 async def _over(reading: Reading) -> None:
-    """Wait until a reading is over, while the loop goes on."""
+    """Wait until a reading is over, without blocking the event loop."""
     loop, over = asyncio.get_running_loop(), asyncio.Event()
 
     def tell() -> None:
-        with suppress(RuntimeError):  # the loop has ended meanwhile
+        with suppress(RuntimeError):  # raised if the loop is closed already
             loop.call_soon_threadsafe(over.set)
 
     reading.when_over(tell)
@@ -167,18 +169,18 @@ async def serve(
     log: Callable[[Note], None] = lambda note: None,
     clock: Callable[[], float] = time.time,
 ) -> Served:
-    """Serve an agent on a Unix socket, until `stop` of what this returns.
+    """Serve an agent on a Unix socket until `stop` of the returned object is called.
 
     Args:
-        agent: the agent, of which nobody else makes use meanwhile.
-        path: the path of the socket. Its folder is made, with mode 0750, if it is not there.
-        peers: the users who may connect, by number, besides the own one and root.
-        log: takes what the owner should know.
+        agent: the agent; nothing else may use it at the same time.
+        path: the path of the socket. Its folder is made with mode 0750 if it does not exist.
+        peers: the numbers of the users who may connect, besides this process's user and root.
+        log: called with each note for the owner.
         clock: returns the time, Unix seconds.
 
     Raises:
-        InvalidInputError: the folder may be written by others, another agent runs on the socket,
-            something else has its name, or the system does not say who connects.
+        InvalidInputError: other users may write the folder, another agent runs on the socket, the
+            path is not a socket, or the system cannot report the user of a connection.
     """
     served = Served(agent, Path(path), peers, log, clock)
     await served.start()
@@ -186,7 +188,10 @@ async def serve(
 
 
 def _check_folder(path: Path) -> None:
-    """Refuse a folder in which others could put a socket of their own in the place of this one."""
+    """Raise an error if other users could replace the socket in its folder by their own.
+
+    The folder is made if it does not exist.
+    """
     check_system()
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise InvalidInputError(
@@ -196,7 +201,7 @@ def _check_folder(path: Path) -> None:
     try:
         if not path.parent.exists():
             path.parent.mkdir()
-            path.parent.chmod(FOLDER_MODE)  # whatever the umask, so that its group may enter
+            path.parent.chmod(FOLDER_MODE)  # mkdir applies the umask; the group must have access
         with way_to(path.parent) as way:
             found = way.end
     except OSError as error:
@@ -217,9 +222,13 @@ def _check_folder(path: Path) -> None:
 
 
 def _locked(path: Path) -> int:
-    """Take the lock of a socket's name; return its file, open for as long as the agent runs."""
-    # A socket file says nothing of whether somebody listens: it stays when its agent dies. The
-    # kernel gives up a lock with its process.
+    """Lock the file `{path}.lock`, and return its descriptor, to be kept open by the agent.
+
+    Raises:
+        InvalidInputError: another agent has the lock, or the file cannot be opened.
+    """
+    # A socket file does not show that an agent listens, since it stays when the agent dies. The
+    # kernel releases a lock when its process ends.
     name = f"{path}.lock"
     try:
         handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -239,7 +248,7 @@ def _locked(path: Path) -> int:
 
 
 def _bound(path: Path) -> socket.socket:
-    """Return a socket of that name that listens, in the place of one that a dead agent left."""
+    """Return a new listening socket on a path; a socket file left by a dead agent is replaced."""
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise InvalidInputError(f"{path} is there, and is no socket: name another path")
@@ -247,7 +256,7 @@ def _bound(path: Path) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         made.bind(os.fspath(path))
-        path.chmod(SOCKET_MODE)  # before anybody can connect: it does not listen yet
+        path.chmod(SOCKET_MODE)  # before `listen`, so nobody can connect with another mode
         made.listen(MOST_CONNECTIONS)
     except OSError as error:
         made.close()
@@ -259,7 +268,7 @@ def _bound(path: Path) -> socket.socket:
 
 
 def _user_of(writer: asyncio.StreamWriter) -> int:
-    """Return the user on the other side, as the kernel noted it when they connected."""
+    """Return the number of the user who connected, as the kernel recorded it at that time."""
     peer = writer.get_extra_info("socket")
     _, uid, _ = _CREDENTIALS.unpack(
         peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)

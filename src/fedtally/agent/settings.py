@@ -1,7 +1,7 @@
-"""`agent.toml`: what the owner of a client says once, read into frozen settings.
+"""Read `agent.toml`, the owner's settings of an agent, into a frozen `Settings`.
 
-Every entry that is wrong is named, with the way out. `TEMPLATE` is the file that `fedtally agent
-init` writes: it explains each entry, and leaves out what only the owner can say.
+An error names every wrong entry and how to correct it. `TEMPLATE` is the text that `fedtally agent
+init` writes into the file. It explains each entry, and has no value if only the owner can decide.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 FILE = "agent.toml"
 NO_REGISTRAR = "no registrar is named: a plan counts as accepted by the owner's own act alone"
-_NONE = "none"  # what an owner writes for epsilon to take plans without any
-# where everything lies unless agent.toml says otherwise, from its own folder
+_NONE = "none"  # the value of epsilon that allows plans without differential privacy
+# default paths, relative to the folder of agent.toml
 _PLACES = {
     "key": "key/agent.key",
     "mark": "key/record.mark",
@@ -135,16 +135,18 @@ class Settings:
     Attributes:
         folder: the folder of agent.toml.
         key: the file of the private key.
-        mark: the mark of the record, in another folder than the record.
-        record: the file of the record.
+        mark: the file of the record's mark, which detects an old copy of the record. It must be in
+            another folder than the record.
+        record: the file of the client's record of its participation.
         campaigns: the folder of the accepted campaigns.
-        socket: its path.
-        peers: the users who may connect, by number.
-        registrar: the public key that must have signed every plan; None: there is none.
+        socket: the path of the agent's Unix socket.
+        peers: the numbers of the users who may connect to the socket.
+        registrar: the public key that must have signed every plan; None: no signature is needed.
         items: what the client holds.
-        once: a label of the items.
+        once: a label of the items; None: they have none.
         policy: what the owner demands.
-        consent: what needs no hand of the owner; None: every plan does.
+        consent: the bounds of plans that are accepted without the owner's act; None: the owner
+            must accept every plan.
     """
 
     folder: Path
@@ -156,16 +158,16 @@ class Settings:
     peers: frozenset[int]
     registrar: bytes | None
     items: Items
-    once: str | None = field(repr=False)  # it may tell what the client holds
+    once: str | None = field(repr=False)  # the label may reveal what the client holds
     policy: AgentPolicy
     consent: Consent | None = None
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Settings:
-        """Read the agent.toml of a folder.
+        """Return the settings in the agent.toml of a folder.
 
         Raises:
-            UnreadableFileError: there is no agent.toml, or it is no TOML.
+            UnreadableFileError: there is no agent.toml, or it is not valid TOML.
             InvalidInputError: names every entry that is wrong or missing, with the way out.
         """
         place = Path(folder)
@@ -185,7 +187,7 @@ class Settings:
             )
         peers = main.take("peers", _users, [])
         permissions = Permissions.of(place, peers or (), places["socket"])
-        _check_kept(path, places, permissions)  # before a key or code is read that others named
+        _check_kept(path, places, permissions)  # before any key or code that the file names is read
         registrar = main.take(
             "registrar", lambda value: _key(place, value, Role.REGISTRAR, permissions), None
         )
@@ -193,7 +195,7 @@ class Settings:
         held, once = _items(place, items, permissions, _SAY_ONCE if is_uncounted else "")
         policy = _policy(place, demands, permissions)
         consent = None
-        if main.has("consent"):  # off unless its owner writes it
+        if main.has("consent"):  # without the table, there is no standing consent
             given = _Table("consent", main.take("consent", _table, {}) or {}, problems)
             consent = _consent(place, given, permissions, policy, registrar)
             given.end()
@@ -213,11 +215,13 @@ class Settings:
         )
 
     def identity(self) -> SigningKey:
-        """Return the client's key."""
+        """Read and return the client's signing key."""
         return load_client_key(self.key)
 
     def check_user(self) -> None:
-        """Refuse root where the agent is another user's, who could not use what root writes.
+        """Raise an error if root runs this process but the folder belongs to another user.
+
+        The agent of that user could not use files that root writes.
 
         Raises:
             InvalidInputError: names the user.
@@ -231,13 +235,13 @@ class Settings:
             )
 
     def check_writable(self) -> None:
-        """Refuse a record or a mark that cannot be written, before the agent counts on it.
+        """Raise an error if the folder of the record or of its mark cannot be written.
 
         Raises:
-            InvalidInputError: the user may not write its folder, or a sandbox keeps it.
+            InvalidInputError: the user lacks the permission, or a sandbox makes it read-only.
         """
         for name, place in (("record", self.record), ("mark", real_path(self.mark))):
-            # A folder that is not there is named when the record is opened.
+            # A missing folder is reported when the record is opened.
             if place.parent.exists() and not os.access(place.parent, os.W_OK | os.X_OK):
                 raise InvalidInputError(
                     f"{self.folder / FILE}: {name}: the agent may not write the folder"
@@ -246,11 +250,11 @@ class Settings:
                 )
 
     def open_record(self) -> ClientRecord:
-        """Return the record, checked against its mark and the policy; nothing is recorded.
+        """Open the client's record, and check it against its mark and the policy.
 
-        The agent that runs puts the cap of the policy into it.
+        Nothing is written into it: the policy's cap is written by the agent when it starts.
         """
-        from fedtally.store import ClientRecord  # which is slow to load
+        from fedtally.store import ClientRecord  # imported here because it loads slowly
 
         record = ClientRecord.open(self.record, mark=self.mark)
         check_binds(record, self.policy, self.once)
@@ -263,7 +267,7 @@ class Settings:
     def agent(
         self, *, random: Callable[[int], bytes], now: float, log: Callable[[Note], None]
     ) -> Agent:
-        """Return the agent of these settings; the arguments are those of `Agent`."""
+        """Return an agent with these settings; the arguments are as for `Agent`."""
         return Agent(
             self.policy,
             self.items,
@@ -278,21 +282,21 @@ class Settings:
 
 
 class _Table:
-    """The entries of a table of agent.toml; what is wrong with them is collected."""
+    """A table of agent.toml. Reading an entry collects the problem if the entry is wrong."""
 
     def __init__(self, name: str, values: Mapping[str, Any], problems: list[str]) -> None:
         self._prefix = f"{name}." if name else ""
         self._values, self._problems = values, problems
-        self._known: list[str] = []  # the names of those that `take` was asked for
+        self._known: list[str] = []  # the names of all entries that `take` was called for
 
     def take(self, entry: str, read: Callable[[Any], _T], default: Any, says: str = "") -> Any:
-        """Return an entry, read; None where it is wrong.
+        """Return the converted value of an entry; None: it is wrong, or missing without default.
 
         Args:
-            entry: its name.
-            read: makes of the value what is returned; raises InvalidInputError if it is wrong.
-            default: the value where there is none; None is returned as it is.
-            says: the way out where the entry is missing and must not be.
+            entry: the name of the entry.
+            read: converts the TOML value; raises InvalidInputError if it is wrong.
+            default: the TOML value used for a missing entry; None: there is none.
+            says: the advice for a missing entry that is required; "": it is not required.
         """
         self._known.append(entry)
         value = self._values.get(entry, default)
@@ -307,15 +311,18 @@ class _Table:
             return None
 
     def has(self, entry: str) -> bool:
-        """Tell whether an entry is there."""
+        """Return whether the table has an entry."""
         return entry in self._values
 
     def value(self, entry: str) -> Any:
-        """Return an entry as it stands there, unread; None where there is none."""
+        """Return the TOML value of an entry, without conversion; None: there is none."""
         return self._values.get(entry)
 
     def make(self, entry: str, build: Callable[[], _T]) -> _T | None:
-        """Return what is built of entries that were taken; None where that is refused."""
+        """Return the result of `build`; None: it raised an InvalidInputError.
+
+        The error is collected as a problem of the entry.
+        """
         try:
             return build()
         except InvalidInputError as error:
@@ -323,11 +330,11 @@ class _Table:
             return None
 
     def refuse(self, problem: str) -> None:
-        """Note what is wrong with several entries together."""
+        """Collect a problem that concerns the table, not a single entry."""
         self._problems.append(f"{self._prefix.rstrip('.')}: {problem}")
 
     def end(self) -> None:
-        """Name the entries that nobody took."""
+        """Collect a problem for each entry that `take` was not called for: it is unknown."""
         for entry in self._values:
             if entry not in self._known:
                 self._problems.append(
@@ -337,18 +344,19 @@ class _Table:
 
 
 def _check_kept(path: Path, places: Mapping[str, Path], permissions: Permissions) -> None:
-    """Refuse files and folders of the agent itself that others may write, or peers may read."""
+    """Raise an error if other users may write the agent's own files, or peers may read them."""
     files = [path, *(places[name] for name in ("key", "mark", "record"))]
-    # of the socket its folder alone: peers write to the socket itself
+    # for the socket only its folder is checked, since peers must be able to write to the socket
     folders = [*(file.parent for file in files), places["campaigns"], places["socket"].parent]
     problems = permissions.kept(own=[*files, *folders])
-    problems += permissions.unread(path, places["record"])  # labels, and the query of the items
+    # these two files hold labels of the items and the query that selects the items
+    problems += permissions.unread(path, places["record"])
     if problems:
         raise InvalidInputError(f"{path}: {'; '.join(problems)}")
 
 
 def _entries(place: Path) -> dict[str, Any]:
-    """Return the entries of the agent.toml of a folder."""
+    """Return the parsed entries of the agent.toml in a folder."""
     path = place / FILE
     try:
         return toml.loads(path.read_text(encoding="utf-8"))
@@ -364,9 +372,9 @@ def _entries(place: Path) -> dict[str, Any]:
 def _items(
     place: Path, table: _Table, permissions: Permissions, say_once: str
 ) -> tuple[Items | None, str | None]:
-    """Return the items and their label; None: an entry is wrong, or there is no label.
+    """Return the items, None if an entry is wrong, and their label, None if there is none.
 
-    `say_once` is the way out where the label is missing and must not be, else empty.
+    `say_once` is the advice for a missing label if one is required; else it is empty.
     """
     of_people = table.has("people")
     shown, reader = _reader(place, table, permissions)
@@ -398,9 +406,10 @@ def _items(
 def _reader(
     place: Path, table: _Table, permissions: Permissions
 ) -> tuple[str | None, Reader | None]:
-    """Return the file of the items, None where a function gives them, and what reads them.
+    """Return the name of the file of the items and their reader.
 
-    What reads them is None where an entry is wrong.
+    The name is None if a Python function returns the items. The reader is None if an entry is
+    wrong.
     """
     named = [name for name in ("file", "sqlite", "python") if table.has(name)]
     file, sqlite, python = (table.take(name, _text, None) for name in ("file", "sqlite", "python"))
@@ -430,7 +439,7 @@ def _reader(
 
 
 def _check_there(file: Path, permissions: Permissions) -> None:
-    """Refuse a file of items that is not there, or that a peer may see."""
+    """Raise an error if the agent cannot read a file of items, or a peer may see it."""
     if not os.access(file, os.R_OK):
         raise UnreadableFileError(
             f"there is no file {file} that the agent may read: write one also where there is no"
@@ -445,9 +454,9 @@ def _candidates(path: Path, permissions: Permissions) -> list[Domain]:
 
 
 def _policy(place: Path, table: _Table, permissions: Permissions) -> AgentPolicy | None:
-    """Return the demands; None: an entry is wrong."""
-    # Each entry is tried by itself among harmless ones, so that every wrong one is named, by the
-    # rule of the object that it becomes a part of.
+    """Return the owner's policy; None: an entry is wrong."""
+    # Each entry is checked alone, by making the object with valid values for all other arguments.
+    # So the object's own rules apply, and every wrong entry is named, not only the first.
     known = table.take(
         "known",
         lambda value: frozenset(
@@ -495,9 +504,10 @@ def _policy(place: Path, table: _Table, permissions: Permissions) -> AgentPolicy
 
 
 def _budget(table: _Table) -> tuple[Any, float | None, Cap | None]:
-    """Return the epsilon and the delta of all campaigns together, and the cap that they make.
+    """Return the epsilon, the delta and the cap over all campaigns together.
 
-    The first two are None where they are wrong. There is no cap then, nor where epsilon is "none".
+    A wrong epsilon or delta is None. The cap is None if epsilon is wrong or "none". The delta of
+    the cap is a placeholder, which `_policy` replaces.
     """
     epsilon = table.take("epsilon", _epsilon, None, _SAY_EPSILON)
     if epsilon == _NONE:
@@ -519,7 +529,8 @@ def _consent(
 ) -> Consent | None:
     """Return the owner's standing consent; None: an entry is wrong.
 
-    `registrar` is the public key that the agent obeys; None: it obeys none.
+    `registrar` is the public key in the main table, which the consent must repeat; None: there is
+    none.
     """
     found: dict[str, Any] = {
         name: table.take(name, read, None, says)
@@ -552,7 +563,7 @@ def _consent(
 
 
 def _asked_about(place: Path, text: str, permissions: Permissions) -> list[Domain]:
-    """Return the domains of an entry: a whole one by its text, or those of a file."""
+    """Return the domains that a text names: a domain such as "range:1..100", or a file of them."""
     if ":" not in text:
         return _candidates(place / text, permissions)
     return [domain.parse(text)]
@@ -573,7 +584,11 @@ _SAY_DELTA = (
 
 
 def _tried(kind: Callable[..., Any], others: Mapping[str, Any], name: str, value: Any) -> Any:
-    """Return a value as an object takes it that is made of it and of others."""
+    """Make an object of class `kind` with a value for one field; return that field.
+
+    `others` are the values of the other fields. An error of the class means that the value is
+    wrong.
+    """
     if name == "domains":
         value = tuple(_texts(value))
     return getattr(kind(**{**others, name: value}), name)
@@ -610,7 +625,7 @@ def _no_delta(value: Any) -> float:
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidInputError(f"must be a text in quotes, got {value!r}")
-    if "\0" in value:  # no path or name has one, and the system's calls raise
+    if "\0" in value:  # no path or name may hold a zero byte; system calls would raise ValueError
         raise InvalidInputError(f"must not hold a zero byte, got {value!r}")
     return value
 
@@ -635,7 +650,7 @@ def _column(value: Any) -> str | list[str]:
 
 def _label(value: Any) -> str:
     if not is_name(value):
-        raise InvalidInputError(f"must be {NAME}")  # not quoted: it may tell what is held
+        raise InvalidInputError(f"must be {NAME}")  # not quoted: it may reveal what is held
     return str(value)
 
 
@@ -646,7 +661,7 @@ def _users(value: Any) -> frozenset[int]:
 
 
 def _user(value: Any) -> int:
-    """Return the number of a user, who is given by number or by name."""
+    """Return the number of a user; `value` is the number or the name."""
     import pwd
 
     if isinstance(value, str):
@@ -660,7 +675,7 @@ def _user(value: Any) -> int:
 
 
 def _key(place: Path, value: Any, role: Role, permissions: Permissions) -> bytes:
-    """Return a public key, given as digits or as the path of a file."""
+    """Return a public key, 32 bytes; `value` is its digits or the path of its file."""
     text = _text(value)
     if re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}", text):
         return read_public_key(text, role)

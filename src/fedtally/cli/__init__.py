@@ -1,6 +1,6 @@
 """The command line: `fedtally`, with its commands in `app`.
 
-Nothing is imported here before an interruption can be reported.
+Nothing is imported at the top of this file, so that `main` can report Ctrl-C during imports.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     ...
     SystemExit: 0
     """
-    # Imports make half a million objects, which stay. To look for garbage among them every 700
-    # objects, as Python does, and once more at the end, takes a tenth of the CPU of a short
-    # command.
+    # Imports create half a million objects that stay alive. By default Python searches them for
+    # garbage after every 700 new objects and once at the end. That takes a tenth of the CPU time of
+    # a short command.
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
     try:
@@ -35,10 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
         code = run(sys.argv[1:] if arguments is None else arguments)
     except (KeyboardInterrupt, ImportError) as error:
-        # A compiled module that is interrupted while it loads raises ImportError because of it.
+        # A compiled module that is interrupted while it loads raises ImportError, with the
+        # KeyboardInterrupt as its cause.
         if not any(isinstance(each, KeyboardInterrupt) for each in (error, error.__cause__)):
             raise
-        # Plain `print`: nothing better may be imported yet.
+        # Plain `print`, since the module for output may not be imported yet.
         print("error: interrupted", file=sys.stderr)  # noqa: T201
         code = 130
     sys.exit(code)

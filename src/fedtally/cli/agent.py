@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from fedtally.plan import Plan
     from fedtally.store import ClientRecord, Fate, Unsent
 
-# What planning, recovery and tables need, and an agent can do without: each module's package.
+# Modules that a light agent lacks, each with the name of its package. Only planning, recovery and
+# tables need them.
 LIGHT_LACKS = {"dp_accounting": "dp-accounting", "pyarrow": "pyarrow", "scipy": "scipy"}
 
 _agent_option = option(
@@ -476,14 +477,14 @@ def _files(plan: str, allow_list: str | None, signature: str | None) -> Campaign
 
 
 def _over(settings: Settings, campaign: Campaign, record: ClientRecord, now: float) -> str | None:
-    """Return why an accepted plan is over, and how to hear no more of it; None: it is not."""
+    """Return why an accepted plan is over, and which folder to delete; None: it is not over."""
     why = campaign.why_over(record, now)
     place = settings.campaigns / campaign.plan.fingerprint
     return why and f"{why} (delete {place} to hear no more of it)"
 
 
 def _refusals(settings: Settings, campaign: Campaign, now: float) -> list[str]:
-    """Return every reason why the agent would not take part in a campaign."""
+    """Return every reason, in words, why the agent would not take part in a campaign."""
     from fedtally.agent.agent import refusals
 
     return refusals(
@@ -498,7 +499,7 @@ def _refusals(settings: Settings, campaign: Campaign, now: float) -> list[str]:
 
 
 def _end_revoked(settings: Settings, file: str, now: float) -> None:
-    """Record what a registrar revoked."""
+    """Write into the client's record the end of all plans in a registrar's revocation file."""
     from fedtally.campaign.enrolment import check_revocation, load_revocation
 
     if settings.registrar is None:
@@ -512,7 +513,10 @@ def _end_revoked(settings: Settings, file: str, now: float) -> None:
 
 
 def _end(settings: Settings, plans: Sequence[str], now: float) -> None:
-    """Record that the registrar ended plans, and say so."""
+    """Write into the client's record that the registrar ended plans, and print each of them.
+
+    `plans` are fingerprints, 64 hexadecimal digits each.
+    """
     assert settings.registrar is not None
     settings.open_record().end(settings.registrar, plans, int(now))
     for plan in plans:
@@ -531,7 +535,15 @@ def _accept(
     yes: bool,
     by_consent: bool,
 ) -> None:
-    """Show a plan, and accept it if its owner does, or did by a standing consent."""
+    """Print a plan, and accept it if the owner confirms.
+
+    With `yes` no question is asked. With `by_consent` the owner's standing consent must cover the
+    plan, and replaces the question.
+
+    Raises:
+        InvalidInputError: the files make no campaign, the owner does not confirm, or the plan is
+            refused; the reasons of a refusal are printed.
+    """
     from fedtally.campaign.enrolment import day_of
 
     last_day = parse_day(until, now)
@@ -543,7 +555,7 @@ def _accept(
     known = settings.accepted()
     show_asked(settings, campaign, known.latest())
     if campaign.signature is not None:
-        # whether the owner takes this plan or not: their registrar is done with those
+        # The registrar ended the replaced plans, whether or not the owner accepts this one.
         _end(settings, campaign.signature.authority.replaces, now)
     record = settings.open_record()
     over = campaign.why_unacceptable(record, now)
@@ -589,7 +601,7 @@ def _confirm() -> None:
 
 
 def _note_of_rounds(plan: Plan) -> None:
-    """Say what a plan shows in rounds in a row, and what in all, where it promises both."""
+    """Print a plan's epsilon for rounds in a row and for all rounds, if the plan has both."""
     from fedtally.privacy.accounting import rounded_up
 
     if (terms := plan.privacy) is None or terms.event.per_rounds is None:
@@ -611,7 +623,7 @@ def _note_of_no_registrar() -> None:
 
 
 def _reporter(folder: str, fingerprint: str | None, release: int | None) -> Reporter:
-    """Return what makes the report that is meant."""
+    """Return the `Reporter` for a plan and a release, chosen if there is only one."""
     import secrets
     import time
 
@@ -637,7 +649,11 @@ def _reporter(folder: str, fingerprint: str | None, release: int | None) -> Repo
 
 
 def _prepared(reporter: Reporter) -> Unsent | None:
-    """Return the report that is made already; else read the items of one, and return None."""
+    """Return the report that is in the outbox and not sent yet. Without one, read the items.
+
+    None: there was none, and the items are read. Raises an InvalidInputError, after printing the
+    reasons, if no report may be made.
+    """
     if (unsent := reporter.unsent) is not None:
         console.note(f"goes on: the report is still to be sent to {_those(unsent)}")
         return unsent
@@ -651,7 +667,11 @@ def _those(unsent: Unsent) -> str:
 
 
 def _show_left(reporter: Reporter, is_later: bool) -> None:
-    """Say what of a report is left to do; raise an error if nobody told the command to end."""
+    """Print what is left to do for a report, after the user stopped the command.
+
+    Raises:
+        UnsentError: `is_later`: a server did not answer, so the command must be run again.
+    """
     unsent = reporter.unsent
     left = (
         "nothing was spent"
@@ -664,7 +684,7 @@ def _show_left(reporter: Reporter, is_later: bool) -> None:
 
 
 def _show_fate(reporter: Reporter, fate: Fate) -> None:
-    """Say what became of a report; raise an error if it is not accepted."""
+    """Print that both servers accepted a report; for any other fate raise an InvalidInputError."""
     from fedtally.store import Fate
 
     said = f"release {reporter.release}: {fate.value}"
@@ -685,8 +705,8 @@ async def _serve(settings: Settings, guard: Agent, log: Log) -> None:
 
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
-    # What goes wrong in the loop itself, as where no more files may be open, goes into the log that
-    # is bounded: asyncio writes a traceback each time.
+    # Errors of the event loop itself, for example too many open files, go into the bounded log. By
+    # default asyncio would write a traceback each time.
     def note(_: Any, found: dict[str, Any]) -> None:
         error = found.get("exception")
         log(Note(f"{found['message']}{f': {in_words(error)}' if error else ''}"))
@@ -705,7 +725,7 @@ async def _serve(settings: Settings, guard: Agent, log: Log) -> None:
 
 
 def _logger(as_json: bool) -> Log:
-    """Return what prints notes on stderr, of each reason a bounded number."""
+    """Return a `Log` that prints notes on stderr, a bounded number for each reason."""
     import json
 
     from fedtally.agent.log import Log

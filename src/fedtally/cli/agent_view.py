@@ -1,4 +1,4 @@
-"""What the owner of an agent sees: what a plan asks, and what the agent took part in."""
+"""Print for the owner of an agent what a plan asks, and what the agent took part in."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from fedtally.privacy.budget import Cap
     from fedtally.store import ClientRecord
 
-DIGITS = 16  # of a fingerprint or a key
+DIGITS = 16  # hexadecimal digits shown of a fingerprint or a key
 
 # ---- what a plan asks ----
 
 
 def show_asked(settings: Settings, campaign: Campaign, before: Campaign | None) -> None:
-    """Print what a plan asks of the client, in words, and what changed since another plan."""
+    """Print what a plan asks of the client, and its changes since the plan accepted before."""
     from fedtally.answer import tables
 
     console.show(tables.heading(f"Plan {campaign.plan.fingerprint[:DIGITS]}"))
@@ -57,7 +57,7 @@ def _asked(settings: Settings, campaign: Campaign) -> list[tuple[str, Any]]:
 
 
 def _server_row(campaign: Campaign) -> tuple[str, str]:
-    """Return the row on who sums, and what is believed of them."""
+    """Return the row on the servers that sum, and on how far they are trusted."""
     from fedtally.answer.sections.trust import ClientList, corruptible
 
     summing = campaign.plan.summing
@@ -74,7 +74,7 @@ def _server_row(campaign: Campaign) -> tuple[str, str]:
 
 
 def _strangers_rows(settings: Settings, plan: Plan) -> list[tuple[str, str]]:
-    """Return the row on how many strangers may be in a session, where there are sessions."""
+    """Return the row on the number of unknown clients in a session; empty without sessions."""
     if (cohorts := plan.summing.cohorts) is None:
         return []
     p = cohorts.parameters
@@ -114,7 +114,7 @@ def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def document(settings: Settings, now: float) -> dict[str, Any]:
-    """Return the state of an agent, JSON-able."""
+    """Return the state of an agent as a dictionary for JSON."""
     record, cap = settings.open_record(), settings.policy.cap
     spent = record.spent(cap, int(now))
     campaigns = {plan.hex(): campaign for plan, campaign in settings.accepted().items()}
@@ -153,8 +153,10 @@ def _limits(cap: Cap) -> dict[str, Any]:
 
 
 def _renewal(record: ClientRecord, cap: Cap | None, now: int) -> dict[str, Any]:
-    """Return what a cap in days adds: what all parts ever cost, and when the first one of those
-    that count will not count any more.
+    """Return the fields of a cap per days: its days, the total cost ever, and the next renewal.
+
+    The next renewal (Unix seconds) is when the oldest participation that counts stops to count.
+    Empty: the cap is not per days.
     """
     from fedtally.privacy.budget import DAY
 
@@ -170,15 +172,17 @@ def _renewal(record: ClientRecord, cap: Cap | None, now: int) -> dict[str, Any]:
 
 
 def _consent_of(campaign: Campaign) -> dict[str, str]:
-    """Return the day on which a standing consent took a plan; nothing where its owner did."""
+    """Return the day on which a standing consent accepted a plan; empty: the owner accepted it."""
     return {} if campaign.by_consent is None else {"by_consent": str(campaign.by_consent)}
 
 
 def _next_period(
     settings: Settings, plan: Plan, record: ClientRecord, now: float
 ) -> dict[str, Any]:
-    """Return the period of a calendar that is open, or else the first one, and whether the record
-    has room for a part in it now; nothing without a calendar.
+    """Return the open period of a plan's calendar, and whether the client may take part in it.
+
+    Before the calendar begins it is the first period; after its end, None. Empty: the plan has no
+    calendar.
     """
     from datetime import UTC, datetime
 
@@ -209,7 +213,7 @@ def _day(time: int) -> str:
 
 
 def _edge(time: int) -> str:
-    """Return when a period opens or closes, as the plan says it: one may last seconds."""
+    """Return the text of the time at which a period opens or closes, to the second if needed."""
     from datetime import UTC, datetime
 
     from fedtally.plan.calendar import time_text
@@ -218,7 +222,7 @@ def _edge(time: int) -> str:
 
 
 def _state(plan: dict[str, Any]) -> str:
-    """Return how an accepted plan of a document stands, in words."""
+    """Return the state of an accepted plan in words; `plan` is its part of `document`."""
     until = f"until {plan['last_day']}" if plan["over"] is None else f"over: {plan['over']}"
     period = ""
     if "period" in plan:
@@ -235,7 +239,7 @@ def _state(plan: dict[str, Any]) -> str:
 
 
 def _allowed_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the rows on what the owner allows, and what is spent of it."""
+    """Return the rows on the privacy cost that the owner allows, and how much is spent."""
     from fedtally.privacy.accounting import rounded_up
 
     def cost(epsilon: float | None) -> str:
@@ -259,7 +263,7 @@ def _allowed_rows(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def show_record(settings: Settings, now: float) -> None:
-    """Print what the owner allows, the plans that they accepted, and the parts that were taken."""
+    """Print the allowed privacy cost, the accepted plans, and the client's participation."""
     from fedtally.answer import tables
 
     found = document(settings, now)

@@ -1,4 +1,4 @@
-"""`fedtally aggregate`: the two servers of a plan that two servers sum, each in its folder."""
+"""`fedtally aggregate`: the leader and the helper, the two servers that sum one plan."""
 
 from __future__ import annotations
 
@@ -166,15 +166,15 @@ def init_leader(
 
 
 def _time(text: str) -> int:
-    """Return a time as Unix seconds.
+    """Return the time in a text as Unix seconds.
 
     Raises:
-        InvalidInputError: it is none, does not say its zone, or is over.
+        InvalidInputError: the text is no time, has no time zone, or the time is in the past.
     """
     import time
 
     found = read_time(text)
-    if found <= time.time():  # by a mistake: it would close over the fewest reports
+    if found <= time.time():  # a mistake: the release would close at the least number of reports
         raise InvalidInputError(
             f"{text!r} is over: give a time that is to come; fedtally aggregate leader close"
             " closes now, without a time"

@@ -1,4 +1,4 @@
-"""What an operator of one of two servers sees of it."""
+"""Print the state of a leader or a helper (the two servers of a plan) for its operator."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MIB = 1 << 20
 
 
 def status(folder: AggregateFolder) -> dict[str, Any]:
-    """Return how far a server is, JSON-able.
+    """Return the state of a server and its releases, as a dictionary for JSON.
 
-    What its process wrote last is as old as `time` says. A release that nobody has run has the
-    state `new`.
+    The server's process writes its state at intervals; `time` (Unix seconds) is the last of them. A
+    release that no process has run yet has the state `new`.
     """
     from fedtally.campaign.aggregate_folder import STATE
     from fedtally.campaign.closings import Closings
@@ -67,7 +67,7 @@ def _closing(schedule: Schedule, one: Closing) -> dict[str, Any]:
 
 
 def show_status(found: dict[str, Any]) -> None:
-    """Print how far a server is."""
+    """Print the state of a server and its releases; `found` is the dictionary of `status`."""
     from rich.console import Group
     from rich.text import Text
 
@@ -89,7 +89,7 @@ def show_status(found: dict[str, Any]) -> None:
 
 
 def _line(one: dict[str, Any], found: dict[str, Any]) -> str:
-    """Return what there is to say of a release."""
+    """Return the line on a release `one` of the server `found`: state, reports, closing."""
     parts = [f"release {one['release']}: {one['state']}"]
     if "reports" in one:
         parts.append(in_number(one["reports"], "1 report", "{} reports"))
@@ -106,7 +106,7 @@ def _line(one: dict[str, Any], found: dict[str, Any]) -> str:
 
 
 def _when(one: dict[str, Any], least: int) -> str:
-    """Return what closes a release, in words."""
+    """Return in words when a release closes or stops; `least` is its least number of reports."""
     if one["stops_at"] is not None:
         return f"stops in {about(max(0.0, one['stops_at'] - time.time()))}"
     size = "when it is full" if one["closes_size"] is None else f"at {one['closes_size']:,} reports"

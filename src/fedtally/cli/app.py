@@ -1,7 +1,7 @@
-"""All commands under one name, and errors as exit codes.
+"""The command `fedtally` with all its subcommands; it turns errors into exit codes.
 
-Only click is imported here. The module of a command is loaded when the command is first used, and
-imports what is heavy when it runs.
+Of other packages, only click is imported here. The module of a subcommand is loaded on first use.
+It imports large packages, such as NumPy, only when the subcommand runs.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def help_(ctx: click.Context, command: tuple[str, ...]) -> None:
             raise click.UsageError(
                 f"{context.command_path} has no commands, such as {name!r}", context
             )
-        _, found, _ = group.resolve_command(context, [name])  # or an error: no such command
+        _, found, _ = group.resolve_command(context, [name])  # raises an error if there is none
         assert found is not None
         context = click.Context(found, context, name, **found.context_settings)
     click.echo(context.get_help())
@@ -113,10 +113,10 @@ _FULL = "the disk is full: make room, and start this again ({})"
 
 
 def _missing(library: str) -> str | None:
-    """Return what to say where a library cannot be found; None: that is a fault of the program."""
+    """Return the message about a missing module; None: its absence is a bug of fedtally."""
     from fedtally.cli.agent import LIGHT_LACKS
 
-    if library in ("fcntl", "grp", "pwd", "resource"):  # which Windows lacks
+    if library in ("fcntl", "grp", "pwd", "resource"):  # modules that Python on Windows lacks
         return _NO_POSIX
     return f"this needs {library}: pip install fedtally" if library in LIGHT_LACKS else None
 
@@ -124,18 +124,18 @@ def _missing(library: str) -> str | None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code.
 
-    Each error that is expected becomes a message on stderr, or one JSON document.
+    Each expected error becomes a message on stderr; with --json, one JSON document on stderr.
 
     >>> run(["--version"])  # doctest: +ELLIPSIS
     fedtally 0.1.0 (kernels: ...)
     0
     """
-    as_json = "--json" in arguments  # before click reads it: also errors of usage are JSON then
+    as_json = "--json" in arguments  # read here, before click, so that usage errors are JSON, too
     for name in ("stdout", "stderr"):  # None where the caller closed it
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     try:
-        # not standalone: click would exit by itself, with messages and codes of its own
+        # In standalone mode click would exit itself, with its own messages and exit codes.
         code = cli.main(list(arguments), prog_name="fedtally", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -147,7 +147,7 @@ def run(arguments: Sequence[str]) -> int:
     except FedtallyError as error:
         is_full = is_of_full_disk(error)
         complain(type(error).__name__, _FULL.format(error) if is_full else str(error), as_json)
-        # 2 would say that a person must mend the input, and a service would not start again.
+        # Not 2 for a full disk: 2 means wrong input, and a service would not be restarted.
         return FedtallyError.exit_code if is_full else error.exit_code
     except ModuleNotFoundError as error:
         said = _missing((error.name or "").partition(".")[0])
@@ -162,13 +162,13 @@ def run(arguments: Sequence[str]) -> int:
             said = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             said = _FULL.format(said) if is_of_full_disk(error) else said
             complain(type(error).__name__, said, as_json)
-        else:  # A reader such as `head` went away. Python would complain again as it closes stdout.
+        else:  # A reader such as `head` ended. Without this, Python would complain again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 
 
 def _meant(error: click.ClickException) -> str:
-    """Return what was probably meant by an item like an option, or by a value that is no choice."""
+    """Return a hint for a likely mistake: an item that looks like an option, a misspelt choice."""
     context = getattr(error, "ctx", None)
     if isinstance(error, click.NoSuchOption) and context and context.command.name == "query":
         return "; an item that starts with a dash goes behind --"
@@ -181,7 +181,7 @@ def _meant(error: click.ClickException) -> str:
 
 
 def _usage(error: click.ClickException, as_json: bool) -> int:
-    """Report what click refused: bad usage is bad input."""
+    """Print a usage error of click, and return the exit code for bad input, 2."""
     if isinstance(error, BareUsage):
         click.echo(error.message, err=True)
         return 2

@@ -1,4 +1,4 @@
-"""`fedtally audit`: campaigns of a plan, and tests of the noise that they release."""
+"""`fedtally audit`: simulate campaigns of a plan, and test the noise in their released sums."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def audit(plan: str, campaigns: int | None, as_json: bool, quiet: bool) -> int:
         console.show_json(document(found))
     else:
         console.show(view(found))
-    return 0 if found.passed else 1  # for scripts: an audit that fails is a result, and no error
+    return 0 if found.passed else 1  # a failed audit is a result, not an error: nothing is raised
 
 
 def document(found: AuditResult) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def view(found: AuditResult) -> RenderableType:
 
 
 def _bounds(found: AuditResult) -> str:
-    """Return which bounds were tested: on items, on the sketch by a clip, on a person's silos."""
+    """Return in words which bounds were tested: items, clipped sketches, silos of a person."""
     from fedtally.answer import amounts
 
     plan = found.audit.plan
@@ -191,7 +191,7 @@ def _table(found: AuditResult) -> RenderableType:
 
 
 def _rounds(rounds: range) -> str:
-    """Return rounds as they are counted from 1.
+    """Return the text of a range of rounds, counted from 1 for people.
 
     >>> _rounds(range(0, 4)), _rounds(range(2, 3))
     ('rounds 1 to 4', 'round 3')

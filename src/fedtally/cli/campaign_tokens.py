@@ -164,7 +164,7 @@ def _opened(name: Path) -> CampaignFolder:
 def _show_new(
     folder: CampaignFolder, made: dict[str, str], output: Path | None, as_json: bool
 ) -> None:
-    """Print tokens, or where they are."""
+    """Print new tokens; if they were written into the file `output`, print its name instead."""
     shown = made if output is None else dict.fromkeys(made)
     if as_json:
         clients = [{"client": name, "token": token} for name, token in shown.items()]
@@ -185,6 +185,6 @@ def _show_change(
 
 
 def _next(folder: CampaignFolder) -> str:
-    """Return what the operator does next, if a process must be told."""
+    """Return the operator's next step in words, if a running process must learn of the change."""
     number = folder.runner()
     return f"; next: kill -HUP {number}, so that {folder.path} reads them" if number else ""

@@ -1,4 +1,4 @@
-"""What an operator sees of a campaign: its progress, its status and its answer."""
+"""Print a campaign's progress, status and answer for its operator."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from fedtally.campaign.driver import Driver, RunningSession
     from fedtally.campaign.folder import CampaignFolder
 
-_ASKED_FOR = {  # by the phase of a session
+_ASKED_FOR = {  # what the server asks clients for, by the phase of the session
     "advertise": "their keys",
     "share": "their shares",
     "collect": "their items, masked",
     "confirm": "whom they saw survive",
     "unmask": "the opening of the sum",
 }
-_TELL_SECONDS = 30  # between two lines about clients that are waited for
-_NOTE_SECONDS = 10  # between two writes of how many clients are there
+_TELL_SECONDS = 30  # least time between two lines that say that the run waits for clients
+_NOTE_SECONDS = 10  # least time between two writes of the number of connected clients
 
 
 def planned(folder: CampaignFolder) -> str:
-    """Return in words what a campaign will do."""
+    """Return in words what a new campaign will do."""
     from fedtally.answer import amounts, sections
 
     plan = folder.plan
@@ -35,7 +35,7 @@ def planned(folder: CampaignFolder) -> str:
 
 
 def show_status(found: dict[str, Any], who: str) -> None:
-    """Print how far a campaign is, whose clients are called `who`."""
+    """Print the status of a campaign; `who` is the noun for its clients."""
     import time
 
     from rich.console import Group
@@ -72,7 +72,7 @@ def show_status(found: dict[str, Any], who: str) -> None:
 
 
 def show_list(found: list[dict[str, Any]]) -> None:
-    """Print a line for each campaign."""
+    """Print one line for each campaign."""
     from fedtally.answer import tables
 
     landed = [
@@ -93,7 +93,7 @@ def show_list(found: list[dict[str, Any]]) -> None:
 
 
 def show_given_up(ended: int, as_json: bool, then: str) -> None:
-    """Print how many open sessions were given up, and what comes then."""
+    """Print the number of open sessions that were given up, and `then`, the next step."""
     from fedtally.answer import amounts
 
     console.note(f"gave up {amounts.counted(ended, 'open session')}; {then}", as_json)
@@ -131,7 +131,7 @@ def show_result(
 
 
 def about(seconds: float) -> str:
-    """Return a duration as a person says it.
+    """Return a duration as a rounded text for people.
 
     >>> about(44.6), about(90), about(5400), about(180_000)
     ('about 45 s', 'about 2 min', 'about 90 min', 'about 50 h')
@@ -143,16 +143,16 @@ def about(seconds: float) -> str:
 
 
 class Progress:
-    """What an operator sees of a run: a line a phase, and on a terminal a bar a session.
+    """Print the progress of a run: one line for each phase, on a terminal one bar a session.
 
-    Another bar, and the line of each session that lands, say how far the campaign is, and how long
-    the rest takes at the pace of this run.
+    A further bar shows the progress of the whole campaign, and the time left at the pace of this
+    run. So does a line after each session that lands (its sum is saved).
 
     Args:
         folder: the folder of the campaign.
-        driver: the driver of the campaign; None: another process has it, and there are no bars.
-        quiet: show no progress.
-        warns: show problems all the same; not where stderr may get a document of JSON.
+        driver: the driver of the campaign; None: another process runs it, and no bars are drawn.
+        quiet: whether progress is hidden.
+        warns: whether problems are printed even if quiet; False if stderr may get JSON.
     """
 
     def __init__(
@@ -165,14 +165,15 @@ class Progress:
         self._is_live = not quiet and driver is not None and sys.stderr.isatty()
         self._phases: dict[bytes, str] = {}
         status = folder.status() if folder.has_begun else None
-        # A campaign that is resumed does not tell again how its earlier sessions ended.
+        # After a resume, the ends of earlier sessions are not printed again.
         self._told = set() if status is None else {one.session for one in status.ended}
-        # The clients of earlier runs say nothing about the pace of this one.
+        # The pace is computed from clients that landed in this run only.
         self._landed = self._landed_before = 0 if status is None else sum(status.landed.values())
         self._begun = time.monotonic()
         self._tell_at, self._said = 0.0, ""
-        self._note_at, self._noted = 0.0, -1  # the number of clients that the folder has
-        # By the calendar: the closed rounds that were looked at, and how many of them are missing.
+        # the next time to write the number of connected clients, and the number written last
+        self._note_at, self._noted = 0.0, -1
+        # By the calendar: the number of closed rounds checked, and of those without a sum.
         self._num_closed = self._num_missing = 0
         self._bars: Any = None
         self._tasks: dict[bytes, Any] = {}
@@ -204,7 +205,7 @@ class Progress:
         self._print(message, self._quiet)
 
     def warn(self, message: str) -> None:
-        """Print a problem that the run goes on after, above the bars, also where it is quiet."""
+        """Print a problem that does not end the run, above the bars, even if quiet."""
         self._print(message, not self._warns)
 
     def _print(self, message: str, is_left_out: bool) -> None:
@@ -219,7 +220,7 @@ class Progress:
         """Show what changed since the last call.
 
         Args:
-            present: the number of clients that are connected, where it is known.
+            present: the number of connected clients; None: unknown.
         """
         import time
 
@@ -231,7 +232,7 @@ class Progress:
         running = {one.session: one for one in self._running()}
         for name, one in running.items():
             if self._phases.get(name) != one.phase:
-                # Another process alone knows how many of the drawn clients are asked now.
+                # Only the process that runs the session knows the number of clients asked now.
                 whom = (
                     f"its {unit}s" if self._driver is None else amounts.counted(one.clients, unit)
                 )
@@ -250,13 +251,16 @@ class Progress:
             said = self._sleeps() or f"waits for {unit}s" + (
                 "" if present is None else f": {present:,} are connected"
             )
-            if said != self._said:  # once, until something has changed
+            if said != self._said:  # do not repeat the same line
                 self.note(said)
             self._said = said
         self._draw(running)
 
     def _note_present(self, present: int) -> None:
-        """Let `status` know how many clients came lately, unless it was told so just now."""
+        """Write the number of connected clients for the command `status`.
+
+        Nothing is written if the number is the same, or within `_NOTE_SECONDS`.
+        """
         import os
         import time
 
@@ -267,7 +271,10 @@ class Progress:
             self._noted, self._note_at = present, time.monotonic() + _NOTE_SECONDS
 
     def _is_complete(self) -> bool:
-        """Return whether no client is waited for; the folder knows it of another process."""
+        """Return whether the campaign needs no more clients.
+
+        The driver knows it; if another process runs the campaign, the folder does.
+        """
         import time
 
         from fedtally.campaign.so_far import is_full
@@ -277,7 +284,10 @@ class Progress:
         return is_full(self._folder, time.time())
 
     def _sleeps(self) -> str:
-        """Return in words until when nobody is asked, by the calendar; empty: somebody may be."""
+        """Return in words until when the run sleeps between periods of the calendar.
+
+        Empty: clients may be asked now.
+        """
         import time
 
         from fedtally.campaign.so_far import next_round, periods_in
@@ -298,7 +308,7 @@ class Progress:
         return f"sleeps until {time_text(calendar.opens(round))} (UTC), when round {round} opens"
 
     def _tell_missing(self) -> None:
-        """Print which rounds are closed without a sum, once more of them are."""
+        """Print the rounds that closed without a sum, whenever their number has grown."""
         import time
 
         from fedtally.campaign.periods import missing_text
@@ -313,14 +323,17 @@ class Progress:
         try:
             missing = missing_rounds(self._folder, time.time())
         except StoreError:
-            return  # told once the store answers
+            return  # the next call tries again
         self._num_closed = closed
         if len(missing) > self._num_missing:
             self.note(f"{missing_text(missing)}: nothing landed while open")
         self._num_missing = len(missing)
 
     def _running(self) -> list[RunningSession]:
-        """Return the sessions that run; where another process has them, nobody has answered."""
+        """Return the running sessions.
+
+        If another process runs them, the number of answers is not known here and is 0.
+        """
         from fedtally.campaign.driver import RunningSession
 
         if self._driver is not None:
@@ -334,14 +347,14 @@ class Progress:
         ]
 
     def _tell_ends(self) -> None:
-        """Print how sessions ended that are not told yet."""
+        """Print the ends of sessions that are not printed yet."""
         from fedtally.answer import amounts, sections
         from fedtally.store import StoreError
 
         try:
             found = self._folder.status()
         except StoreError:
-            return  # the driver asks the store again; these ends are told with the next one
+            return  # these ends are printed when the next session ends
         unit, self._landed = sections.counted.who(self._folder.plan), sum(found.landed.values())
         new = [one for one in found.ended if one.session not in self._told]
         for one in new:
@@ -353,15 +366,16 @@ class Progress:
         self._draw_whole()
 
     def _most(self) -> int:
-        """Return the number of clients in the sums of a campaign whose rounds are all full."""
+        """Return the largest number of clients in the sums, that of full rounds."""
         return self._folder.plan.num_rounds * self._folder.plan.max_round_clients
 
     def _left(self) -> str:
-        """Return in words how long the rest takes at the pace of this run; empty if unknown."""
+        """Return in words the time left at the pace of this run; empty: unknown."""
         import time
 
         done, rest = self._landed - self._landed_before, self._most() - self._landed
-        by_calendar = self._folder.plan.calendar is not None  # which ends when it ends
+        # the end of a calendar does not depend on the pace
+        by_calendar = self._folder.plan.calendar is not None
         if by_calendar or done <= 0 or rest <= 0 or self._is_complete():
             return ""
         return f"{about((time.monotonic() - self._begun) / done * rest)} left"

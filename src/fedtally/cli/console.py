@@ -1,4 +1,4 @@
-"""The screen: answers on stdout; notes, errors and progress on stderr."""
+"""Print to the terminal: answers on stdout; notes, errors and progress on stderr."""
 
 from __future__ import annotations
 
@@ -37,9 +37,11 @@ _STAGES = {
     "curve": "predicting errors",
     "draw": "drawing",
 }
-_NOTE_COLUMNS, _FEWEST_COLUMNS = 80, 20  # a terminal of a few columns is not believed
+# the width of notes in columns, and the smallest width of a terminal that is used for errors
+_NOTE_COLUMNS, _FEWEST_COLUMNS = 80, 20
 _ERROR_INDENT = 2
-# Seconds until the first line on what takes long, until that of another stage, and between lines.
+# Seconds: until the first progress line of a run; until the first line of a later stage; between
+# further lines.
 SOON, LATER, EVERY = 0.8, 2.0, 10.0
 _UNITS = {
     "encode": "rounds",
@@ -49,15 +51,14 @@ _UNITS = {
     "simulate": "campaigns",
     "audit": "campaigns",
 }
-_PASSES = ("recover", "names")  # they go through the same items several times
+_PASSES = ("recover", "names")  # stages that go through the same items several times
 
 
 def show(renderable: RenderableType) -> None:
     """Print a rich renderable on stdout.
 
-    Items are printed without markup. Nothing that is in a text drives the terminal, whoever made
-    the renderable of it. Where stdout is no terminal, trailing blanks are left out: they would be
-    noise in a file.
+    Items are printed without markup. Control characters in any text are escaped, so that no item
+    can control the terminal. If stdout is not a terminal, trailing blanks are left out.
     """
     from rich.console import Console
 
@@ -71,7 +72,7 @@ def show(renderable: RenderableType) -> None:
 
 
 class _Harmless:
-    """A renderable whose control characters are escaped, but for the ends of its lines."""
+    """A renderable with all control characters escaped, except line ends."""
 
     def __init__(self, renderable: RenderableType) -> None:
         self._renderable = renderable
@@ -91,8 +92,8 @@ def show_json(document: dict[str, Any]) -> None:
 def _json(document: dict[str, Any], indent: int | None = None) -> str:
     """Return a document as JSON.
 
-    What could drive a terminal is escaped, and so are the odd bytes of a file's name that is no
-    UTF-8: a reader of JSON gets them as they were.
+    Characters that could control a terminal are escaped. So are bytes of a file name that is not
+    valid UTF-8. A JSON parser gets all of them back unchanged.
     """
     lines = json.dumps(document, indent=indent, ensure_ascii=False).split("\n")
     return "\n".join(line if line.isprintable() else _harmless_json(line) for line in lines)
@@ -103,10 +104,15 @@ def _harmless_json(line: str) -> str:
 
 
 def complain(kind: str, message: str, as_json: bool) -> None:
-    """Print an error on stderr: in red where that is a terminal, or as one JSON document.
+    """Print an error on stderr: as text, in red on a terminal; or as one JSON document.
 
-    A terminal would break lines within words: there the lines end between words. Elsewhere an error
-    is one line, as with git and cargo: a script greps for it, and a log has one line an event.
+    On a terminal, the text is wrapped between words. Elsewhere it is one line, as with git and
+    cargo, so that scripts can search for it and a log has one line for each event.
+
+    Args:
+        kind: the name of the error's class.
+        message: the message.
+        as_json: whether to print a JSON document.
     """
     text = f"error: {escaped(' '.join(message.split()))}"
     if as_json:
@@ -118,21 +124,21 @@ def complain(kind: str, message: str, as_json: bool) -> None:
 
 
 def _columns() -> int:
-    """Return the columns of the terminal that stderr is; 80 where it does not say."""
+    """Return the width in columns of the terminal at stderr; 80 if unknown, at least 20."""
     try:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:
         columns = 0
-    # a terminal that was never told its size has 0 columns
+    # a terminal without a set size reports 0 columns
     return max(_FEWEST_COLUMNS, columns or _NOTE_COLUMNS)
 
 
 def _folded(text: str, columns: int, indent: int) -> list[str]:
-    """Return a text in lines of at most `columns` columns, the later ones indented."""
+    """Return a text wrapped into lines of at most `columns` columns; all but the first indented."""
     folds = textwrap.TextWrapper(
         columns,
         subsequent_indent=" " * indent,
-        # digits and names are copied: they stay whole, and what drives a terminal is escaped later
+        # Users copy digits and names, so they are not broken. Control characters are escaped later.
         break_long_words=False,
         break_on_hyphens=False,
         expand_tabs=False,
@@ -142,7 +148,7 @@ def _folded(text: str, columns: int, indent: int) -> list[str]:
 
 
 def show_hex(digits: str, what: str) -> None:
-    """Print hexadecimal digits on stdout, for scripts, and on stderr what they are."""
+    """Print hexadecimal digits on stdout, for scripts, and their description `what` on stderr."""
     note(f"on stdout: {what}")
     click.echo(digits)
 
@@ -154,7 +160,10 @@ def note(message: str, quiet: bool = False) -> None:
 
 
 def note_folded(message: str, indent: int, quiet: bool = False) -> None:
-    """Print a note in lines of at most 80 columns, the later ones indented, unless quiet."""
+    """Print a note on stderr, wrapped at 80 columns, unless quiet.
+
+    All lines but the first are indented by `indent` columns.
+    """
     for line in _folded(message, _NOTE_COLUMNS, indent):
         note(line, quiet)
 
@@ -165,12 +174,12 @@ def say(message: str) -> None:
 
 
 def show_script(script: str) -> None:
-    """Print text of this program's own on stdout, with its line ends and quotes as they are."""
+    """Print a script made by this program on stdout, unchanged: nothing is escaped."""
     click.echo(script)
 
 
 def note_of_cells(changed: int, quiet: bool = False) -> None:
-    """Print that cells of a CSV file are not written as they are, if some are not."""
+    """Print a note, unless quiet, if `changed` cells of a CSV file were altered; 0: none was."""
     if changed:
         number = in_number(changed, "one cell", "{} cells")
         note(
@@ -180,18 +189,19 @@ def note_of_cells(changed: int, quiet: bool = False) -> None:
         )
 
 
-# Their values stay out of a report: a ledger's address may hold a password, and who knows the seed
-# knows the draws, those of noise too.
+# Options whose values are left out of a report. A ledger's address may hold a password. The seed
+# reveals all random draws, including the noise.
 _HIDDEN = ("--ledger", "--seed")
 
 
 def command_line(names_items: bool = True) -> str:
-    """Return the command of this process for a reader to whom it is handed.
+    """Return the command line of this process, in a form that may be shown in a report.
 
-    It has the base names of files, since a folder may name a person, and neither seed nor ledger.
+    Files are shown without folders, since a folder may name a person. The values of --seed and
+    --ledger are hidden.
 
     Args:
-        names_items: whether it has the items that somebody asked for, which the answer holds, too.
+        names_items: whether the values of --query (items) are shown.
     """
     hidden = _HIDDEN if names_items else (*_HIDDEN, "--query")
     words, before = ["fedtally"], ""
@@ -199,7 +209,7 @@ def command_line(names_items: bool = True) -> str:
         name, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
         if before in hidden or (equals and name in hidden):
             value = "..."
-        # A title and an item that somebody asks for are no files, though they may have a slash.
+        # The values of --query and --title are not files, although they may contain a slash.
         elif {before, name}.isdisjoint(("--query", "--title")) and "://" not in value:
             value = os.path.basename(value) or value
         before = word
@@ -208,10 +218,10 @@ def command_line(names_items: bool = True) -> str:
 
 
 class Progress:
-    """Progress bars for the stages of a run, on stderr.
+    """Show the progress of a run's stages on stderr: bars on a terminal, else plain lines.
 
-    Where stderr is no terminal, plain lines say what takes long: the first within a second, and
-    then one each ten seconds.
+    Plain lines appear only for stages that take long: the first about a second after the start of
+    the run, then one every ten seconds.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -234,7 +244,7 @@ class Progress:
             )
             self._bars = Progress(*columns, console=Console(stderr=True), transient=True)
             self._bars.start()
-        if self._lines is not None:  # the first report of a stage may come late
+        if self._lines is not None:  # before the first stage reports anything
             self._lines.look("prepare", 0, None)
         return self
 
@@ -250,9 +260,12 @@ class Progress:
             self._lines.stop()
 
     def __call__(self, stage: str, done: int = 0, total: int | None = None) -> None:
-        """Show how far a stage is. Engines call this.
+        """Show the progress of a stage; the code that does the work calls this.
 
-        A stage without a total, which nobody knows, shows how long it has taken.
+        Args:
+            stage: the name of the stage.
+            done: the number of units that are done.
+            total: the number of all units; None: unknown, and the time so far is shown.
         """
         if self._lines is not None:
             self._lines.look(stage, done, total)
@@ -267,12 +280,12 @@ class Progress:
 
 
 class _Lines:
-    """Plain lines on stderr: what a stage does, once it has taken long, and how far it is.
+    """Print plain lines on stderr about stages that take long.
 
-    A stage that takes long gets a first line, and then one each `EVERY` seconds.
+    The first line of a stage names it, further ones follow every `EVERY` seconds.
 
     Args:
-        clock: returns the time, in seconds from any moment on.
+        clock: returns a monotonic time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -286,18 +299,24 @@ class _Lines:
         self._total: int | None = None
 
     def look(self, stage: str, done: int, total: int | None) -> None:
-        """Note how far a stage is. A new one gets its own lines, if it takes long."""
+        """Store the progress of a stage. If it is a new stage, end the earlier one.
+
+        Args:
+            stage: the name of the stage.
+            done: the number of units that are done.
+            total: the number of all units; None: unknown.
+        """
         self._done, self._total = done, total
         if stage == self._stage:
             return
         self.stop()
         self._stage, self._began = stage, self._clock()
         wait = LATER
-        if not self._has_said:  # the first line comes within a second or so of the whole work
+        if not self._has_said:  # the first line of the run comes after about a second
             left = self._until - self._began
             wait = max(left, min(SOON / 3, left + SOON / 3))
         says = [self.first, self.later]
-        if wait <= 0:  # short stages took turns, and none of them was worth a line
+        if wait <= 0:  # only short stages so far, without a line
             self._say(says.pop(0)())
             wait = EVERY
         self._over = threading.Event()
@@ -306,19 +325,19 @@ class _Lines:
         self._thread.start()
 
     def stop(self) -> None:
-        """Say nothing more of the stage: it is done."""
+        """End the lines of the current stage."""
         if self._over is not None and self._thread is not None:
             self._over.set()
             self._thread.join()
             self._over = self._thread = None
 
     def first(self) -> str:
-        """Return the first line of the stage: what it has to do, and how far it is."""
+        """Return the first line of the stage: its name, its size and its progress."""
         name, share = _STAGES.get(self._stage, self._stage), self._share()
         return f"{name}{_of_all(self._stage, self._total)}{share and f', {share}'}{self._left()}"
 
     def later(self) -> str:
-        """Return a line of a stage that had its first one: how far it is now."""
+        """Return a further line of the stage: its progress now."""
         name = _STAGES.get(self._stage, self._stage)
         if share := self._share():
             return f"{name} {share}{self._left()}"
@@ -334,11 +353,12 @@ class _Lines:
         note(line)
 
     def _share(self) -> str:
-        """Return the share of the stage that is done, in percent; "" where it is not known."""
+        """Return the text of the share of the stage that is done, in percent; "": unknown."""
         return f"{100 * self._done // self._total} %" if self._done and self._total else ""
 
     def _left(self) -> str:
-        if self._stage in _PASSES or not (self._done and self._total):  # passes are of any number
+        # the number of passes is not known, so neither is the time that is left
+        if self._stage in _PASSES or not (self._done and self._total):
             return ""
         taken = self._clock() - self._began
         left = taken * (self._total - self._done) / self._done
@@ -346,7 +366,7 @@ class _Lines:
 
 
 def _of_all(stage: str, total: int | None) -> str:
-    """Return how much a stage has to do, with a blank before it; "" where nobody counts it."""
+    """Return the size of a stage in words, after a blank; "": its total is unknown."""
     if stage == "recover":
         return ": all candidates are looked at several times"
     if total is None:
@@ -357,13 +377,13 @@ def _of_all(stage: str, total: int | None) -> str:
 
 
 def _has_json_errors() -> bool:
-    """Return whether stderr may get a document in JSON, which no line may stand before."""
+    """Return whether stderr may get a JSON document; no other line may be printed before it."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.params.get("as_json"))
 
 
 def _time_column() -> ProgressColumn:
-    """Return a column with the time that is left, or where it is unknown the time so far."""
+    """Return a column of a progress bar with the time left, or the time so far if unknown."""
     from rich.progress import TimeRemainingColumn
     from rich.text import Text
 
@@ -397,20 +417,20 @@ def check_standard_input(source: str) -> None:
 
 
 def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) -> None:
-    """Refuse, before a long run, files that it could not write or must not overwrite.
+    """Check before a long run that its output files can be written at its end.
 
     Args:
-        paths: the files that the run writes; None: not asked for.
-        inputs: the files that it reads.
+        paths: the paths of the files that the run writes; None: this file is not asked for.
+        inputs: the paths of the files that the run reads.
 
     Raises:
-        InvalidInputError: a file has no folder, or the folder is read-only; or the file is an input
-            of the run, or is named twice.
+        InvalidInputError: the folder of a file is missing or read-only; or the file is an input of
+            the run, or is named twice.
     """
     from fedtally.errors import InvalidInputError
 
     named = [name for name in inputs if name is not None]
-    # real paths: two names may be one file
+    # compare real paths, since two names may mean one file
     taken = {os.path.realpath(name): "read by this run" for name in named if os.path.exists(name)}
     for path in (path for path in paths if path is not None):
         if not path:
@@ -424,7 +444,7 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
             raise InvalidInputError(
                 f"cannot write {path}: the folder does not allow it; choose another"
             )
-        # a shell may have opened the same file for reading: cmd - --output words.txt < words.txt
+        # standard input may be the same file: cmd - --output words.txt < words.txt
         if "-" in named and _is_standard_input(path):
             raise InvalidInputError(
                 f"cannot write {path}: it is read by this run; name another file"
@@ -439,5 +459,5 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
 def _is_standard_input(path: str) -> bool:
     try:
         return os.path.samestat(os.fstat(0), os.stat(path))
-    except OSError:  # closed, or no such file yet
+    except OSError:  # standard input is closed, or the file does not exist yet
         return False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedtally.domain import Domain
 
 Side = Literal["leader", "helper"]
-LEAST_BATCH = 10  # as in `campaign.dap_folder`: a test compares
+LEAST_BATCH = 10  # a copy of the value in `campaign.dap_folder`; a test compares them
 _DAY = 86_400
 _NEEDS = "Crypto", "httpx", "prometheus_client", "starlette", "uvicorn", "uvloop"
 _HELPS: dict[str, Any] = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
@@ -153,7 +153,7 @@ def task(
     from fedtally.dap.sealing import config
     from fedtally.dap.task import INFO_BYTES, token_digest
 
-    validate.integer(2, min_batch=min_batch)  # of one report the sum is the report
+    validate.integer(2, min_batch=min_batch)  # the sum of one report would reveal the report
     start, end = _days(days, precision)
     key = read_public_key(collector, "collector")
     made = Task.make(
@@ -182,7 +182,10 @@ def task(
 
 
 def _days(days: int, precision: int) -> tuple[int, int]:
-    """Return the times of a task of some days from now on, multiples of the precision."""
+    """Return the start (now) and the end of a task that lasts some days.
+
+    Both are Unix seconds and multiples of the precision (seconds); the end is rounded up.
+    """
     import time
 
     from fedtally.base import validate
@@ -195,10 +198,10 @@ def _days(days: int, precision: int) -> tuple[int, int]:
 def _sizes(
     vdaf: str, size: int | None, candidates: str | None, maximum: int | None, chunk: int | None
 ) -> dict[str, int]:
-    """Return the sizes of a VDAF.
+    """Return the parameters of a VDAF (a DAP measurement type) that give its size, by name.
 
     Raises:
-        InvalidInputError: one is missing, or of another VDAF.
+        InvalidInputError: a parameter is missing, or belongs to another VDAF.
     """
     from math import isqrt
 
@@ -225,17 +228,17 @@ def _sizes(
 
 
 def _check_served(made: Task) -> None:
-    """Refuse a task that no server of ours would serve.
+    """Raise an error if fedtally's servers could not serve a task.
 
     Raises:
-        InvalidInputError: an address is not of https, or a report is too long.
+        InvalidInputError: an address does not begin with https, or a report is too long.
     """
     from fedtally.campaign.transports.https.dap_asking import check_address
     from fedtally.campaign.transports.https.resource import MOST_UPLOAD
 
     for url in (made.configuration.leader, made.configuration.helper):
         check_address(url.decode())
-    size = made.prio3.share_bytes(0)  # the leader's, which is nearly all of a report
+    size = made.prio3.share_bytes(0)  # the leader's share is nearly the whole report
     if size > MOST_UPLOAD:
         raise InvalidInputError(
             f"a report of this task would have {size:,} bytes, and a leader takes"
@@ -354,7 +357,7 @@ def _init(
     noise = _noise_of(task, epsilon, delta, **own)
     settings = DapSettings(policy=DapPolicy(min_batch), noise=noise, **given)
     made = DapFolder.create(name, _role(side), task=task, settings=settings)
-    key = made.task.collector.key.hex()  # which the id of a task does not bind
+    key = made.task.collector.key.hex()  # shown, since the task's identifier does not cover it
     console.note(f"sums go to the key {key}: compare it with the collector's .pub file", as_json)
     console.note(f"made {name}: next: fedtally dap {side} run {name} --listen ...", as_json)
     if as_json:
@@ -369,7 +372,7 @@ def _init(
 
 
 def _noise_of(task: Path, epsilon: float | None, delta: float, **own: str) -> DapNoise | None:
-    """Return the noise of a task for a guarantee; None without one."""
+    """Return the noise that gives a task an (epsilon, delta) guarantee; None: no epsilon given."""
     from fedtally.campaign.dap_files import load_task
     from fedtally.campaign.dap_noise import DapNoise
 
@@ -549,7 +552,7 @@ def collect(
     made, noise = load_task(task), _noise_of(task, epsilon, delta)
     given = None if candidates is None else _read(candidates)
     domain = None
-    if output or given is not None:  # before the interval is closed for ever
+    if output or given is not None:  # checked before the query, which closes the interval for ever
         domain = domain_of_task(made, given)
     shown, interval = read_token(token), (read_time(start), read_time(end))
     private, trusted = load_collector_key(key), tls(ca)
@@ -640,10 +643,10 @@ def report(
 
 
 def _measurement(made: Task, text: str, given: Domain | None) -> Any:
-    """Return what a text measures under a task.
+    """Return the measurement that a text means for a task: a number or a list of numbers.
 
     Raises:
-        InvalidInputError: it is no candidate of the list, or no numbers.
+        InvalidInputError: the text is not in the list of candidates, or is not made of numbers.
     """
     from fedtally.campaign.dap_files import domain_of_task
     from fedtally.cli.shared import as_named

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedtally.simulation.simulation import Simulation
     from fedtally.sources import Source
 
-# an option of an open domain alone, which has no row in the table of rules: others have
+# The options for open domains only that are checked here, not by the table of rules.
 _OF_OPEN = ("allow_rare_names",)
 # A seventh of the demo's one-hot vector: large enough to save much, small enough to show errors.
 _DEMO_BYTES = 8_000
@@ -152,7 +152,7 @@ def demo(**options: Any) -> None:
     from fedtally.sources.stdlib import library_source
 
     _check_outputs(options)
-    # fixed by default, so that everybody who has the same Python sees the same numbers
+    # a fixed default, so that all users with the same version of Python see the same numbers
     seed = campaign_seed(_DEMO_SEED if options["seed"] is None else options["seed"])
     source = library_source(np.random.default_rng(int.from_bytes(seed, "little")))
     wanted = asked("demo", options, Door.REQUEST, Door.SIMULATION)
@@ -166,12 +166,12 @@ def demo(**options: Any) -> None:
 
 
 def _simulation(options: dict[str, Any]) -> Simulation:
-    """Return the simulation that the options ask for."""
+    """Return the simulation with the values of the command's options."""
     from fedtally.plan import Plan
     from fedtally.simulation.simulation import Simulation
 
     plan = None if options["plan"] is None else Plan.load(options["plan"])
-    # a plan may say that the domain is open: then these options go with it
+    # with a plan for an open domain, these options are allowed without --domain open
     is_planned = plan is not None and plan.is_open
     domain = read_open_domain(options, *([] if is_planned else _OF_OPEN))
     wanted = asked("estimate", options, Door.REQUEST, Door.MARK, Door.SIMULATION)
@@ -180,7 +180,11 @@ def _simulation(options: dict[str, Any]) -> Simulation:
 
 
 def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
-    """Refuse, before a long run, files and items that it could not write or select after it."""
+    """Check the files and options of the output before a long run.
+
+    Raises:
+        InvalidInputError: a file could not be written, or a value is out of range.
+    """
     from fedtally.base import validate
     from fedtally.sources import list_path
 
@@ -200,8 +204,11 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
 
 
 def _files_of(ledger: str | None) -> list[str]:
-    """Return the files of a ledger in SQLite, which no output may overwrite."""
-    # SQLite keeps further files beside the database, which must survive too
+    """Return the paths of a ledger's SQLite files, which no output may overwrite.
+
+    Empty: there is no ledger, or it is another database.
+    """
+    # SQLite keeps further files beside the database, which must not be overwritten either
     path = (ledger or "").removeprefix("sqlite:///")
     return (
         [path + suffix for suffix in ("", "-journal", "-wal", "-shm")]
@@ -211,7 +218,7 @@ def _files_of(ledger: str | None) -> list[str]:
 
 
 def _check_answerable(source: Source, simulation: Simulation, options: dict[str, Any]) -> None:
-    """Refuse, before anything is spent, questions that a declared domain cannot answer."""
+    """Raise an error, before any privacy budget is spent, if the domain cannot give the answer."""
     from fedtally.answer.exports import check_table_fits
     from fedtally.domain import OpenStrings
     from fedtally.recovery.decoding import MAX_ENUMERATED, check_enumerable
@@ -221,7 +228,7 @@ def _check_answerable(source: Source, simulation: Simulation, options: dict[str,
     if domain is None:
         return
     if isinstance(domain, OpenStrings):
-        return  # any string may be asked for, and the strings that stand out are few
+        return  # any string may be queried, and few strings are frequent enough to be listed
     if options["query"]:
         domain.encode(as_named(domain, options["query"]))
     if options["top"] and not (options["query"] and domain.size > MAX_ENUMERATED):
@@ -240,16 +247,20 @@ def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Res
 
         books = Ledger.open(simulation.ledger)
         population = simulation.spec.accounting.population
-        if books.spent(population) is None:  # its first campaign: the name may be a slip
+        if books.spent(population) is None:  # a new population, whose name may be misspelt
             warn_of_look_alikes(books, population)
     with console.Progress(options["quiet"]) as progress:
         return run(source, simulation, progress)
 
 
 def _windowed(result: Result, options: dict[str, Any], charged: str) -> Result:
-    """Return the answer for the window that was asked for.
+    """Return the answer for the rounds of the option --window.
 
-    An answer that was paid for is not lost over a window that it has not: it is of all rounds then.
+    If these rounds are wrong and privacy budget was spent (`charged` is not empty), print a note
+    and return the answer of all rounds. So a spent budget is never without an answer.
+
+    Raises:
+        InvalidInputError: the window is wrong, and nothing was charged.
     """
     try:
         with console.Progress(options["quiet"]) as progress:
@@ -265,16 +276,17 @@ def _windowed(result: Result, options: dict[str, Any], charged: str) -> Result:
 
 
 def _hints(result: Result, options: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the options that lead on from an answer."""
+    """Return the options to try next after an answer, each with its purpose."""
     from fedtally.answer import amounts
 
     plan = result.plan
     is_public = plan.domain["public"]
-    noised = "--epsilon 1" if is_public else "--epsilon 1 --domain FILE"  # else it is refused
+    # without a public domain, --epsilon alone would be refused
+    noised = "--epsilon 1" if is_public else "--epsilon 1 --domain FILE"
     hints = [] if plan.privacy else [(noised, "the noise of differential privacy")]
     if not (plan.is_histogram or is_public):
         exact = plan.one_hot_bytes_per_client
-        if exact <= plan.bytes_per_client:  # clients can send it once they share a list
+        if exact <= plan.bytes_per_client:  # with a shared list of items, a histogram is smaller
             hints.append(("--domain FILE", f"a shared list: a histogram, {amounts.size(exact)}"))
     hints += [] if options["save"] else [("--save FILE", "for fedtally query: other items, later")]
     return hints + ([] if options["report"] else [("--report FILE.html", "a page to share")])
@@ -286,10 +298,10 @@ def _answer(
     hints: Sequence[tuple[str, str]],
     charged: str = "",
 ) -> None:
-    """Write the files that were asked for, and print the answer."""
+    """Write the output files, and print the answer."""
     from fedtally.answer import documents, screen
 
-    # everything is computed before anything is printed, so that an error leaves no half answer
+    # compute everything before printing, so that an error leaves no incomplete answer
     estimates = _top(result, options)
     queried = result.estimates(as_named(result.domain, options["query"]))
     if not charged:
@@ -299,14 +311,15 @@ def _answer(
     else:
         how = {"details": options["details"], "hints": hints, "charged": charged}
         console.show(screen.answer(result, estimates, queried, **how))
-    if charged:  # an answer that was paid for is shown before a file can fail
+    if charged:  # budget was spent: print the answer before a file may fail
         _write_files(result, options, charged)
 
 
 def _spent(result: Result, options: dict[str, Any]) -> str:
-    """Return what the population of a charged campaign has spent of its budget, in words.
+    """Return in words how much of its privacy budget the campaign's population has spent.
 
-    A ledger that cannot be read any more is said, too: it must not cost the answer that was paid.
+    If the ledger cannot be read, the text says so. No error is raised, since the answer would be
+    lost although its budget was spent.
     """
     from fedtally.privacy.accounting import numbers
     from fedtally.store import Ledger
@@ -323,7 +336,7 @@ def _spent(result: Result, options: dict[str, Any]) -> str:
         f"population {terms.population} has spent {spent} of the epsilon {granted.epsilon:g} that"
         " was granted"
     )
-    if terms.delta != granted.delta:  # then the epsilon that was asked for is not the one spent
+    if terms.delta != granted.delta:  # then the ledger's epsilon differs from the campaign's
         own = numbers(terms.guarantee.epsilon, terms.guarantee.delta)
         text += f"; at its own delta this campaign has {own}"
     if options["plan"] is not None:
@@ -336,7 +349,10 @@ def _today() -> date:
 
 
 def _top(result: Result, options: dict[str, Any]) -> list[Estimate]:
-    """Return the top items; none where items are named in a domain too large to enumerate."""
+    """Return the most frequent items.
+
+    Empty: none were asked for, or --query is given and the domain is too large to enumerate.
+    """
     from fedtally.recovery.decoding import MAX_ENUMERATED
 
     if options["top"] == 0 or (options["query"] and result.domain.size > MAX_ENUMERATED):
@@ -353,7 +369,7 @@ def _write_files(result: Result, options: dict[str, Any], charged: str = "") -> 
         console.note_of_cells(changed, quiet)
     if options["save"]:
         result.whole.command = console.command_line(names_items=False)
-        result.whole.save(options["save"])  # of all rounds: other windows can be taken of it
+        result.whole.save(options["save"])  # all rounds, so that other windows can be chosen later
         console.note(f"wrote {options['save']}: try fedtally query {options['save']} ITEM", quiet)
     if options["plot"]:
         estimates = _top(result, options)

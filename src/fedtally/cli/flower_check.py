@@ -1,7 +1,7 @@
-"""What would keep a SuperNode from working, found before it starts.
+"""Check the settings of a SuperNode (a node of a Flower federation) before it starts.
 
-A SuperNode whose settings are wrong may try for ever, and say nothing: it cannot tell that from a
-SuperLink that is away.
+With wrong settings a SuperNode may retry for ever without a message. It cannot tell them from a
+SuperLink (the Flower server) that is not running.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 _SECONDS = 10.0
-_OLDEST, _NEWEST = (1, 40), (1, 42)  # the versions of flwr that are tested
+_OLDEST, _NEWEST = (1, 40), (1, 42)  # the oldest and newest tested version of flwr
 
 
 class Finding(NamedTuple):
-    """What was looked at.
+    """The result of one check.
 
     Attributes:
-        about: in a word or two.
-        says: what was found.
+        about: the subject of the check, in a word or two.
+        says: the result in words.
         is_good: whether a node can work with it.
     """
 
@@ -42,13 +42,14 @@ def check_node(
     key: str | None = None,
     agent: str | None = None,
 ) -> Iterator[Finding]:
-    """Yield what was found for a SuperNode with these settings.
+    """Yield the results of the checks for a SuperNode with these settings.
 
     Args:
-        superlink: HOST:PORT.
-        root_certificates: the path of the certificates that the node trusts; None: it is insecure.
-        key: the path of its private key; None: it has none.
-        agent: the path of its agent's socket; None: not looked at.
+        superlink: the address of the SuperLink, HOST:PORT.
+        root_certificates: the path of the certificates that the node trusts; None: the node
+            connects without TLS.
+        key: the path of the node's private key; None: it has none.
+        agent: the path of the socket of the node's agent; None: it is not checked.
     """
     installed = _installed()
     yield installed
@@ -65,7 +66,7 @@ def check_node(
 
 
 def _installed() -> Finding:
-    """Return the version of flwr that is installed here."""
+    """Return the result of the check of the installed version of flwr."""
     try:
         version = metadata.version("flwr")
     except metadata.PackageNotFoundError:
@@ -82,7 +83,7 @@ def _installed() -> Finding:
 
 def _check_superlink(address: str, trusted: str | None, version: str) -> Iterator[Finding]:
     host, _, port = address.rpartition(":")
-    # Asked first: some servers answer plain HTTP on a port of TLS, to say that it is one.
+    # Check this first: some servers answer plain HTTP on a TLS port with an error page.
     if trusted is None and _speaks_tls(host, port):
         why = (
             f"{address} speaks TLS: give --root-certificates. An insecure node would try for ever,"
@@ -109,7 +110,7 @@ def _check_superlink(address: str, trusted: str | None, version: str) -> Iterato
     except (OSError, ValueError, http.client.HTTPException) as error:
         yield Finding("SuperLink", f"{address} does not answer: {error}", False)
     else:
-        if answer.status not in (200, 404):  # 404: a proxy hides this page
+        if answer.status not in (200, 404):  # 404: a proxy in front may hide this page
             why = f"{address} answers {answer.status} {answer.reason}: is it a SuperLink?"
             yield Finding("SuperLink", why, False)
             return
@@ -129,7 +130,8 @@ def _check_superlink(address: str, trusted: str | None, version: str) -> Iterato
 
 def _speaks_tls(host: str, port: str) -> bool:
     context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent
+    # no certificate is verified, since no data is sent
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
         with (
             socket.create_connection((host, int(port)), _SECONDS) as link,

@@ -1,7 +1,7 @@
-"""Help: commands in groups, options in sections, examples at the end.
+"""Help texts: commands in groups, options in sections, examples at the end.
 
-A command has three helps. Without arguments that it needs it shows its usage and two examples;
-`-h` adds examples and the options that most people use; `--help` has every option.
+A command has three helps. If it needs arguments and gets none, it shows its usage and two examples.
+`-h` shows up to five examples and the options that most people use. `--help` shows every option.
 """
 
 from __future__ import annotations
@@ -20,26 +20,29 @@ from fedtally.base.text import escaped, shortened
 from fedtally.base.validate import missing_file
 from fedtally.errors import FedtallyError, InvalidInputError
 
-_SIGNS = ":*?["  # of what is no file: a synthetic population, a place of items, or a glob
-_LONGEST = 40  # columns of a value in a message
+# A text with one of these characters is not a file name: it is a synthetic population (zipf:a=1), a
+# place of items or a glob.
+_SIGNS = ":*?["
+_LONGEST = 40  # columns of a user's value in a message; longer values are shortened
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-# What `-h` shows at most.
+# The largest numbers of options and examples that `-h` shows.
 MOST_OPTIONS, MOST_EXAMPLES = 14, 5
 _BARE_EXAMPLES = 2
 _HELP = "Help"
 
 
 class SectionOption(click.Option):
-    """An option that says where it stands in the help, and what it cannot do without.
+    """An option of click that also knows its place in the help and the option that it needs.
 
     Args:
         names: the option's names, for click.
-        section: the heading.
-        is_often: whether `-h` has it.
-        needs: another option, without which this one does nothing: "--report FILE.html"; "": none.
-        settings: the other settings, for click.
+        section: the heading above the option in the help.
+        is_often: whether `-h` shows the option.
+        needs: another option without which this one has no effect, such as "--report FILE.html";
+            "": there is none.
+        settings: the other arguments of `click.Option`.
     """
 
     def __init__(
@@ -55,14 +58,14 @@ class SectionOption(click.Option):
 
 
 class BareUsage(click.UsageError):
-    """A command was typed without anything, and needs something."""
+    """A command that needs arguments was typed without any."""
 
 
 class Present(click.Path):
-    """A file that the command reads, or a word in its place such as `-`, zipf: or a glob.
+    """The type of an argument that names an input file, or `-`, a glob or a text such as zipf:.
 
-    The command refuses a file that does not exist before it loads anything heavy. Whatever else is
-    wrong with a file is said by whoever reads it.
+    A file that does not exist is refused before large modules are loaded. Other problems of a file
+    are reported when it is read.
     """
 
     def __init__(self) -> None:
@@ -70,14 +73,14 @@ class Present(click.Path):
 
     @staticmethod
     def check(text: str) -> None:
-        """Refuse the name of a file that does not exist."""
+        """Raise an error if a text names a file that does not exist."""
         if text == "-" or any(sign in text for sign in _SIGNS):
             return
         try:
             os.stat(text)
         except FileNotFoundError:
             raise missing_file(text) from None
-        except (OSError, ValueError):  # it may be there; a NUL in a path is a ValueError
+        except (OSError, ValueError):  # the file may exist; ValueError: a zero byte in the path
             return
 
 
@@ -86,8 +89,8 @@ class Command(click.Command):
 
     Args:
         arguments: the positional arguments of `click.Command`.
-        examples: lines to copy, each behind its purpose; a line without one goes on with the
-            example before it. The first ones are what most people need.
+        examples: pairs of a purpose and a command line, the most needed first. A pair with an
+            empty purpose adds its line to the example before it.
         settings: the keyword arguments of `click.Command`.
     """
 
@@ -110,12 +113,12 @@ class Command(click.Command):
 
     @property
     def own_options(self) -> list[SectionOption]:
-        """The options, but those that show a help."""
+        """The options without `-h` and `--help`."""
         options = (one for one in self.params if isinstance(one, SectionOption))
         return [one for one in options if one.section != _HELP]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments. Where there are none, and some are needed, the usage is the error."""
+        """Parse the arguments; if there are none and some are required, raise `BareUsage`."""
         needs_some = any(parameter.required for parameter in self.params)
         if needs_some and not args and not ctx.resilient_parsing:
             raise BareUsage(self.bare_help(ctx), ctx)
@@ -147,7 +150,7 @@ class Command(click.Command):
         return formatter.getvalue()
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. An error names options as they are typed, not as Python calls them."""
+        """Run the command; render the message of an error for a shell, see `errors.render`."""
         try:
             self._check_needs(ctx)
             self._check_present(ctx)
@@ -157,7 +160,7 @@ class Command(click.Command):
             raise
 
     def _check_needs(self, ctx: click.Context) -> None:
-        """Refuse an option that does nothing without another one, which was not given."""
+        """Raise an error if an option was given without the option that it needs."""
         names = {option: one.name for one in self.params for option in one.opts}
         for one in self.params:
             needs = getattr(one, "needs", "")
@@ -172,7 +175,7 @@ class Command(click.Command):
                 )
 
     def _check_present(self, ctx: click.Context) -> None:
-        """Refuse a file that is to be read and does not exist."""
+        """Raise an error if an input file does not exist."""
         for one in self.params:
             given = ctx.params.get(str(one.name))
             if isinstance(one.type, Present) and given is not None:
@@ -180,23 +183,26 @@ class Command(click.Command):
                     one.type.check(text)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under the heading of their section: needed ones, then most used."""
+        """Write the options under the headings of their sections.
+
+        Required options come first in a section, and sections with a required option come first.
+        """
         sections: dict[str, list[click.Option]] = {}
         for parameter in sorted(self.params, key=_rank):
             if isinstance(parameter, SectionOption):
                 sections.setdefault(parameter.section, []).append(parameter)
-        # sorting keeps the order of equals
+        # sorts are stable: within each group the order of definition stays
         for found in sections.values():
             found.sort(key=_is_optional)
         firsts = sorted(sections, key=lambda section: _is_optional(sections[section][0]))
         _write_options(ctx, formatter, {section: sections[section] for section in firsts})
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, each under a line that says what it does."""
+        """Write the examples, each below a line with its purpose."""
         self._write_examples(formatter)
 
     def _write_examples(self, formatter: click.HelpFormatter, most: int | None = None) -> None:
-        """Write the examples, or the first of them."""
+        """Write the first `most` examples; None: all of them."""
         if self.examples:
             with formatter.section("Examples"):
                 text = "\n\n".join(self._shown_examples[:most])
@@ -204,7 +210,7 @@ class Command(click.Command):
 
 
 def _help_option(flag: str, text: str, show: Callable[[click.Context], str]) -> SectionOption:
-    """Return an option that shows a help and ends the command."""
+    """Return an option that prints the text of `show` and ends the command."""
 
     def callback(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
         if is_asked and not ctx.resilient_parsing:
@@ -224,8 +230,8 @@ def _help_option(flag: str, text: str, show: Callable[[click.Context], str]) -> 
 
 @cache
 def _order() -> Mapping[str, int]:
-    """Return the headings in the order of their use; those of one command alone come before all."""
-    from fedtally.options import SECTIONS  # no help is shown by most commands
+    """Return the position of each shared section in the help, by heading."""
+    from fedtally.options import SECTIONS  # imported here, since most runs show no help
 
     return {section.__name__: place for place, section in enumerate(SECTIONS)} | {
         _HELP: len(SECTIONS)
@@ -233,7 +239,7 @@ def _order() -> Mapping[str, int]:
 
 
 def _rank(parameter: click.Parameter) -> int:
-    """Return the place of a parameter's section."""
+    """Return the position of a parameter's section; -1, before all others, if it is not shared."""
     return _order().get(getattr(parameter, "section", _HELP), -1)
 
 
@@ -254,7 +260,7 @@ def _write_options(
 
 
 class _OnFirstUse(UserDict[str, Any]):
-    """Commands by their names; one of which only the module is known is loaded on first use."""
+    """A mapping from names to commands. A command given as a module is loaded on first access."""
 
     def __getitem__(self, name: str) -> Any:
         found = self.data[name]
@@ -264,7 +270,7 @@ class _OnFirstUse(UserDict[str, Any]):
 
 
 class Group(click.Group):
-    """A group whose help lists the commands under headings."""
+    """A group of commands whose help lists them under headings."""
 
     command_class = Command
 
@@ -274,7 +280,7 @@ class Group(click.Group):
         self.headings: dict[str, list[str]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Show the help where no command is named: click would make one long error of it."""
+        """Show the help if no command is named; click would print it as one long error."""
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit()
@@ -287,13 +293,13 @@ class Group(click.Group):
             self.headings.setdefault(heading, []).append(str(command.name))
 
     def add_later(self, heading: str, **modules: str) -> None:
-        """Add commands under a heading, each to be loaded from a module when it is first used."""
+        """Add commands under a heading; `modules` are their modules, loaded on first use."""
         for name, module in modules.items():
             self.commands[name] = module
             self.headings.setdefault(heading, []).append(name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order in which they were added."""
+        """Return the names of the commands in the order in which they were added."""
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -311,7 +317,7 @@ class Group(click.Group):
 
 
 def options(*decorators: Decorator) -> Decorator:
-    """Join option decorators into one that keeps their order in the help."""
+    """Join option decorators into one decorator that keeps their order in the help."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for decorator in reversed(decorators):
@@ -322,5 +328,5 @@ def options(*decorators: Decorator) -> Decorator:
 
 
 def option(section: str, *names: str, **settings: Any) -> Decorator:
-    """Return the decorator of one option in a section of the help."""
+    """Return a decorator that adds one option to a command, in a section of the help."""
     return click.option(*names, cls=SectionOption, section=section, **settings)

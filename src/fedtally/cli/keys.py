@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 
 class _Owner(NamedTuple):
-    """The owner of a key: their role, whose key an example makes, and the help of `keys add`.
+    """The owner of a key: the role, the words of an example, and the help text of `keys add`.
 
-    `in_plan` is None where no plan holds the key.
+    The help text, `in_plan`, is None if plans do not hold the key.
     """
 
     role: str
@@ -43,8 +43,8 @@ class _Owner(NamedTuple):
     in_plan: str | None = None
 
 
-# A row a role of `campaign.key_files.Role`, repeated so that no --help waits for the cryptography;
-# a test compares the two.
+# One row for each role of `campaign.key_files.Role`. The roles are repeated here, so that --help
+# need not load the cryptography; a test compares the two lists.
 _OWNERS = (
     _Owner(
         "server",
@@ -67,7 +67,7 @@ _OWNERS = (
     _Owner("collector", "the key of who gets the results of DAP"),
 )
 _ROLES = tuple(owner.role for owner in _OWNERS)
-# what a plan may lack, and the owner whose key it is
+# the owners whose public keys a plan may lack, by the name of the key in the plan
 _OF_PLAN = {f"{owner.role}_key": owner for owner in _OWNERS if owner.in_plan is not None}
 
 public_key_options = options(
@@ -102,22 +102,23 @@ _registrar_options = options(
 
 
 class GivenKeys(NamedTuple):
-    """What `public_key_options` named.
+    """The keys and the allow-list that the options of `public_key_options` name.
 
     Attributes:
-        by_name: public keys, and the digest of the allow-list, by their names in a plan.
-        allow_list: the list itself; None: none was named.
+        by_name: public keys, and the digest of the allow-list, 32 bytes each, by their names in a
+            plan.
+        allow_list: the allow-list; None: none was named.
     """
 
     by_name: dict[str, bytes]
     allow_list: AllowList | None
 
     def add_to(self, plan: Plan) -> Plan:
-        """Return the plan with these keys; it may lack others.
+        """Return the plan with these keys added; the plan may still lack other keys.
 
         Raises:
-            InvalidInputError: the plan has others already or does not use them, or the list is too
-                short.
+            InvalidInputError: the plan already has another key of the same name, or does not use a
+                key, or the allow-list is too short.
         """
         from fedtally.campaign.enrolment import check_allow_list
 
@@ -128,7 +129,7 @@ class GivenKeys(NamedTuple):
 
 
 def read_keys(given: dict[str, Any]) -> GivenKeys:
-    """Return the public keys and the allow-list that the options name."""
+    """Read and return the public keys and the allow-list that the options name."""
     if not any(given[name] for name in (*_OF_PLAN, "allow_list")):
         return GivenKeys({}, None)  # a plan without keys loads no more than it needs
     from fedtally.campaign.enrolment import load_allow_list
@@ -147,7 +148,7 @@ def read_keys(given: dict[str, Any]) -> GivenKeys:
 
 
 def note_longer(plan: Plan, listed: AllowList | None, quiet: bool) -> None:
-    """Note that a list has more clients than its plan is for, if it has."""
+    """Print a note, unless quiet, if an allow-list has more clients than its plan is made for."""
     from fedtally.answer.sections import trust
 
     if listed is not None and (said := trust.longer_list(plan, len(listed))):
@@ -155,7 +156,7 @@ def note_longer(plan: Plan, listed: AllowList | None, quiet: bool) -> None:
 
 
 def lacking(plan: Plan) -> str:
-    """Return what a plan lacks to be run and how to add it, in words; empty: it lacks nothing."""
+    """Return in words the keys that a plan lacks and how to add them; empty: it lacks none."""
     if plan.is_published:
         return ""
     ways = {
@@ -552,14 +553,17 @@ def sign(
         _note_new_book(book_path(key), as_json and not asks)
     if asks:
         confirm("Sign this plan?", "not signed: nothing was written")
-    book.add(signature)  # before it leaves: no number is given out twice
+    book.add(signature)  # noted before the file is written, so that no number is used twice
     save_signature(output, signature)
     console.note(f"wrote {output}: clients need it beside {plan}", as_json)
     _show_signed(signature, as_json)
 
 
 def _note_new_book(path: Path, quiet: bool) -> None:
-    """Note that no number of this key is known to have been given out."""
+    """Print a note that the book of signatures is new, so earlier numbers of the key are unknown.
+
+    `path` is the file of the book.
+    """
     console.note_folded(
         f"note: {path} is new: if this key has signed before, put that file back, or"
         " name a --number above all that were signed; owners take no lower one",
@@ -569,7 +573,7 @@ def _note_new_book(path: Path, quiet: bool) -> None:
 
 
 def _show_signed(signature: PlanSignature, as_json: bool) -> None:
-    """Print the fingerprint of the plan that was signed, with `--json` all of the signature."""
+    """Print the fingerprint of the signed plan; with `as_json` all fields of the signature."""
     if not as_json:
         console.show_hex(signature.fingerprint, "the fingerprint of the plan")
         return
@@ -596,7 +600,10 @@ def _authority(
     until: str | None,
     number: int | None,
 ) -> Authority:
-    """Return what the registrar says of a plan, as the options have it."""
+    """Return the registrar's statements about a plan, made from the options.
+
+    Without a number, the next free number of the purpose is used.
+    """
     from fedtally.campaign.enrolment import Authority
 
     if number is None:
@@ -609,7 +616,7 @@ def _authority(
 def _show_signing(
     signature: PlanSignature, plan: Plan, book: SigningBook, now: float, quiet: bool
 ) -> None:
-    """Print what is about to be signed, and which plans of the purpose stay open beside it."""
+    """Print what is about to be signed, and the other open plans of the same purpose."""
     authority = signature.authority
     for name, text in [
         *identity_rows(plan),

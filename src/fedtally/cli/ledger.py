@@ -14,7 +14,7 @@ from fedtally.cli.shared import json_option, shared
 if TYPE_CHECKING:
     from fedtally.store import Ledger
 
-_SHOWN = 16  # digits of a fingerprint in a table
+_SHOWN = 16  # hexadecimal digits of a fingerprint that a table shows
 _UNIT = (
     "one client of the population (a row, where no column names clients), all its items in every"
     " campaign listed"
@@ -67,7 +67,7 @@ def grant(ledger: str, population: str, epsilon: float, delta: float, as_json: b
     from fedtally.privacy.budget import Grant
     from fedtally.store import Ledger
 
-    Grant(population, epsilon, delta)  # a bad value is refused before a file is made
+    Grant(population, epsilon, delta)  # raises an error for bad values before a file is made
     books = Ledger.open(ledger, create=True)
     if books.granted(population) is None:
         warn_of_look_alikes(books, population)
@@ -160,7 +160,7 @@ ledger.add_section("Commands", show, grant, export)
 
 
 def warn_of_look_alikes(books: Ledger, population: str) -> None:
-    """Warn of populations in the ledger whose names a person may mistake for this new one."""
+    """Print a warning for each population in the ledger with a name similar to a new one's."""
     for name in books.look_alikes(population):
         console.note(
             f"warning: population {population!a} is new here and looks like {name!a}: two names are"
@@ -218,7 +218,7 @@ def _show_population(entry: dict[str, Any]) -> None:
 
 
 def _zcdp(entry: dict[str, Any]) -> str:
-    """Return the rho of a population in words, rounded up, so that it is never stated too small.
+    """Return the zCDP parameter rho of a population in words, rounded up, never down.
 
     >>> _zcdp({"rho": 0.0280101, "rho_delta": 2e-12})
     'rho 0.02802, except with probability 2e-12'
@@ -234,12 +234,12 @@ def _day(seconds: int) -> str:
 
     try:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
-    except (OverflowError, OSError, ValueError):  # any integer fits the ledger, not any a calendar
+    except (OverflowError, OSError, ValueError):  # the integer is no date that a calendar can show
         return str(seconds)
 
 
 def _in_words(event: dict[str, Any]) -> str:
-    """Return an event in words.
+    """Return in words an event: one release of noise with its parameters.
 
     >>> _in_words({"mechanism": "skellam", "rows": 5, "variance": 500.0, "participations": 2,
     ...            "max_items": 1})
@@ -248,7 +248,7 @@ def _in_words(event: dict[str, Any]) -> str:
     from fedtally.answer import amounts
 
     times, items = (event[name] for name in ("participations", "max_items"))
-    silos = event.get("silos_per_person", 1)  # written only where it is above 1
+    silos = event.get("silos_per_person", 1)  # a ledger has the field only if it is above 1
     return (
         f"{event['mechanism']}, variance {event['variance']:.6g},"
         f" {amounts.counted(event['rows'], 'row')}; {amounts.counted(times, 'round')},"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedtally.plan.silos import Silos
 
 _NO_PRIVACY = "none"
-# what may be asked beside --after
+# the options that may be given together with --after
 _OF_SUCCESSORS = frozenset(
     ("after", "start", "seed", "population", "output", "as_json", "quiet", "threads")
 )
@@ -182,7 +182,7 @@ def plan(**options: Any) -> None:
     if options["until_known"]:
         known = proposal.plan.until_known(options["min_clients"])
         proposal = replace(proposal, plan=known)
-    # keys come last: a plan is sized without them, and they change its fingerprint
+    # Keys are added last: they do not affect the size, but they change the fingerprint.
     proposal = replace(proposal, plan=keys.add_to(proposal.plan))
     note_longer(proposal.plan, keys.allow_list, options["as_json"])
     _write_files(proposal, host, options)
@@ -198,7 +198,7 @@ def plan(**options: Any) -> None:
 
 
 def _check_clients(options: dict[str, Any]) -> None:
-    """Refuse a plan for nobody knows how many clients."""
+    """Raise an error if the number of clients is not given."""
     if options["clients"] is not None:
         return
     how_many = "how many clients are there, of all rounds together"
@@ -211,7 +211,7 @@ def _check_clients(options: dict[str, Any]) -> None:
 
 
 def _succeed(options: dict[str, Any]) -> None:
-    """Write and show the plan that goes on where another one ends."""
+    """Make the plan that follows the calendar of the plan --after; write it and print it."""
     import time
 
     from fedtally.cli.saved import show_plan
@@ -237,7 +237,7 @@ def _succeed(options: dict[str, Any]) -> None:
 
 
 def _check_said(ctx: click.Context) -> None:
-    """Refuse an option that says what the plan of --after says already."""
+    """Raise an error if an option is given that the plan of --after already decides."""
     for one in ctx.params:
         is_typed = ctx.get_parameter_source(one) is click.core.ParameterSource.COMMANDLINE
         if is_typed and one not in _OF_SUCCESSORS:
@@ -248,7 +248,7 @@ def _check_said(ctx: click.Context) -> None:
 
 
 def _hints(proposal: Proposal, options: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what may be typed next, each with its purpose."""
+    """Return the commands and options to try next, each with its purpose."""
     from fedtally.plan.frequencies import hardest
 
     plan, path = proposal.plan, options["output"]
@@ -265,7 +265,7 @@ def _hints(proposal: Proposal, options: dict[str, Any]) -> list[tuple[str, str]]
     if proposal.is_for_any and plan.max_items == 1:
         like = f"--like {hardest.USUAL},d={plan.domain_size}"
         hints.append((like, "fewer bytes, if you know that frequencies fall so"))
-    if plan.num_rounds == 1 and not plan.is_of_silos:  # collisions cancel over rounds
+    if plan.num_rounds == 1 and not plan.is_of_silos:  # errors by collisions average over rounds
         hints.append(("--rounds 10", "may take fewer bytes"))
     return hints
 
@@ -278,7 +278,16 @@ def _propose(
     about: str | None,
     find_epsilon: bool,
 ) -> Proposal:
-    """Return the plan that is asked for, and what is to be known of it."""
+    """Return the plan for a request, with the facts on it that are printed.
+
+    Args:
+        options: the options of the command.
+        spec: the resolved request.
+        domain: the candidates.
+        distribution: the known frequencies; None: unknown.
+        about: the text on the known frequencies that the plan keeps; None: they are unknown.
+        find_epsilon: whether to find the smallest epsilon.
+    """
     from fedtally.domain import OpenStrings
     from fedtally.plan import proposal
     from fedtally.plan.open_guesses import Wanted
@@ -331,7 +340,7 @@ def _check_outputs(options: dict[str, Any]) -> None:
 
 
 def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
-    """Return the resolved request, and whether epsilon is to be found."""
+    """Return the resolved request, and whether the planner must find epsilon."""
     from fedtally.plan.request import Request
     from fedtally.privacy.config import checked_epsilon
 
@@ -348,18 +357,18 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
         checked_epsilon(number)
     find = epsilon is None and options["tau"] is not None and options["max_bytes"] is not None
     wanted = asked("plan", options, Door.REQUEST)
-    if find:  # with any epsilon, which is replaced by the least
+    if find:  # a placeholder; the planner replaces it by the smallest epsilon
         number = 1.0
     if options["neighbours"] == "add-remove" and silos is None:
-        # the number of clients is private, and a public bound on it stands in the plan
+        # the true number of clients is private, so the plan holds a public bound on it
         wanted["max_clients"] = options["clients"]
-    # of other domains nothing is asked here that the request could refuse
+    # for the request only an open domain matters
     domain = "open" if options["domain"] == "open" else None
     rounds = options["num_rounds"]
     if recurring is not None:
         rounds = recurring.calendar.num_rounds
     elif rounds is None and domain is None:
-        rounds = 1  # of an open domain the number is chosen
+        rounds = 1  # for an open domain, the planner chooses the number of rounds
     wanted |= {"domain": domain, "num_rounds": rounds, "epsilon": number}
     request = Request(**wanted)
     marks = {"not_private": options["not_private"], "silos": silos, "recurring": recurring}
@@ -367,7 +376,7 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
 
 
 def _recurring(options: dict[str, Any]) -> Recurring | None:
-    """Return what is asked of a campaign by the calendar; None: it has none."""
+    """Return the calendar and the participation that the options ask for; None: no calendar."""
     if options["start"] is None:
         return None
     import time
@@ -385,7 +394,7 @@ def _recurring(options: dict[str, Any]) -> Recurring | None:
 
 
 def _silos(options: dict[str, Any]) -> Silos | None:
-    """Return what is asked of silos; None: a client is one person."""
+    """Return the sizes of silos that the options give; None: a client is one person."""
     from fedtally.plan.rules import check, given, unmet
     from fedtally.plan.silos import Silos
 
@@ -399,7 +408,11 @@ def _silos(options: dict[str, Any]) -> Silos | None:
 
 
 def _domain(options: dict[str, Any], size: int | None) -> Domain:
-    """Return the candidates: the declared ones, or as many as `--like` has."""
+    """Return the domain of the plan.
+
+    It is the declared domain, or else the integers from 1 to a number. The number is --domain-size,
+    or else `size`, the number of candidates of --like.
+    """
     from fedtally.domain import IntegerRange
     from fedtally.plan.rules import check, given, unmet
 
@@ -423,15 +436,18 @@ def _domain(options: dict[str, Any], size: int | None) -> Domain:
 def _over(
     distribution: Frequencies | None, domain: Domain, about: str | None
 ) -> Frequencies | None:
-    """Return the distribution over the candidates; None where nothing is known."""
+    """Return the frequencies extended to all candidates of the domain; None: they are unknown.
+
+    `about` is the text on them, such as "zipf:a=1.1", for the message of an error.
+    """
     if distribution is None:
         return None
     size = domain.size
-    # The distribution says how often which share is held. Candidates beyond its items have share 0.
+    # The distribution gives the number of items for each frequency. Further candidates have 0.
     held = round(float(distribution.numbers.sum()))
     if held > size:
         way = "name more candidates, or a result with fewer items"
-        if about is not None and ":" in about:  # a family, such as zipf:
+        if about is not None and ":" in about:  # a family of distributions, such as zipf:
             way = f"write d={size} in it, as {_with_size(about, size)}, or name more candidates"
         raise InvalidInputError(
             f"--like has {held:,} items, and there are {size:,} candidates: {way}"
@@ -440,7 +456,7 @@ def _over(
 
 
 def _with_size(like: str, size: int) -> str:
-    """Return a family of frequencies with `size` items.
+    """Return the text of a family of frequencies, changed to `size` items.
 
     >>> _with_size("zipf:a=1.1,d=9", 4000), _with_size("zipf:", 4000)
     ('zipf:a=1.1,d=4000', 'zipf:d=4000')
@@ -453,9 +469,9 @@ def _with_size(like: str, size: int) -> str:
 def _distribution(
     options: dict[str, Any], is_private: bool
 ) -> tuple[Frequencies | None, str | None, int | None]:
-    """Return the known frequencies, a text on them, and the number of their candidates.
+    """Return the frequencies of --like, a text on them, and the number of their candidates.
 
-    The text is that which the plan keeps; of files it does not keep their names.
+    The plan keeps the text, which never holds the name of a file. Without --like all are None.
     """
     like = options["like"]
     if like is None:
@@ -486,9 +502,9 @@ def _of_population(population: Any) -> Frequencies:
 
 
 def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]:
-    """Return the frequencies that a saved result shows, a text on them, and their candidates.
+    """Return the frequencies in a saved result, a text on them, and the number of its candidates.
 
-    The noise in its sums is allowed for: it would look like frequencies of its own.
+    The noise in the result's sums is taken into account, so that it is not taken for frequencies.
     """
     import numpy as np
 
@@ -509,7 +525,8 @@ def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]
             " --not-private"
         )
     about = f"a result of {result.num_clients:,} clients"
-    # counts of their own counters are the frequencies, once shrinkage took the noise off
+    # Without shared counters, the decoded counts are the frequencies: decoding with objective l2
+    # shrinks them to remove the noise.
     if not result.plan.vector.shares_counters:
         shown = np.maximum(result.decoded(objective="l2").frequencies(), 0.0)
         shown /= max(1.0, float(shown.sum()) / result.plan.max_items)

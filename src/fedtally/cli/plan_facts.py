@@ -1,4 +1,4 @@
-"""What somebody reads of a plan before they accept or sign it, and the fingerprint they pin."""
+"""The facts on a plan shown before it is accepted or signed, and the check of its fingerprint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ fingerprint_option = option(
 
 
 def check_fingerprint(given: str | None, plan: Plan) -> None:
-    """Refuse a plan whose fingerprint is not the one that was named; None: none was."""
+    """Raise an error if a plan's fingerprint differs from `given`; None: nothing is checked."""
     if given is None:
         return
     if not re.fullmatch("[0-9a-f]{64}", given := given.lower()):
@@ -41,7 +41,7 @@ def check_fingerprint(given: str | None, plan: Plan) -> None:
 
 
 def parse_day(text: str | None, now: float) -> date | None:
-    """Return the day of an option --until, which must not be over; None: none was named."""
+    """Return the day of an option --until, today (UTC) or later; None: the option is not given."""
     from fedtally.campaign.enrolment import day_of
 
     if text is None:
@@ -56,14 +56,14 @@ def parse_day(text: str | None, now: float) -> date | None:
 
 
 def default_day(now: float) -> date:
-    """Return the last day of a plan for which nobody names one."""
+    """Return the last day (UTC) of a plan without the option --until."""
     from fedtally.campaign.enrolment import DAYS_OPEN, day_of
 
     return day_of(now) + timedelta(days=DAYS_OPEN)
 
 
 def authority_rows(authority: Authority) -> list[tuple[str, str]]:
-    """Return the rows on what a registrar says of a plan, all digits of what it replaces."""
+    """Return the rows on a registrar's statements on a plan, with full fingerprints."""
     return [
         ("Purpose", f"{authority.purpose}, number {authority.number}"),
         *(("Replaces", plan) for plan in authority.replaces),
@@ -71,18 +71,18 @@ def authority_rows(authority: Authority) -> list[tuple[str, str]]:
 
 
 def is_attended() -> bool:
-    """Tell whether somebody is there who can answer a question."""
+    """Return whether standard input is a terminal, so that a user can answer a question."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 def confirm(question: str, otherwise: str) -> None:
-    """Ask on the terminal; raise an error that says what `otherwise` holds unless it is a yes."""
+    """Ask a question on the terminal; without a yes raise an error with the text `otherwise`."""
     if not click.confirm(question, err=True):
         raise InvalidInputError(otherwise)
 
 
 def identity_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows with the fingerprint and the keys of a plan, all digits of each."""
+    """Return the rows with the full fingerprint and the full keys of a plan."""
     agreed = plan.secure_sum
     return [
         ("Fingerprint", plan.fingerprint),
@@ -94,7 +94,7 @@ def identity_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def demand_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows on what a plan asks of a client, and on what is guaranteed to it."""
+    """Return the rows on what a plan asks of a client, and on the guarantees that it gives."""
     from fedtally.answer import amounts, sections
 
     times = plan.protection.participations

@@ -1,4 +1,4 @@
-"""The names that a plan is predicted to read, in words, where nobody has the list."""
+"""Texts about names (strings of an open domain) that a plan is predicted to recover."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Row = tuple[str, str]
 
 
 def fields(names: Names, one_release: tuple[int, Names] | None) -> dict[str, Any]:
-    """Return what is predicted of names, for JSON.
+    """Return the prediction about names as a dictionary for JSON.
 
     Args:
-        names: the names that are predicted to be read.
-        one_release: the bytes of a client and the names where one release of noise had the same
-            sketches; None where the plan has but one.
+        names: the prediction about names.
+        one_release: the bytes of a client, and the prediction, if the noise of the same sketches
+            were one release; None: the plan has one release.
     """
     one = one_release
     alone = None if one is None else {"bytes_per_client": one[0], **one[1].to_dict()}
@@ -33,14 +33,14 @@ def rows(
     one_release: tuple[int, Names] | None,
     decoding_seconds: float,
 ) -> list[Row]:
-    """Return the rows on the names that are read.
+    """Return the rows on the names that are predicted to be recovered.
 
     Args:
-        names: the names that are predicted to be read.
+        names: the prediction about names.
         plan: the plan.
-        expected: the number that frequencies are shares of.
+        expected: the expected number of clients, of which frequencies are shares.
         one_release: the same as for `fields`.
-        decoding_seconds: the CPU seconds from the sums to counts of hashes.
+        decoding_seconds: the CPU seconds to decode the sums into counts of hashes.
     """
     from fedtally.answer import amounts
 
@@ -63,7 +63,7 @@ def rows(
 
 
 def _read(names: Names, holders: Callable[[float], str]) -> str:
-    """Return which names can be read."""
+    """Return in words which names can be recovered; `holders` turns a frequency into clients."""
     from fedtally.answer import amounts
 
     length = amounts.counted(names.length, "byte")
@@ -76,14 +76,14 @@ def _read(names: Names, holders: Callable[[float], str]) -> str:
 
 
 def _lengths(names: Names, number: Callable[[float], str]) -> list[Row]:
-    """Return the row on names of other lengths, if any can be read."""
+    """Return the row on names of other lengths in bytes; empty: none can be recovered."""
     readable = [(size, theta) for size, theta in names.by_length if not math.isinf(theta)]
     lengths = ", ".join(f"{size} from {number(theta)}" for size, theta in readable)
     return [("", f"of other lengths, in bytes: {lengths}")] if lengths else []
 
 
 def _alone(releases: int, one_release: tuple[int, Names] | None) -> list[Row]:
-    """Return the row on one release of noise, where the plan has several."""
+    """Return the row that compares with one release of noise; empty: the plan has one release."""
     from fedtally.answer import amounts
 
     if one_release is None:

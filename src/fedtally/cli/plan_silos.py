@@ -1,4 +1,7 @@
-"""A plan of silos, in words: which numbers of them fit, and what a sum shows of one."""
+"""Texts about the silos of a plan: how many fit into a sum, and what a sum reveals about one.
+
+A silo is a client with the items of many people, such as a hospital.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedtally.plan import Plan
 
-_DROPOUTS = (0.0, 0.1, 0.2)  # for which it is said how many silos fit
+_DROPOUTS = (0.0, 0.1, 0.2)  # shares of dropouts for which the fitting numbers of silos are shown
 
 
 def fields(plan: Plan, expected: int) -> dict[str, Any]:
-    """Return what a proposal says of silos, for JSON.
+    """Return the facts on a plan's silos as a dictionary for JSON.
 
     Args:
         plan: the plan, whose clients are silos.
-        expected: the people expected in all silos.
+        expected: the expected number of people in all silos together.
     """
     from fedtally.plan.silos import size_shown
 
@@ -49,7 +52,10 @@ def rows(plan: Plan, expected: int) -> list[tuple[str, str]]:
 
 
 def _fitting(plan: Plan) -> list[dict[str, Any]] | None:
-    """Return the numbers of silos that fit in a cohort, by dropouts; None: there are no cohorts."""
+    """Return the numbers of silos that fit in a cohort, for each of `_DROPOUTS`.
+
+    None: the plan has no cohorts (clients whose vectors are summed together).
+    """
     from fedtally.plan.silos import fitting_numbers
 
     cohorts = plan.summing.cohorts
@@ -62,7 +68,10 @@ def _fitting(plan: Plan) -> list[dict[str, Any]] | None:
 
 
 def size_learnt(plan: Plan) -> str:
-    """Return how well a reader who knows all other silos learns the size of one, in words."""
+    """Return in words how exactly a reader of the result learns the number of people in a silo.
+
+    The reader is assumed to know all other silos.
+    """
     from fedtally.plan.silos import size_shown
 
     if plan.privacy is None:

@@ -15,7 +15,7 @@ def stages(bill: Bill, unit: str) -> RenderableType:
     """Return the table of the stages of a protocol.
 
     Args:
-        bill: what the plan costs.
+        bill: the costs of the plan, by stage.
         unit: the noun for one client.
     """
     from fedtally.answer import amounts, tables
@@ -61,12 +61,12 @@ class Size(NamedTuple):
     """A row of the table of sizes, as text.
 
     Attributes:
-        name: rows and width, or what else it is.
+        name: the rows and width of a sketch, or another name such as "one-hot vector".
         upload: the bytes that a client sends.
-        client: the CPU of a client.
+        client: the CPU time of a client.
         received: the bytes that the servers receive.
-        server: the CPU of the servers.
-        error: the largest error in points.
+        server: the CPU time of the servers.
+        error: the largest error in percentage points.
     """
 
     name: str
@@ -81,9 +81,9 @@ class Size(NamedTuple):
         """Return the row of a plan.
 
         Args:
-            name: rows and width.
-            bill: what the plan costs.
-            error: the largest error in points.
+            name: the rows and width of the sketch.
+            bill: the costs of the plan.
+            error: the largest error in percentage points, as text.
         """
         from fedtally.answer import amounts
 

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from fedtally.plan.costs import Host
     from fedtally.plan.proposal import Proposal
 
-# what the plan of an open domain takes frequencies to be
+# the assumption on frequencies for the plan of an open domain
 _ASSUMED = "assumed to fall like i^-1.1 (--like says otherwise)"
-_WORTH = 0.9  # of the bytes: from so many fewer on it is said what belief propagation would take
-_HARDLY = 0.1  # relative: so much more error is worth a note where it saves bytes
+# A decoder that relies on the shape of frequencies is mentioned if its plan takes at most this
+# share of the bytes.
+_WORTH = 0.9
+# A narrower sketch is mentioned if its error is larger by at most this share.
+_HARDLY = 0.1
 
 
 def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
@@ -70,7 +73,10 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
 
 
 def _shape_fields(proposal: Proposal) -> dict[str, Any] | None:
-    """Return what the same plan does with other frequencies; None where they do not matter."""
+    """Return the predicted errors for other shapes of frequencies; None: the shape has no effect.
+
+    Errors are l_infinity norms.
+    """
     found = proposal.shapes()
     if found is None:
         return None
@@ -81,7 +87,7 @@ def _shape_fields(proposal: Proposal) -> dict[str, Any] | None:
 
 
 def _plan_fields(plan: Plan | None) -> dict[str, Any] | None:
-    """Return the size of another plan: for `hardest.USUAL`, or of belief propagation; or None."""
+    """Return the size of an alternative plan as fields for JSON; None: there is none."""
     if plan is None:
         return None
     fields = {"rows": plan.rows, "width": plan.width, "bytes_per_client": plan.bytes_per_client}
@@ -98,7 +104,7 @@ def _minimax_fields(proposal: Proposal) -> dict[str, Any] | None:
 def screen(
     proposal: Proposal, host: Host | None, hints: Sequence[tuple[str, str]]
 ) -> RenderableType:
-    """Return a proposal in a few lines: bytes, error, privacy, trust, cost, what to type next.
+    """Return a short view of a proposal: bytes, error, privacy, trust, cost, commands to try next.
 
     Args:
         proposal: the plan and what it was chosen for.
@@ -169,7 +175,7 @@ def _account(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     if proposal.names is not None and proposal.names.least <= proposal.names.threshold:
         above = f"{100 * proposal.names.threshold:.3g} %"
         asked += f"; names of strings that more than {above} hold are read"
-    # collisions cancel over rounds, which a plan does not choose by itself
+    # Errors by collisions average over rounds, but the planner does not add rounds by itself.
     may_be_fewer = chosen.num_rounds == 1 and proposal.has_shapes
     how = {
         "bytes": "the fewest bytes for that"
@@ -194,13 +200,13 @@ def _account(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
 def write_page(
     proposal: Proposal, host: Host | None, path: str, report: Callable[..., None]
 ) -> None:
-    """Write the page of a plan.
+    """Write the HTML page of a plan.
 
     Args:
         proposal: the plan and what it was chosen for.
         host: the measured speed of this machine; None: it was not measured.
-        path: the file, which ends in .html.
-        report: called with a stage, the sizes that are done, and all.
+        path: the path of the file, which ends in .html.
+        report: called for progress, with a stage, the number of sizes done, and of all sizes.
     """
     from fedtally.answer import plan_page
 
@@ -210,7 +216,7 @@ def write_page(
 
 
 def _if(proposal: Proposal) -> str:
-    """Return for which frequencies the error of a plan is predicted."""
+    """Return in words for which frequencies the error of a plan is predicted; "": for any."""
     if not proposal.plan.vector.shares_counters:
         return ""
     if proposal.is_for_any:
@@ -219,7 +225,7 @@ def _if(proposal: Proposal) -> str:
 
 
 def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
-    """Return the rows on frequencies: what the target takes them to be, and what others do."""
+    """Return the rows on the assumed frequencies, and on the error predicted for others."""
     from fedtally.answer import amounts
 
     plan, shapes, like = proposal.plan, proposal.shapes(), proposal.target.frequencies
@@ -243,7 +249,10 @@ def _frequencies(proposal: Proposal) -> list[tuple[str, str]]:
 
 
 def _usual(proposal: Proposal) -> list[tuple[str, str]]:
-    """Return the row on what a plan would take if frequencies were easier, and that were known."""
+    """Return the row on the smaller plan for usual frequencies; empty: there is none.
+
+    It can be used if the user knows that the frequencies are not the hardest ones.
+    """
     from fedtally.answer import amounts, sections
     from fedtally.plan.frequencies import hardest
 
@@ -257,7 +266,7 @@ def _usual(proposal: Proposal) -> list[tuple[str, str]]:
 
 
 def _relied_on(proposal: Proposal) -> list[tuple[str, str]]:
-    """Return the rows on decoders that take fewer bytes if the shape of frequencies is sure."""
+    """Return the rows on decoders that need fewer bytes but rely on the assumed frequencies."""
     from fedtally.answer import amounts, sections
     from fedtally.recovery.decoding import resting
 
@@ -272,7 +281,7 @@ def _relied_on(proposal: Proposal) -> list[tuple[str, str]]:
 
 
 def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
-    """Return the rows on the names that are read, where nobody has the list of candidates."""
+    """Return the rows on the recovered names (strings of an open domain); empty for others."""
     if proposal.names is None:
         return []
     return plan_names.rows(
@@ -285,7 +294,7 @@ def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
 
 
 def _clients(proposal: Proposal) -> list[tuple[str, str]]:
-    """Return the rows on the clients, and on what is special of silos."""
+    """Return the rows on the clients; for silos, those of `plan_silos.rows`."""
     from fedtally.answer import amounts
 
     plan = proposal.plan
@@ -306,7 +315,7 @@ def _calendar(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
-    """Return the rows on the plan's privacy; where clients add noise, on that of every cohort."""
+    """Return the rows on the plan's privacy; if clients add the noise, with each cohort's."""
     from fedtally.answer import sections
 
     if bill.method == "ideal":
@@ -315,7 +324,7 @@ def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
 
 
 def _cautions(proposal: Proposal) -> list[str]:
-    """Return what a reader must know before anything is done with a plan."""
+    """Return the notes that a user must read before using a plan."""
     return [*_assumed(proposal), *_shown_of_silos(proposal), *_facts(proposal)]
 
 
@@ -358,7 +367,7 @@ def _narrower(proposal: Proposal) -> list[str]:
 
 
 def _facts(proposal: Proposal) -> list[str]:
-    """Return the notes that limit what a plan is good for."""
+    """Return the notes on the limits of a plan."""
     from fedtally.answer import sections
     from fedtally.recovery.decoding import kind_of
 
@@ -375,9 +384,9 @@ def _facts(proposal: Proposal) -> list[str]:
         notes.append("for simulations: devices run plans of --secure-sum secagg or two-server")
     if text := lacking(proposal.plan):
         notes.append(text)
-    # nobody should send a sketch where the exact answer costs no more
+    # A sketch is useless if a vector without collisions is no larger. With a calendar only
+    # sketches are possible.
     plan = proposal.plan
-    # (with a calendar there is no other than a sketch)
     is_large = plan.bytes_per_client >= plan.one_hot_bytes_per_client
     if plan.vector.shares_counters and is_large and plan.calendar is None:
         notes.append("a one-hot vector is no larger than this sketch, and has no collisions")
@@ -402,10 +411,10 @@ def _on_histogram(proposal: Proposal) -> list[str]:
 
 
 def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
-    """Return the table of other sizes, beside the plan's."""
+    """Return the table that compares the plan with plans of other sizes."""
     from fedtally.answer import amounts, sections
 
-    # by width, and not by error: a wider sketch may have the larger predicted error by chance
+    # Sort by width, not by error: by chance a wider sketch may have a larger predicted error.
     listed = sorted(
         [(proposal.plan, proposal.linf), *proposal.neighbours], key=lambda pair: pair[0].width
     )
@@ -418,17 +427,21 @@ def _neighbours(proposal: Proposal, host: Host | None) -> RenderableType:
         )
         for other, error in listed
     ]
-    are_sketches = proposal.plan.vector.shares_counters  # else sketches stand beside a histogram
+    # if the plan is a histogram, the table holds sketches and a histogram
+    are_sketches = proposal.plan.vector.shares_counters
     nouns = ("sketch", "sketches") if are_sketches else ("size", "sizes")
     unit = sections.counted.who(proposal.plan)
     return plan_tables.sizes([*rows, *_other_ways(proposal)], unit, nouns)
 
 
 def _other_ways(proposal: Proposal) -> list[plan_tables.Size]:
-    """Return the paper's size, and a vector without collisions beside a sketch."""
+    """Return the table's rows on the paper's (minimax) size and on a one-hot vector.
+
+    The one-hot vector, which has no collisions, is compared with sketches only.
+    """
     from fedtally.answer import amounts
 
-    if proposal.minimax is None:  # no exact vector has names of strings that nobody lists
+    if proposal.minimax is None:  # an open domain, which has no one-hot vector either
         return []
     worst, cost = proposal.minimax
     name = f"{worst.rows} x {worst.width:,} (minimax)"
@@ -441,7 +454,7 @@ def _other_ways(proposal: Proposal) -> list[plan_tables.Size]:
 
 
 def plot(proposal: Proposal, path: str) -> None:
-    """Draw the plan's error and bytes on the curves of other widths."""
+    """Draw the plan's error and bytes on the curves of other widths, into a file."""
     from fedtally.answer import amounts, charts, sections
 
     chosen, target = proposal.plan, proposal.target

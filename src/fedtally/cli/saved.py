@@ -70,8 +70,8 @@ def query(
     named = _named(items, file)
     with console.Progress() as progress:
         loaded = whole.window(window, history, progress)
-        loaded.prepare(progress, names=False)  # the items are named
-    if recovery == "auto":  # which decoder that is shows when the sums are decoded
+        loaded.prepare(progress, names=False)  # the user gave the items, so none must be found
+    if recovery == "auto":  # the decoder is known only now, after the sums are decoded
         _note_decoder(saved.recovery, loaded.recovery, as_json)
     estimates = loaded.estimates(as_named(loaded.domain, named))
     if as_json:
@@ -99,7 +99,7 @@ def query(
 
 
 def _named(items: Sequence[str], file: str | None) -> list[str]:
-    """Return the items that are asked for, those in a file last."""
+    """Return the items to query: first those on the command line, then the lines of the file."""
     named = [*items, *(_lines(file) if file else ())]
     if not named:
         raise InvalidInputError("no item is named; write items after the result, or --items FILE")
@@ -107,7 +107,7 @@ def _named(items: Sequence[str], file: str | None) -> list[str]:
 
 
 def _note_decoder(before: str, now: str, quiet: bool) -> None:
-    """Say which decoder answered, and which one did before."""
+    """Print the decoder that answered now, and the decoder of the saved answer if it differs."""
     other = "" if now == before else f", not by {before} as before"
     console.note(f"auto: decoded by {now} recovery{other}", quiet=quiet)
 
@@ -150,7 +150,7 @@ def report(
         loaded.prepare(progress)
         estimates = loaded.top(top, progress=progress)
         progress("draw")
-        # The file of an answer from Python has none; that of a stranger may have any characters.
+        # A result saved from Python has no command. One from a stranger may hold any characters.
         command = escaped(saved.command) or console.command_line()
         head = Head(title or "", [result], date.today())
         write_page(loaded, estimates, command=command, path=path, head=head)
@@ -211,7 +211,7 @@ def show_plan(plan: Plan, name: str, as_json: bool) -> None:
 
     Args:
         plan: the plan.
-        name: the name of its file, or what else it is called.
+        name: the name of its file, or another description.
         as_json: whether one JSON document is printed.
     """
     _show("plan", name, _plan_fields(plan), as_json)
@@ -244,7 +244,7 @@ def _show(kind: str, name: str, facts: dict[str, Any], as_json: bool) -> None:
 
 
 def _write_losses(kind: str, file: str, path: str) -> None:
-    """Write the privacy loss distribution that the plan of a file guarantees, as a table."""
+    """Write the privacy loss distribution guaranteed by the plan in a file, as a table."""
     import pyarrow as pa
 
     from fedtally.answer.exports import check_export_path, write_table
@@ -309,7 +309,7 @@ def _plan_fields(plan: Plan) -> dict[str, Any]:
 def _result_fields(file: str) -> dict[str, Any]:
     from fedtally.answer import sections
     from fedtally.answer.result import (
-        Result,  # with all decoders and SciPy: the others need neither
+        Result,  # imported here: it loads all decoders and SciPy, which other files do not need
     )
 
     result = Result.load(file)
@@ -340,7 +340,7 @@ def _sketch_fields(file: str) -> dict[str, Any]:
     sketch = CountSketch.load(file)
     fields = {**spec_to_dict(sketch.spec), "round": sketch.round, "num_clients": sketch.num_clients}
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode() + b"\n")
-    # in one byte order: a sketch has the same fingerprint on every machine
+    # little-endian, so that a sketch has the same fingerprint on every machine
     digest.update(sketch.counters.astype("<i8").tobytes())
     return fields | {
         "noised_by": None if sketch.noise is None else sketch.noise.by,

@@ -1,4 +1,4 @@
-"""The options that commands share, made of `fedtally.options`, and the inputs that they name."""
+"""Make click's options from `fedtally.options`, and read the inputs that the options name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 
 def reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a reader of a text whose error says what is wrong: click shows the text alone."""
+    """Return a function like `read` that raises click's BadParameter in place of ValueError.
+
+    Click drops the message of a ValueError, but shows that of a BadParameter.
+    """
 
     def convert(text: str) -> Any:
         try:
@@ -45,13 +48,16 @@ def reader(read: Callable[[str], Any]) -> Callable[[str], Any]:
 positive = reader(read_positive)
 
 
-# A path, or a word in its place, such as `-` or zipf: shells complete it as a file. Whether it can
-# be read is said by whoever reads it.
+# The type of a path, which may also be `-` or a text such as "zipf:a=1". Shells complete it as a
+# file name. Whether the file can be read is checked when it is read.
 FILE = click.Path(readable=False)
 
 
 class _Choice(click.Choice):  # type: ignore[type-arg]  # Click 8.1 has no arguments of it
-    """The names that an option knows; whoever means another option is told so."""
+    """The type of an option with a list of choices, and perhaps free values (`Check.own`).
+
+    The error for another value ends with the hint `Check.instead`.
+    """
 
     def __init__(self, check: Check) -> None:
         super().__init__(check.choices)
@@ -66,7 +72,7 @@ class _Choice(click.Choice):  # type: ignore[type-arg]  # Click 8.1 has no argum
         super().fail(f"{message} {self.check.instead}".rstrip(), param, ctx)
 
 
-# What click must know to take the values of each kind of check.
+# The arguments of `click.option` for each kind of check.
 _SETTINGS: dict[str, Callable[[Check], dict[str, Any]]] = {
     "flag": lambda check: {"is_flag": True},
     "text": lambda check: {"multiple": check.is_many},
@@ -80,7 +86,7 @@ _SETTINGS: dict[str, Callable[[Check], dict[str, Any]]] = {
 
 
 def _click(known: NamedOption) -> Decorator:
-    """Return the decorator of an option."""
+    """Return the decorator that adds an option to a command of click."""
     settings = _SETTINGS[known.check.kind](known.check)
     if known.default not in (None, REQUIRED):
         settings["default"] = known.default
@@ -99,12 +105,16 @@ def _click(known: NamedOption) -> Decorator:
 
 
 def shared(place: str) -> Decorator:
-    """Return the decorator of all options that `fedtally.options` gives a command."""
+    """Return a decorator that adds all options which `fedtally.options` defines for a command."""
     return options(*map(_click, options_of(place)))
 
 
 def asked(place: str, given: dict[str, Any], *doors: Door) -> dict[str, Any]:
-    """Return the options of a command that Python takes by some doors, by their keywords."""
+    """Return the values of a command's options with these doors, by keyword.
+
+    A door is the part of the Python API that takes an option, see `Door`. `place` is the command,
+    `given` has the values of all its options.
+    """
     return {known.name: given[known.name] for known in options_of(place) if known.door in doors}
 
 
@@ -120,10 +130,10 @@ origin_option = option(
 
 
 def read_time(text: str) -> int:
-    """Return a time as Unix seconds.
+    """Return the time in a text as Unix seconds.
 
     Raises:
-        InvalidInputError: it is none, or does not say its zone.
+        InvalidInputError: the text is no time, or has no time zone.
     """
     from datetime import datetime
 
@@ -139,15 +149,15 @@ def read_time(text: str) -> int:
 
 
 def check_outputs(options: dict[str, Any], *names: str) -> None:
-    """Refuse, before a long run, files that it could not write after it.
+    """Check before a long run that its output files can be written at its end.
 
     Args:
         options: the options of the command.
-        names: the options that name such files: "output" is a table, "plot", "report".
+        names: the options that name output files: "output" (a table), "plot" or "report".
 
     Raises:
-        InvalidInputError: a name has no fitting ending.
-        MissingExtraError: what writes the file is not installed.
+        InvalidInputError: the suffix of a file name is wrong.
+        MissingExtraError: a package that writes the file is not installed.
     """
     for name in names:
         if options[name]:
@@ -180,16 +190,16 @@ _OUTPUTS: dict[str, Callable[[str], None]] = {
 
 
 def use_threads(threads: int | None) -> None:
-    """Bound the threads of the kernels in this process."""
+    """Limit the number of threads of the compiled kernels in this process; None: no limit."""
     if threads is not None:
         os.environ["FEDTALLY_NUM_THREADS"] = str(threads)
 
 
 def read_name_length(options: dict[str, Any], domain: OpenStrings) -> int:
-    """Return the bytes of the names that are planned for.
+    """Return the length in bytes of the names that a plan must be able to recover.
 
     Raises:
-        InvalidInputError: longer than the longest that can be read.
+        InvalidInputError: the length is more than the domain's largest.
     """
     from fedtally.plan.readable_names import NAME_LENGTH
 
@@ -201,17 +211,17 @@ def read_name_length(options: dict[str, Any], domain: OpenStrings) -> int:
 def read_open_domain(
     options: dict[str, Any], *more: str
 ) -> Domain | Literal["input", "open"] | None:
-    """Return the candidates, which nobody has listed where `--domain` is open.
+    """Return the domain that `--domain` names, which may be an open one (all strings).
 
-    It is "open" where nothing else is said, so that a plan may say it.
+    It is the text "open" if --domain open has no further options, so that a plan may decide them.
 
     Args:
-        options: the options of the command, with those that it gives an open domain.
-        more: names of further options that go with an open domain alone.
+        options: the options of the command, including those about an open domain.
+        more: the names of further options that are allowed with an open domain only.
 
     Raises:
-        InvalidInputError: as `read_domain`; or an option goes with an open domain, and there is
-            none.
+        InvalidInputError: as for `read_domain`; or an option needs an open domain, and the domain
+            is another one.
     """
     from fedtally.domain import OpenStrings
     from fedtally.domain.open_strings import USUAL_LENGTH
@@ -228,11 +238,12 @@ def read_open_domain(
 
 
 def read_domain(text: str | None) -> Domain | Literal["input"] | None:
-    """Return the candidates that `--domain` names: a range, a grid, those in a file, or "input".
+    """Return the domain that `--domain` names: a range, a grid or a file of candidates.
+
+    It is the text "input" for the items of the input, and None without the option.
 
     Raises:
-        InvalidInputError: the text is no file, and has none of these forms; or it is "open", which
-            not all commands know.
+        InvalidInputError: the text is no file, and has none of these forms; or it is "open".
     """
     if text is None:
         return None
@@ -259,7 +270,7 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
 
 
 def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
-    """Return items in the type of the domain; a command line names them all as text.
+    """Return items of a command line, which are texts, in the type of the domain's items.
 
     >>> from fedtally.domain import IntegerRange
     >>> as_named(IntegerRange(1, 9), ["7", "8"])
@@ -273,8 +284,7 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
     for text in texts:
         if not re.fullmatch("-?[0-9]{1,30}", text):
             raise InvalidInputError(f"the domain holds integers, and {text[:60]!r} is none")
-    # Integers beyond 64 bits stay text, which the domain refuses with an error of its own. NumPy
-    # could not hold them.
+    # Integers beyond 64 bits stay text, since NumPy cannot hold them. The domain then refuses them.
     return (
         list(texts)
         if any(abs(int(text)) >= 2**63 for text in texts)
@@ -283,7 +293,7 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
 
 
 def open_input(text: str, options: dict[str, Any]) -> Source:
-    """Return the source that an argument and the data options name."""
+    """Return the data source that the argument INPUT and the options about data describe."""
     from fedtally.simulation.randomness import population_rng
     from fedtally.sources import Columns, item_columns, open_source
 

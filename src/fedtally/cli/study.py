@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from fedtally.studies.schedules import Comparison, StudyResult
     from fedtally.studies.validation import TrialResult
 
-# A comparison needs few repeats. A target of 10 % failures needs more to be tested at all.
-# A repeat of an open domain looks at all hashes, which takes seconds.
+# Default numbers of repeats: of a comparison, of the test of a plan, and for an open domain. To
+# test a target of 10 % failures, many repeats are needed. For an open domain a repeat decodes all
+# hashes, which takes seconds.
 _REPEATS, _REPEATS_OF_PLAN, _REPEATS_OF_OPEN = 10, 50, 5
-# sizes, which are chosen for an open domain
+# options of size, which the planner chooses for an open domain
 _CHOSEN = ("methods", "width", "rows")
 _NOT_HIDDEN = "exact; not compatible with secure summation: the server would see each item"
 
@@ -128,7 +129,7 @@ def simulate(source: str, **options: Any) -> int:
     console.check_files(
         [options[name] for name in ("output", "plot")], [source, options["domain"], options["plan"]]
     )
-    if options["recovery"] == "auto":  # what is taken depends on rows, or on a plan
+    if options["recovery"] == "auto":  # the decoder depends on the number of rows, or on a plan
         options["recovery"] = None
     if options["plan"] is not None:
         return _test_plan(source, options)
@@ -150,7 +151,7 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
     from fedtally.studies import schedules as engine
 
     _check(options, _typed(options), unmet(open=True, open_test=True))
-    if (here := os.getcwd()) not in sys.path:  # modules of one's own are looked for here, too
+    if (here := os.getcwd()) not in sys.path:  # so that a user's own decoder can be imported
         sys.path.insert(0, here)
     study = engine.Study(
         methods=options["methods"],
@@ -208,7 +209,7 @@ def _test_open(source: str, options: dict[str, Any]) -> int:
         "domain": read_open_domain(options),
         "num_rounds": typed.get("num_rounds"),
         "recovery": options["recovery"] or "auto",
-        "not_private": options["epsilon"] is not None,  # the truth is compared
+        "not_private": options["epsilon"] is not None,  # the true frequencies are compared
     }
     for name in _CHOSEN:
         wanted.pop(name, None)
@@ -220,7 +221,7 @@ def _test_open(source: str, options: dict[str, Any]) -> int:
 
 
 def _typed(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were typed: defaults are always there."""
+    """Return the options that the user typed, without those at their defaults."""
     source = click.get_current_context().get_parameter_source
     return {
         name: value
@@ -238,7 +239,7 @@ def _check_recovery(options: dict[str, Any], beside: str) -> None:
 
 
 def _judged(found: TrialResult, options: dict[str, Any]) -> int:
-    """Write and show what was found; return 1 if a target is missed, else 0."""
+    """Write and print the results of a test; return 1 if a target is missed, else 0."""
     drawn = "the plan among neighbouring widths"
     verdict.write_files(found, options, partial(verdict.plot, found), drawn)
     if options["as_json"]:
@@ -259,9 +260,10 @@ def _widths(texts: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _check(options: dict[str, Any], typed: dict[str, Any], lacking: dict[Need, str]) -> None:
-    """Refuse what does not go together, and then files that cannot be written.
+    """Check first the combination of options, and then the output files.
 
-    In this order: nobody shall install what draws a chart only to be told that there is none.
+    In the other order, a user might install a package for charts before learning that the options
+    allow no chart.
     """
     from fedtally.plan.rules import check
 
@@ -280,7 +282,8 @@ def _plot(found: StudyResult, path: str) -> None:
     costs: dict[str, float] = {}
     for comparison in found.comparisons():
         if comparison.width is None:
-            if comparison.secure_sum:  # binary, a few bytes, would squeeze the rest
+            # `binary` (without secure sum) is not drawn: its few bytes would squeeze the curves
+            if comparison.secure_sum:
                 name = comparison.method if study.privacy else f"{comparison.method} (exact)"
                 costs[name] = comparison.bytes_per_client
             continue
@@ -361,7 +364,7 @@ def _view(found: StudyResult) -> RenderableType:
 
 
 def _target(found: StudyResult) -> dict[str, Any]:
-    """Return the guarantee that the noise of every method is made for, as documents have it."""
+    """Return the privacy guarantee that each method's noise is made for, as fields for JSON."""
     from fedtally.privacy.config import default_delta
 
     asked = found.study.privacy
@@ -394,7 +397,7 @@ def _privacy_in_words(found: StudyResult) -> str:
 
 _ERRORS = ("l_inf", "l_2")
 _FIGURES = ("mean", "median", "90 %")
-# The order in which columns go where a terminal has no room for whole numbers, l_2 first.
+# The order in which columns are left out on a narrow terminal, l_2 first.
 _RANKS = {
     **{("l_2", figure): 1 for figure in _FIGURES},
     ("l_inf", "mean"): 2,
@@ -404,7 +407,7 @@ _RANKS = {
 
 
 def _table(comparisons: Sequence[Comparison]) -> RenderableType:
-    """Return the errors of a comparison."""
+    """Return the table of the errors of a comparison."""
     from fedtally.answer import tables
 
     heads = [("", "width"), ("", "upload"), *((e, f) for e in _ERRORS for f in _FIGURES)]

@@ -100,7 +100,7 @@ def trends(result: str, against: int | None, alpha: float, **options: Any) -> No
 
 
 def _check_line() -> None:
-    """Raise InvalidInputError where options of a list are given with items: a line has no use."""
+    """Raise InvalidInputError if an option about the list of changes is given with --item."""
     source = click.get_current_context().get_parameter_source
     for name in ("window", "against", "alpha", "top"):
         if source(name) is click.core.ParameterSource.COMMANDLINE:
@@ -111,8 +111,8 @@ def _check_line() -> None:
 
 
 def _write(found: Series | Trends, options: dict[str, Any], quiet: bool) -> None:
-    """Write the files that were asked for."""
-    if options["plot"] and not len(found):  # of a quiet week, which is an answer
+    """Write the output files."""
+    if options["plot"] and not len(found):  # that nothing changed is a valid answer, not an error
         console.note(f"{options['plot']} is not written: no item changed, so it has no line", quiet)
     elif options["plot"]:
         found.plot(options["plot"])
@@ -133,7 +133,7 @@ def _document(loaded: Result, found: Series | Trends) -> dict[str, Any]:
 
 
 def _show(loaded: Result, found: Series | Trends, top: int) -> None:
-    """Print what was found."""
+    """Print the items that changed, or the lines of the items that were named."""
     from rich.console import Group
     from rich.text import Text
 

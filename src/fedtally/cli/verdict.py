@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedtally.studies.schedules import StudyResult
     from fedtally.studies.validation import TrialResult, Verdict
 
-# The table has the errors that are exceeded with these probabilities, and with the target's.
+# The table shows the errors that are exceeded with these probabilities, and with the target's.
 _TYPICAL = (0.5, 0.1)
 
 
@@ -26,13 +26,13 @@ def write_files(
     plot: Callable[[str], None],
     drawn: str,
 ) -> None:
-    """Write the table and the chart that were asked for, with a note on each.
+    """Write the table and the chart that the options name, and print a note on each.
 
     Args:
-        found: the measurements.
+        found: the results of the repeats.
         options: the options of the command.
-        plot: draws the chart, to a path.
-        drawn: the chart in words.
+        plot: a function that draws the chart into a file, given by its path.
+        drawn: the description of the chart, for the note.
     """
     quiet = options["quiet"] or options["as_json"]
     if options["output"]:
@@ -74,7 +74,10 @@ def document(found: TrialResult) -> dict[str, Any]:
 
 
 def _name_fields(found: TrialResult) -> dict[str, Any] | None:
-    """Return what was named in all repeats, and what was predicted; None unless it is open."""
+    """Return the share of names recovered in the repeats, and the prediction, as fields for JSON.
+
+    None: the domain is not open.
+    """
     recall = found.recall
     if recall is None:
         return None
@@ -127,7 +130,7 @@ def _levels(found: TrialResult) -> list[float]:
 
 
 def _private(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows on privacy: those of a real campaign, since a simulation protects nobody."""
+    """Return the rows on the privacy of a real campaign; a simulation itself protects nobody."""
     from fedtally.answer import sections
     from fedtally.privacy import NOT_PRIVATE
 
@@ -195,7 +198,7 @@ def _promise(found: TrialResult) -> list[tuple[str, RenderableType]]:
 
 
 def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
-    """Return the rows on the names that were read, where the domain is open."""
+    """Return the rows on the recovered names; empty: the domain is not open."""
     from rich.text import Text
 
     from fedtally.answer import amounts
@@ -224,7 +227,7 @@ def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
 
 
 def _shown(verdict: Verdict) -> str:
-    """Return in words what the repeats of a verdict can show."""
+    """Return in words how reliable a verdict is with its number of repeats."""
     from fedtally.answer import amounts
 
     repeats = amounts.counted(verdict.repeats, "repeat")
@@ -247,7 +250,7 @@ def _share(share: float) -> str:
 
 
 def _rounds(found: TrialResult) -> list[tuple[str, str]]:
-    """Return the row on how many rounds took place, where campaigns may end early."""
+    """Return the row on the number of rounds that took place; empty: campaigns cannot end early."""
     held = found.rounds
     if held is None:
         return []
@@ -267,7 +270,7 @@ def _clients(found: TrialResult) -> str:
 
 
 def plot(found: TrialResult, path: str) -> None:
-    """Draw the plan on the predicted errors of other widths, with a band up to its target."""
+    """Draw the plan on the curve of errors predicted for other widths, and a band to the target."""
     import numpy as np
 
     from fedtally.answer import charts, sections
