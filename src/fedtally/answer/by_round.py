@@ -35,16 +35,16 @@ class ByRound:
         self._fits: dict[tuple[int, ...], CampaignDecoder] = {}
 
     def sums(self, rounds: Sequence[int]) -> list[CountSketch]:
-        """Return the sums of the rounds with these numbers."""
+        """Return the sums with these numbers. The number of a sum is that of its first round."""
         chosen = set(rounds)
         return [sketch for sketch in self.part.sketches if sketch.round in chosen]
 
     def alone(self, number: int) -> CampaignDecoder:
-        """Return the decoder of one round's sum, of the kind that decodes all rounds."""
+        """Return the decoder of the sum with this number, of the kind that decodes all sums."""
         return fit(self.part, self.sums([number]), self.part.decoding.recovery)
 
     def chosen(self, asked: str) -> list[int]:
-        """Return the numbers of the rounds of a window, ascending.
+        """Return the numbers of the sums of a window, ascending.
 
         Raises:
             InvalidInputError: there is no such window; the message says why.
@@ -56,7 +56,7 @@ class ByRound:
         """Return the decoder of a window of rounds, with the decoder of its limits.
 
         Args:
-            rounds: the numbers of the window's rounds.
+            rounds: the numbers of the window's sums.
             recovery: the name of the decoder.
             history: the most landed rounds, up to 64, from which values are estimated; 0: the
                 rounds of the window alone.
@@ -91,9 +91,10 @@ class ByRound:
         return str(decoder_of(plan, part.asked.recovery, batches))
 
     def _now(self) -> list[int]:
-        """Return the rounds of the window "auto": as many of the last rounds as needed.
+        """Return the numbers of the sums of the window "auto".
 
-        These are the fewest that tell most of the current frequencies (`shortest_enough`).
+        These are the fewest of the last sums that tell most of the current frequencies
+        (`shortest_enough`).
         """
         auto = opt.window("auto")
         self.part.plan.candidates.check_listed(f"{auto} looks", f"take {opt.window('last:7')}")

@@ -143,7 +143,7 @@ class FittedTable:
             for place, column in enumerate(after):
                 cells.append(column.cells[row])
                 if bar and not place:
-                    # a quotient, so that rounding does not shorten the longest bar by an eighth
+                    # a quotient: rounding must not make the longest bar shorter by 1/8 cell
                     part = max(0.0, self.shares[row] / longest)
                     cells.append(Bar(1.0, 0, part, width=bar))
             table.add_row(*cells, style=self.styles[row] if self.styles else None)
