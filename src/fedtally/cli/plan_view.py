@@ -73,9 +73,9 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
 
 
 def _shape_fields(proposal: Proposal) -> dict[str, Any] | None:
-    """Return the predicted errors for other shapes of frequencies; None: the shape has no effect.
+    """Return the plan's predicted l_infinity errors for other shapes of frequencies, for JSON.
 
-    Errors are l_infinity norms.
+    None: the shape has no effect, or the domain is open.
     """
     found = proposal.shapes()
     if found is None:

@@ -397,7 +397,7 @@ def _privacy_in_words(found: StudyResult) -> str:
 
 _ERRORS = ("l_inf", "l_2")
 _FIGURES = ("mean", "median", "90 %")
-# The order in which columns are left out on a narrow terminal, l_2 first.
+# The order in which columns are left out on a narrow terminal, l_2 first; the rest always stays.
 _RANKS = {
     **{("l_2", figure): 1 for figure in _FIGURES},
     ("l_inf", "mean"): 2,
