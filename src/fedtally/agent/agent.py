@@ -288,7 +288,8 @@ class Agent:
         if message is None or message.sender != wire.SERVER:
             self._note("dropped bytes that are no frame of a server")
             return None
-        # The session of this frame is not expired here: its client answers that the time is over.
+        # Do not end the session of this frame here, even if its time is over: its client must
+        # still be there to answer EXPIRED.
         self.expire(now, but=message.session)
         seen = hashlib.sha256(frame).digest()
         live, ended = self._live.get(message.session), self._ended.get(message.session)
@@ -370,7 +371,7 @@ class Agent:
 
         None: it goes on. Once the masked vector is sent, it always goes on.
         """
-        # After that the items are spent. Helping the server to unmask the sum reveals no more.
+        # Once the vector is sent, the items are spent, and unmasking the sum reveals no more.
         if live.client.state not in (ClientState.ADVERTISED, ClientState.SHARED):
             return None
         campaign = self._campaigns.get(bytes.fromhex(live.plan))

@@ -504,7 +504,7 @@ def _policy(place: Path, table: _Table, permissions: Permissions) -> AgentPolicy
 
 
 def _budget(table: _Table) -> tuple[Any, float | None, Cap | None]:
-    """Return the epsilon, the delta and the cap over all campaigns together.
+    """Return the entries epsilon and delta, and the cap on all campaigns together that they set.
 
     A wrong epsilon or delta is None. The cap is None if epsilon is wrong or "none". The delta of
     the cap is a placeholder, which `_policy` replaces.

@@ -109,7 +109,7 @@ class SigningBook:
         )
 
     def open_plans(self, purpose: str, now: float) -> list[str]:
-        """Return the fingerprints of plans of a purpose that clients may still run.
+        """Return the fingerprints of one purpose's plans that clients may still run.
 
         Args:
             purpose: the purpose, exactly as it was signed.

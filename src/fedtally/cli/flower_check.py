@@ -83,7 +83,8 @@ def _installed() -> Finding:
 
 def _check_superlink(address: str, trusted: str | None, version: str) -> Iterator[Finding]:
     host, _, port = address.rpartition(":")
-    # Check this first: some servers answer plain HTTP on a TLS port with an error page.
+    # Check TLS first: some TLS servers send an error page if they are asked in plain HTTP. The code
+    # below would take that page for the answer of a server without TLS.
     if trusted is None and _speaks_tls(host, port):
         why = (
             f"{address} speaks TLS: give --root-certificates. An insecure node would try for ever,"

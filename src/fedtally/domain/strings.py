@@ -138,7 +138,9 @@ class Dictionary(Domain):
 
     @classmethod
     def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Rebuild the dictionary from its items.
+        """Rebuild a dictionary from its description and its `arrays()`.
+
+        Only `public` is read from the description.
 
         >>> Dictionary.rebuild({"public": True}, Dictionary(["tea"]).arrays())
         Dictionary(size=1, public=True)

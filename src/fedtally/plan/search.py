@@ -265,7 +265,10 @@ def _smallest_sketch(design: Design, frequencies: Frequencies, *, with_linf: boo
 
 
 def _best_sketch(sketches: Sketches, *, compared: bool) -> Design:
-    """Return the design with the sketch of least error within max_bytes or the default bytes."""
+    """Return the design whose sketch has the least error of those of at most `max_bytes`.
+
+    Without `max_bytes` the bound is `DEFAULT_MAX_BYTES`.
+    """
     design = sketches.design
     budget = design.spec.size.max_bytes or DEFAULT_MAX_BYTES
     found = sketches.best(budget, compared=compared)

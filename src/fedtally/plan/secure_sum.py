@@ -1,4 +1,4 @@
-"""The secure sum of a simulation: the request, the keys, and the terms of a plan."""
+"""Prepare a secure sum: the sizes of cohorts, the terms of a plan, the keys of a simulation."""
 
 from __future__ import annotations
 

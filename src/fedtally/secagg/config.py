@@ -64,7 +64,8 @@ class SecAggConfig:
 
     def __post_init__(self) -> None:
         check_key("server_key", self.server_key)
-        # both ends: a client refuses the roster of an unsafe size, after the campaign has begun
+        # Check the smallest and the largest roster now. Otherwise an unsafe size would only be
+        # found when a client refuses the roster, after the campaign has begun.
         for n in (self.parameters.n_min, self.parameters.n_max):
             self.parameters.check_roster(n)
         if self.allow_list is not None and not self.parameters.adversary.has_identities:

@@ -379,7 +379,11 @@ class Parameters:
         bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
 
     def _check_survivors(self) -> None:
-        """Refuse a `min_survivors` at which C silent clients could open or stop a round."""
+        """Refuse a `min_survivors` that is too small or too large.
+
+        It is at least the threshold of shares. It is at most what the smallest roster keeps if the
+        planned dropouts and all corrupt clients are silent: else these could stop a round.
+        """
         # One client that deals garbage can still stop it: docs/protocol.md, "What is not claimed".
         fewest = complete_threshold(self.n_max, self.corrupt)
         most = self.n_min - share_of(self.max_dropout_ppm, self.n_min, up=True) - self.corrupt

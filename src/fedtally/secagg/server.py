@@ -348,9 +348,9 @@ class Server:
             place: the index of the client in the roster.
             kind: the type of the message.
         """
-        # In `semi-honest` a client that aborts at its Roster does not know its index yet.
         if self._is_active:
             return (self._ranks[place],)
+        # A semi-honest client learns its index from the Roster: if it aborts there, it has none.
         return (place, wire.UNLISTED) if kind is Kind.ABORT else (place,)
 
     def _add(self, place: int, message: wire.Frame) -> None:

@@ -183,7 +183,8 @@ def _source(
         )
         table = pa.table(list(parts.values()), schema=schema)
         done, size = 0, table.get_total_buffer_size()
-        if private:  # the columns are known even without rows
+        if private:
+            # First a batch without rows: the caller learns the columns of an empty table, too.
             yield to_batch(no_rows(table.schema), columns, where, 0, private)
         for part in table.to_batches(max_chunksize=_ROWS):
             done += part.num_rows

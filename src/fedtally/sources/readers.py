@@ -446,7 +446,7 @@ def _read_parquet(
         rows, grouped = _parquet_batches(file, resolved, layout.block_size)
         if private:
             private_tables.check_plain(file.schema_arrow, resolved, name)
-            # The columns are known even without rows.
+            # First a batch without rows: the caller learns the columns of an empty file, too.
             yield (
                 no_rows(
                     pa.schema([file.schema_arrow.field(column) for column in resolved.names()])
@@ -626,7 +626,8 @@ def _read_feather(
         schema = pa.schema([file.schema.field(column) for column in resolved.names()])
         if private:
             private_tables.check_plain(file.schema, resolved, name)
-            yield no_rows(schema), resolved, 0  # the columns are known even without rows
+            # First a batch without rows: the caller learns the columns of an empty file, too.
+            yield no_rows(schema), resolved, 0
         for number in range(file.num_record_batches):
             batch = file.get_batch(number).select(schema.names)
             for start in range(0, batch.num_rows, most):
@@ -636,7 +637,10 @@ def _read_feather(
 
 
 def _open_feather(place: Any, name: str) -> Any:
-    """Open an Arrow file; one on disk is mapped, so that its columns alone are read."""
+    """Open an Arrow file. A file on disk is mapped into memory.
+
+    If it is not compressed, columns that nobody uses are then not read.
+    """
     import pyarrow as pa
 
     if isinstance(place, str):

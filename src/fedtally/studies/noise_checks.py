@@ -189,7 +189,7 @@ class Ranks(NamedTuple):
         ]
 
     def _distance(self) -> float:
-        """Return a bound on the p-value of the distance from the distribution (Massart 1990)."""
+        """Return a bound on a p-value: of how far the ranks are from uniform (Massart 1990)."""
         n = self.side.size
         if not n:
             return 1.0

@@ -118,7 +118,10 @@ class Law(ABC):
 
     @abstractmethod
     def half(self, variance: float) -> F64:
-        """Return the probabilities of 0, 1, ... until they vanish: float64 [k]."""
+        """Return the probabilities that the noise is 0, 1, ...: float64 [k].
+
+        It ends where they are about `VANISHING`. Noise is symmetric, so this is half of it.
+        """
 
     @abstractmethod
     def total(self, variance: float, number: int) -> Total:

@@ -113,11 +113,11 @@ class Certificates:
         return context
 
     def _believed(self) -> bytes:
-        """Return the certificate that is trusted, DER.
+        """Return the other server's certificate, the only one that is trusted, as DER.
 
         Raises:
-            InvalidInputError: the file `other` has not exactly one certificate, or has this
-                server's own.
+            InvalidInputError: the file `other` does not hold exactly one certificate, or it holds
+                the certificate of this server.
         """
         found, own = _certificates(self.other), _certificates(self.own)
         if len(found) != 1:

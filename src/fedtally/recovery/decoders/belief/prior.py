@@ -166,14 +166,15 @@ class Prior:
         return found
 
     def largest_error(self, values: F64, stddevs: F64) -> float:
-        """Return the median of the largest error of all posterior means, in clients.
+        """Return the median of the largest error of the posterior means, in clients.
 
-        The number of errors beyond a size is about a Poisson variable. So the largest error exceeds
-        a size with probability 1/2 where ln 2 errors are expected to.
+        The largest error exceeds the returned size with probability 1/2. The number of errors above
+        a size is roughly a Poisson variable, which is 0 with probability 1/2 if its mean is ln 2.
+        So the result is the size above which ln 2 errors are expected.
 
         Args:
-            values: the values that `learn` was given. Of the values in `further`, only those beyond
-                FAR standard deviations are needed.
+            values: the argument `values` of the last `learn`. If `learn` was also given `further`,
+                add its values of at least FAR standard deviations; the others are not needed.
             stddevs: the standard deviations of the values.
         """
         seen = self._seen

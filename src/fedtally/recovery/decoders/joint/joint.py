@@ -653,8 +653,8 @@ class Fit:
 
     def _settle(self) -> None:
         """Measure how good the fit is."""
-        # `null` is e sqrt(b) of the phantoms. So an estimate of b e is `null` times sqrt(b), and an
-        # estimate of e is `null` divided by sqrt(b).
+        # `null` is e sqrt(b) of each phantom (e and b: see the module). A fit that shrinks
+        # estimates b e, which is `null` times sqrt(b); else e, which is `null` / sqrt(b).
         root = np.sqrt(self.share)
         self.error = quantile(np.abs(self.null * root if self.shrinks else self.null / root), 0.999)
         # One phantom in a thousand has an estimate whose size exceeds `error`. `worst` is the
