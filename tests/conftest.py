@@ -35,7 +35,7 @@ UNTRACED = {
     "attacks": "authority peers work_before_checks",
     "protocol": "agent agent_calendar secagg_attacks secagg_wire",
     "statistical": "audit_engine",
-    "system": "agent_consent cli cli_plan cohorts private private_rows put_back unit",
+    "system": "agent_consent cli cli_plan cohorts private_rows put_back unit",
     "unit": (
         "agent_settings answer_windows bill errors estimate geometric joint local "
         "local_silos mechanism open_plans plan_page proof_kernels report seeds "
