@@ -237,7 +237,8 @@ def test_probes_follow_the_process(tmp_path: Path) -> None:
         assert values(got.text)["fedtally_waiting_requests"] == 0
         assert (await asked(app, "/v1/campaigns/x/step")).status_code == 404
         for path in ("/healthz", "/readyz", "/metrics"):
-            assert (await asked(lingering(watched), path)).status_code == 200
+            for over in (lingering(), lingering(watched)):
+                assert (await asked(over, path)).status_code == 200
 
     asyncio.run(check())
 
