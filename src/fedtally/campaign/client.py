@@ -66,9 +66,9 @@ class FrequencyClient:
             missing values. Items that are no candidates are left out. If more than the plan's
             max_items are left, `contribution` draws some of them. If none is left, the client
             takes part with zeros.
-        bounded: without privacy: whether items that are no candidates are left out, and whether
-            `contribution` draws max_items of the items if more are left. With privacy both are
-            done anyway.
+        bounded: whether to leave out items that are no candidates, and to let `contribution` draw
+            max_items of the items if more are left. It has an effect only without privacy; with
+            privacy both are always done.
 
     Raises:
         OutsideDomainError: an item is no candidate, the plan is without privacy, and the items are
@@ -195,7 +195,10 @@ class FrequencyClient:
         return client
 
     def _refused_number(self) -> str:
-        """Return why the plan refuses a silo with this number of people; "": it is allowed."""
+        """Return why the plan refuses a silo with its number of people; "": it is allowed.
+
+        Under privacy every number is allowed: `contribution` draws people if there are too many.
+        """
         number, most = self._num_people, self._plan.people
         if self._plan.protection.is_charged:  # who takes part must not depend on what people hold
             return ""
@@ -581,7 +584,7 @@ def _is_column(domain: Domain, items: Any) -> bool:
 
 
 def _secagg(plan: Plan) -> SecAggConfig:
-    """Return the parameters of a plan's secure aggregation between clients.
+    """Return the terms of a plan's secure aggregation: of a plan that is summed by secagg.
 
     Raises:
         InvalidInputError: the plan has another secure sum, or lacks a key.

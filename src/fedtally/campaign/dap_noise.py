@@ -217,15 +217,19 @@ class LedgerNoise:
         self._ledger.reserve(self._noise.charge(self._task, batch), self._owner, self._clock())
 
     def draw(self, counters: int) -> npt.NDArray[np.int64]:
-        """Return the noise of each counter, int64 [counters]; it alone gives the guarantee."""
+        """Return this server's noise for each counter, int64 [counters].
+
+        It gives the guarantee even if the other server adds no noise.
+        """
         drawn = self._noise.terms(self._task).noise()
         return drawn.draw(Secret(self._random(KEY_BYTES)), counters)
 
 
 def _owner(store: Store, random: Callable[[int], bytes]) -> str:
-    """Return the name, kept in a store, under which the store's server charges its ledger.
+    """Return the name under which the server of a store charges its ledger.
 
-    The ledger refuses a charge of the same task under another name, which another store would have.
+    The name is drawn once and kept in the store. So the ledger refuses a charge of the same task by
+    a server with another store, which has another name.
     """
     kept = store.get(Table.TERMS, _OWNER)
     if kept is None:
