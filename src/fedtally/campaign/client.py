@@ -83,11 +83,11 @@ class FrequencyClient:
     variables in its traceback are free of items; only the caller's own frames may show them.
     """
 
-    # Person p of a silo has the ids from _starts[p] up to _starts[p + 1], int64 [people + 1].
-    # None: all ids belong to one person.
+    # int64 [people + 1]: person p of a silo has the ids _ids[_starts[p] : _starts[p + 1]]. Only
+    # people with items count here. None: all ids belong to one person.
     _starts: I64 | None = None
     _without_items = 0
-    # The strings that the ids stand for, where the domain is open.
+    # The strings that the ids stand for, if the domain is open; else None.
     _names: Names | None = None
 
     def __init__(self, plan: Plan, domain: Domain, items: Any, *, bounded: bool = False) -> None:
@@ -326,7 +326,7 @@ class FrequencyClient:
         starts, number, most = self._starts, self._num_people, self._plan.people
         if starts is None or number <= most:
             return ids, starts
-        # people without items have the last numbers
+        # people are numbered: those with items first, then those without
         drawn = np.sort(np.argsort(draw_words(number, random))[:most])
         holding = drawn[drawn < len(starts) - 1]
         sizes = starts[holding + 1] - starts[holding]

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from fedtally.privacy.config import PrivacyConfig
     from fedtally.store import Ledger
 
-_OWNER = b"owner"  # the key, in the table of terms, of this server's name in its ledger
+# The key, in the store's table of terms, of the name under which this server charges its ledger
+_OWNER = b"owner"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ class DapNoise:
         return json.dumps(values, sort_keys=True).encode()
 
     def terms(self, task: Task) -> PrivacyConfig:
-        """Return the guarantee for a report of a task, checked anew against the variance.
+        """Return the privacy guarantee for a report of a task; check that the variance gives it.
 
         Raises:
             InvalidInputError: the noise is too little for the guarantee, or the task is a vector of

@@ -648,7 +648,7 @@ class Driver:
 
     @property
     def owes_farewells(self) -> bool:
-        """Whether a client of an ended session has not heard yet how it ended."""
+        """Whether the last frame of an ended session must still be sent to some client."""
         return self._farewells.are_owed
 
     @property
