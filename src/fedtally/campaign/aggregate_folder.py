@@ -1,22 +1,23 @@
-"""The folder of one of two servers: what it needs to take reports, and to go on after a crash.
+"""The folder of one of two servers: the files by which it receives reports, and survives a crash.
 
 ::
 
     NAME/
-      aggregate.toml  where the key, the mark, the ledger and the certificates are, and the policy
+      aggregate.toml  the paths of the key, the mark, the ledger and the certificates; the policy
       plan.toml       the published plan
       clients.allow   the registered clients
-      candidates.txt  of a leader: the candidate items, where the plan holds only their digest
+      candidates.txt  at a leader: the candidate items, if the plan has only their digest
       reports.db      the journal of the server, and the sealed reports
-      books.db        what was charged, and which sums have landed
-      closings.json   of a leader: when each release closes
-      state.json      how far the process is, for `status`
-      lock            held by the process that runs; its number is in it
-      result.fed      of a leader: the answer
-      retired         there once the key was destroyed
+      books.db        the releases that were charged, and the sums that landed
+      closings.json   at a leader: when each release closes
+      state.json      the state of the process and its releases, for `status`
+      lock            locked by the process that runs the server; holds its PID
+      result.fed      at a leader: the answer
+      retired         exists once the key was destroyed, or just before
 
-The key must not be in a backup of the folder, and the marks must not be put back together with it.
-So they lie elsewhere. A file beside the key says which folder it was given to.
+The key and the marks lie elsewhere. A backup of the folder must not contain the key. A mark is a
+file that shows whether a database of the folder is an old copy, so it must not be restored together
+with the folder. A file beside the key says which folder the key was given to.
 """
 
 from __future__ import annotations
@@ -70,22 +71,22 @@ _LOADERS = {"leader": load_leader_key, "helper": load_helper_key}
 
 @dataclass(frozen=True)
 class Settings:
-    """What an operator decides of a server.
+    """The settings that an operator chooses for one of two servers.
 
     Args:
-        key: the path of its private key file.
-        mark: the path of the mark of its reports, outside of the folder; that of the mark of its
-            books ends in `.books`.
-        certificate: the path of the certificate that it shows to the other server.
-        certificate_key: the path of the private key of that.
-        other_certificate: the path of the certificate of the other server, which alone is believed.
-        policy: the operator's own.
+        key: the path of the server's private key file.
+        mark: the path of the mark of `reports.db`, outside of the folder. The mark of `books.db`
+            has the same path with `.books` at its end.
+        certificate: the path of the certificate that this server shows to the other server.
+        certificate_key: the path of the private key of the file `certificate`.
+        other_certificate: the path of the other server's certificate, the only one that is trusted.
+        policy: the operator's demands on the plan.
         ledger: the path or URL of the ledger that is charged; None: the plan is without privacy.
-        helper: the address of the helper, `https://HOST:PORT`, for a leader.
+        helper: the address of the helper, `https://HOST:PORT`, for a leader; None: for a helper.
         origins: the origins of web pages that may report, as `https://page.example`.
 
     Raises:
-        InvalidInputError: one is no origin.
+        InvalidInputError: a text in `origins` is no origin.
     """
 
     key: Path
@@ -102,7 +103,7 @@ class Settings:
         check_origins(self.origins)
 
     def absolute(self) -> Settings:
-        """Return the settings with paths that hold in every working directory."""
+        """Return the settings with all paths absolute; a ledger's URL stays as it is."""
         ledger = self.ledger
         if ledger is not None and "://" not in ledger:
             ledger = str(Path(ledger).absolute())
@@ -111,13 +112,13 @@ class Settings:
 
 
 class Claimed(NamedTuple):
-    """What a process runs: nobody else can write the folder meanwhile.
+    """The parts of a server that one process runs; an older process can no longer write to them.
 
     Attributes:
-        server: made with the books of the folder.
-        store: the journal and the reports.
-        batches: a server for each release of the plan.
-        books: the file of the books.
+        server: the campaign's server, which charges and lands sums in `books.db`.
+        store: the database `reports.db`, with the journal and the reports.
+        batches: the leader or helper of each release of the plan, with its store.
+        books: the database `books.db`, from which states are read.
     """
 
     server: FrequencyServer
@@ -128,15 +129,18 @@ class Claimed(NamedTuple):
 
 @dataclass(frozen=True)
 class AggregateFolder:
-    """One of two servers on disk, checked when it is opened; made by `create` and `open`.
+    """The folder of one of two servers on disk; `create` and `open` return it.
+
+    `create` checks that the files belong together. `open` checks each file; `claim` then compares
+    the key, the allow-list and the policy with the plan.
 
     Args:
         path: the folder.
-        side: the server that it is of.
+        side: the role of the server, leader or helper.
         plan: the published plan, summed by two servers.
         allow_list: the registered clients.
-        settings: what the operator decided.
-        domain: the candidate items, for a leader.
+        settings: the settings that the operator chose.
+        domain: the candidate items, for a leader; None: for a helper.
     """
 
     path: Path
@@ -158,23 +162,25 @@ class AggregateFolder:
         candidates: str | os.PathLike[str] | None = None,
         schedule: Schedule | None = None,
     ) -> Self:
-        """Make the folder of a server; plan, allow-list and candidates are copied.
+        """Make the folder of a server, with copies of the plan, allow-list and candidates.
 
-        Everything is checked before the folder is made, and the folder is whole or not there.
+        Everything is checked before the folder is made. The folder is complete, or is not made.
 
         Args:
             path: the folder, which must not exist.
-            side: the server that it is of.
+            side: the role of the server, leader or helper.
             plan: the path of the published plan.
             allow_list: the path of the list that the plan names.
-            settings: what the operator decided.
-            candidates: the list of the candidate items, where the plan holds only their digest.
-            schedule: the times at which the releases of a leader close; None: when `close` says so,
-                or when they are full.
+            settings: the settings that the operator chose.
+            candidates: the path of the list of candidate items, if the plan has only their digest.
+            schedule: when the releases of a leader close; None: each release closes when it is
+                full, or when the command `close` says so.
 
         Raises:
-            InvalidInputError: the folder exists, or something is missing or does not fit the plan.
+            InvalidInputError: the folder exists, the key is given to a folder already, or something
+                is missing or does not fit the plan.
             UnreadableFileError: a file cannot be read.
+            UnsafeParametersError: the policy refuses the plan.
         """
         if path.exists():
             raise InvalidInputError(f"{path} exists already: name another folder")
@@ -195,7 +201,14 @@ class AggregateFolder:
         return made
 
     def _write(self, folder: Path, *, has_list: bool, schedule: Schedule | None) -> None:
-        """Write the files of a new folder; `has_list`: the plan has only a digest of its list."""
+        """Write the files of a new folder.
+
+        Args:
+            folder: the folder.
+            has_list: whether to write the list of candidates of a leader, since the plan has only
+                its digest.
+            schedule: when the releases of a leader close, as for `create`.
+        """
         self.plan.save(folder / PLAN)
         save_allow_list(folder / ALLOW_LIST, self.allow_list)
         if has_list and self.domain is not None:
@@ -212,12 +225,12 @@ class AggregateFolder:
 
         Args:
             path: the folder.
-            side: the server that it must be of.
+            side: the role that the server must have, leader or helper.
 
         Raises:
-            UnreadableFileError: there is no server, or a file of it cannot be read.
-            InvalidInputError: it is the other server's, or an entry of `aggregate.toml` is wrong,
-                or the files do not fit.
+            UnreadableFileError: the folder is no server's, or a file in it cannot be read.
+            InvalidInputError: the folder is the other server's, an entry of `aggregate.toml` is
+                wrong, the plan is not for two servers, or the candidates are not the plan's.
         """
         values = _read_settings(path / SETTINGS)
         if (found := values["side"]) != side:
@@ -233,11 +246,17 @@ class AggregateFolder:
 
     @property
     def report_bytes(self) -> int:
-        """The bytes of the frame of a report to this server."""
+        """The number of bytes of a frame with one report to this server."""
         return int(self._made().report_bytes)
 
     def _made(self) -> Any:
-        """Return a server that opens nothing: its keys, list and policy fit the plan."""
+        """Return a leader or helper that is only made for its checks, and opens no sum.
+
+        Raises:
+            InvalidInputError: the key or the allow-list is not the plan's.
+            UnreadableFileError: the key cannot be read.
+            UnsafeParametersError: the policy refuses the plan.
+        """
         server, key = FrequencyServer(self.plan, MemoryBooks()), _LOADERS[self.side]
         make = server.leader if self.side == "leader" else server.helper
         policy, loaded = self.settings.policy, key(self.settings.key)
@@ -248,15 +267,19 @@ class AggregateFolder:
     def claim(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> Claimed:
         """Return the server, its store and its batches for this process alone.
 
+        After that, an older process cannot write to the databases any more.
+
         Args:
             clock: returns the time, Unix seconds.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
 
         Raises:
-            InvalidInputError: a file, its mark, or an entry of `aggregate.toml` does not fit.
+            InvalidInputError: a database does not agree with its mark, the key or the allow-list is
+                not the plan's, or an entry of `aggregate.toml` does not fit.
             UnreadableFileError: a file, or the key, cannot be read.
+            UnsafeParametersError: the policy refuses the plan.
         """
-        self._check_places()  # the file of settings may have been edited since the folder was made
+        self._check_places()  # `aggregate.toml` may have been edited since the folder was made
         mark, ledger = self.settings.mark, self._ledger()
         key = _LOADERS[self.side](self.settings.key)
         books = AggregateBooks.open(self.path / BOOKS, create=True)
@@ -287,20 +310,21 @@ class AggregateFolder:
         return Claimed(server, store, batches, books)
 
     def runner(self) -> int | None:
-        """Return the number of the process that runs it; None: no process does."""
+        """Return the PID of the process that runs the server; None: no process runs it."""
         return holder(self.path)
 
     # ---- the end ----
 
     @property
     def is_retired(self) -> bool:
-        """Whether the key was destroyed, or is about to be."""
+        """Whether `retire` has begun: the key is destroyed, or is destroyed next."""
         return (self.path / RETIRED).exists()
 
     def landed(self) -> set[int]:
         """Return the numbers of the releases whose sum has landed, or is lost for good.
 
-        A helper knows it from the leader. It changes nothing, and disturbs no process.
+        At a helper these are the releases of which the leader has said so. This only reads the
+        folder, so a process may run the server meanwhile.
         """
         numbers = range(len(self.plan.releases))
         if self.side == "helper":
@@ -316,22 +340,27 @@ class AggregateFolder:
         return lost | {each for each in numbers if self.plan.releases[each].start in rounds}
 
     def _untold(self) -> list[int]:
-        """Return the releases of a leader of whose end the helper has not heard."""
+        """Return the numbers of a leader's releases whose end the helper was not told yet.
+
+        At a helper there are none.
+        """
         if self.side == "helper":
             return []
         found = Closings(self.path).read().releases
         return [number for number, each in enumerate(found) if not each.told]
 
     def retire(self, number: int, *, give_up: bool = False) -> None:
-        """Destroy the key: nobody reads a report of the plan any more.
+        """Destroy the server's private key, so that nobody can read a report of the plan any more.
 
         Args:
-            number: the number of this process.
-            give_up: whether to destroy it though releases are open, whose reports are lost then.
+            number: the PID of this process.
+            give_up: whether to destroy the key even if a release has not landed, or if the helper
+                was not told that a release is over. The reports of open releases are lost then.
 
         Raises:
-            InvalidInputError: a process runs the server, or a release is open, or the helper of a
-                leader has not heard of its end; or the key cannot be destroyed.
+            InvalidInputError: a process runs the server, or the key cannot be destroyed, or was
+                destroyed before. Without `give_up` also: a release has not landed, or a leader has
+                not told the helper that a release is over.
             UnreadableFileError: there is no key.
         """
         with held_by(self.path, number):
@@ -351,8 +380,9 @@ class AggregateFolder:
                 )
             if self.is_retired and not self.settings.key.exists():
                 raise InvalidInputError(f"the key of {self.path} was destroyed before")
-            # First: a process that dies in between leaves a key that nobody runs, and no release
-            # that waits for a key that is gone.
+            # The file `retired` is made before the key is destroyed. If this process dies between
+            # the two steps, the key is left, but no process receives reports with it. In the other
+            # order, a process could start without a key.
             (self.path / RETIRED).touch()
             retire_key(self.settings.key)
 
@@ -361,27 +391,33 @@ class AggregateFolder:
     def save_result(
         self, claimed: Claimed, random: Callable[[int], bytes], command: str = ""
     ) -> None:
-        """Release the sums that landed, and save the result of them.
+        """Release the sums that landed, and save their result in `result.fed`.
 
-        Where the leader adds the noise, it waits for all releases: they are released at once.
+        Do nothing if no sum has landed. If a trusted leader adds the noise, all releases get it at
+        once, so do nothing before all of them have landed.
 
         Args:
-            claimed: what this process runs.
+            claimed: the parts of the server, from `claim`.
             random: the source of randomness, as for `claim`.
-            command: the command line that runs it, for a reader of the result.
+            command: the command line of this process, which is written into the result.
         """
         landed = claimed.books.status(self.plan).landed
         is_whole = len(landed) == len(self.plan.releases)
         if not landed or (self.plan.protection.sums is Sums.SECRET and not is_whole):
             return
         sums = claimed.server.release(random)
-        assert self.domain is not None  # of a leader
+        assert self.domain is not None  # only a leader saves a result, and it has a domain
         summed = self._summed(claimed, list(landed.values()))
         made = Result(self.plan, self.domain, sums, secure_sum=summed, command=command)
         made.save(self.path / RESULT)
 
     def _summed(self, claimed: Claimed, sizes: list[int]) -> dict[str, Any]:
-        """Return what summed the reports, for the result; JSON-able."""
+        """Return a description of the secure sum, for the result, as a JSON object.
+
+        Args:
+            claimed: the parts of the server, from `claim`.
+            sizes: the number of reports in the sum of each release that landed.
+        """
         agreed, refused = self.plan.secure_sum, 0
         assert agreed is not None
         for number, batch in enumerate(claimed.batches):
@@ -404,10 +440,14 @@ class AggregateFolder:
 
     @contextmanager
     def _given_key(self) -> Iterator[None]:
-        """Give the key to this folder, for ever; if the block fails, the key is free again.
+        """Write into the file beside the key that the key belongs to this folder, for ever.
 
-        Only the journal of a key's folder knows which sums were opened with it. And whoever retires
-        one of two folders would destroy the key of the other, whose reports are lost then.
+        If the `with` block fails, the file is as before. A key must not be in two folders. Only the
+        journal of its folder records which sums were opened with the key. And who retires one
+        folder would destroy the key of the other folder, whose reports would be lost.
+
+        Raises:
+            InvalidInputError: the key belongs to a folder already.
         """
         key, place = self.settings.key, _of_key(self.settings.key)
         public = _LOADERS[self.side](key).public.hex()
@@ -424,25 +464,25 @@ class AggregateFolder:
         try:
             yield
         except BaseException:
-            if known:  # of an earlier key that lay there: its folder still counts
+            if known:  # the entry of an earlier key at the same path stays valid
                 place.write_text(known, encoding="utf-8")
             else:
                 place.unlink(missing_ok=True)
             raise
 
     def _check(self) -> None:
-        """Refuse files that do not belong together, before anything is asked of clients."""
+        """Refuse files that do not belong together, before clients can report."""
         self._check_places()
         check_allow_list(self.plan, self.allow_list)
         self._made()
 
     def _check_places(self) -> None:
-        """Refuse a mark in the folder, and a plan with privacy whose ledger is not named."""
+        """Refuse a mark in the folder, and a ledger that is missing or that the plan cannot use."""
         check_mark(self.settings.mark, self.path, str(self.path))
         check_ledger(self.settings.ledger, self.plan)
 
     def _check_budget(self) -> None:
-        """Refuse a ledger that cannot be charged: the server could never open a sum."""
+        """Refuse a ledger that cannot be charged for the plan: no sum could ever be opened."""
         ledger, privacy = self._ledger(), self.plan.privacy
         if ledger is None or privacy is None:
             return
@@ -469,22 +509,30 @@ class AggregateFolder:
 
 
 def landed_name(rounds: range) -> bytes:
-    """Return the name in a helper's journal of the fact that the sum of a release has landed."""
+    """Return the key of the journal entry by which a helper knows that a release has landed.
+
+    Args:
+        rounds: the rounds of the release.
+    """
     return b"landed" + struct.pack("<II", rounds[0], rounds[-1])
 
 
 def _books_mark(mark: Path) -> Path:
-    """Return the mark of the books, which belongs to that of the reports."""
+    """Return the path of the mark of `books.db`, given the path of the mark of `reports.db`."""
     return mark.with_name(f"{mark.name}.books")
 
 
 def _of_key(key: Path) -> Path:
-    """Return the file that says which folder a key was given to."""
+    """Return the path of the file that says which folder a key belongs to."""
     return Path(f"{os.path.realpath(key)}.folder")
 
 
 def _checked_plan(path: str | os.PathLike[str]) -> Plan:
-    """Return a published plan that two servers sum."""
+    """Return the plan in a file, if two servers can sum it.
+
+    Raises:
+        InvalidInputError: the plan lacks a key, or is not summed by two servers.
+    """
     plan = Plan.load(path)
     plan.check_published()
     plan.summing.of_servers()
@@ -492,7 +540,13 @@ def _checked_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
-    """Return the entries of an aggregate.toml, of which none is unknown."""
+    """Return the entries of an `aggregate.toml`.
+
+    Raises:
+        UnreadableFileError: there is no such file, it cannot be read, or it is of another version.
+        InvalidInputError: an entry is missing, unknown or no text; or a leader's folder has no
+            address of the helper, or a helper's folder has one.
+    """
     values = read_settings(path, SCHEMA, "aggregate", _ENTRIES, _OPTIONAL)
     for name in ("side", *_PATHS, *(each for each in ("ledger", "helper") if each in values)):
         text_in(SETTINGS, values, name)

@@ -128,7 +128,7 @@ class MemoryBooks:
         self._lock = RLock()  # held during each transaction
         self._reserved: set[tuple[str, int]] = set()
         self._landed: set[tuple[str, bytes]] = set()
-        # by plan and round: one sum, or one sum of each cohort if single cohorts may be screened
+        # by plan and round: one sum for each cohort if cohorts may be screened, else one sum of all
         self._sums: dict[str, dict[int, list[CountSketch]]] = {}
         self._released: dict[str, dict[int, CountSketch]] = {}  # by plan and number of the release
 
@@ -164,7 +164,7 @@ class MemoryBooks:
             # but cannot count it twice. A sum that counts twice would show in a difference of sums.
             self._landed.add((plan.fingerprint, session))
             landed = self._sums.setdefault(plan.fingerprint, {}).setdefault(sketch.round, [])
-            # Where nobody may see the exact sum of a single cohort, it is added to the round's sum.
+            # If the sum of a single cohort may not be screened, only the sum of the round is kept.
             if landed and why_unscreened(plan) is not None:
                 landed[0].merge(sketch)
             else:
@@ -224,9 +224,9 @@ class MemoryBooks:
 class LedgerBooks(MemoryBooks):
     """Books that charge a population's ledger release by release, and keep the releases there.
 
-    One object is for one run of a campaign and of the pilot before it. No other run can use the
-    releases that this run reserved. Sums that landed and are not released exist in memory only. If
-    the process ends before their release, they are lost, and their charge stays.
+    One object is for one run: of a campaign, and of its pilot if it has one. No other run can use
+    the releases that this run reserved. Sums that landed and are not released are only in memory.
+    If the process ends before their release, they are lost, and their charge stays.
 
     Args:
         location: the path or URL of the ledger.
@@ -269,15 +269,15 @@ class LedgerBooks(MemoryBooks):
             )
 
     def check_pilot(self, plan: Plan, later: Sequence[Event]) -> None:
-        """Refuse a pilot, before it is charged, if no budget for the campaign would be left.
+        """Refuse a pilot, before it is charged, if the campaign's budget would be too small then.
 
         Args:
             plan: the plan of the pilot.
             later: the possible privacy events of the campaign, which will have one of them.
 
         Raises:
-            OverspentError: the pilot and one of these events cost more than the population was
-                granted.
+            OverspentError: earlier charges, the pilot and one of these events cost together more
+                than the population was granted, or an epsilon above 25.
         """
         terms = _terms(plan)
         population, granted = terms.population, self._ledger.granted(terms.population)

@@ -66,9 +66,9 @@ class FrequencyClient:
             missing values. Items that are no candidates are left out. If more than the plan's
             max_items are left, `contribution` draws some of them. If none is left, the client
             takes part with zeros.
-        bounded: without privacy: whether items that are no candidates are left out, and whether
-            `contribution` draws max_items of the items if more are left. With privacy both are
-            done anyway.
+        bounded: whether to leave out items that are no candidates, and to let `contribution` draw
+            max_items of the items if more are left. It has an effect only without privacy; with
+            privacy both are always done.
 
     Raises:
         OutsideDomainError: an item is no candidate, the plan is without privacy, and the items are
@@ -83,11 +83,11 @@ class FrequencyClient:
     variables in its traceback are free of items; only the caller's own frames may show them.
     """
 
-    # Person p of a silo has the ids from _starts[p] up to _starts[p + 1], int64 [people + 1].
-    # None: all ids belong to one person.
+    # int64 [people + 1]: person p of a silo has the ids _ids[_starts[p] : _starts[p + 1]]. Only
+    # people with items count here. None: all ids belong to one person.
     _starts: I64 | None = None
     _without_items = 0
-    # The strings that the ids stand for, where the domain is open.
+    # The strings that the ids stand for, if the domain is open; else None.
     _names: Names | None = None
 
     def __init__(self, plan: Plan, domain: Domain, items: Any, *, bounded: bool = False) -> None:
@@ -195,7 +195,10 @@ class FrequencyClient:
         return client
 
     def _refused_number(self) -> str:
-        """Return why the plan refuses a silo with this number of people; "": it is allowed."""
+        """Return why the plan refuses a silo with its number of people; "": it is allowed.
+
+        Under privacy every number is allowed: `contribution` draws people if there are too many.
+        """
         number, most = self._num_people, self._plan.people
         if self._plan.protection.is_charged:  # who takes part must not depend on what people hold
             return ""
@@ -323,7 +326,7 @@ class FrequencyClient:
         starts, number, most = self._starts, self._num_people, self._plan.people
         if starts is None or number <= most:
             return ids, starts
-        # people without items have the last numbers
+        # people are numbered: those with items first, then those without
         drawn = np.sort(np.argsort(draw_words(number, random))[:most])
         holding = drawn[drawn < len(starts) - 1]
         sizes = starts[holding + 1] - starts[holding]
@@ -581,7 +584,7 @@ def _is_column(domain: Domain, items: Any) -> bool:
 
 
 def _secagg(plan: Plan) -> SecAggConfig:
-    """Return the parameters of a plan's secure aggregation between clients.
+    """Return the terms of a plan's secure aggregation: of a plan that is summed by secagg.
 
     Raises:
         InvalidInputError: the plan has another secure sum, or lacks a key.

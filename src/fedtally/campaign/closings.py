@@ -35,8 +35,8 @@ class Closing:
         at: the time at which the release shall close, Unix seconds; None: no time is set.
         since: the time at which the release began to close, Unix seconds; None: it is open.
         lost: why the release will have no sum, in words; None: it may have one.
-        told: whether the helper was told that the release is over, so that it may destroy its key
-            of the release.
+        told: whether the helper was told that the release is over. A helper destroys its key only
+            when it knows this of every release.
     """
 
     at: int | None = None
@@ -94,7 +94,7 @@ class Closings:
         return self._seen[1]
 
     def write(self, schedule: Schedule) -> None:
-        """Replace the file; when this returns, the whole new file is on the disk."""
+        """Replace the file by a schedule; when this returns, the new file is on the disk."""
         document = {"schema": SCHEMA, "size": schedule.size, "grace": schedule.grace}
         releases = [asdict(each) for each in schedule.releases]
         with archive.replacing(self._place) as temporary:

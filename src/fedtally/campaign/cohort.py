@@ -77,8 +77,8 @@ class CohortRun:
             signing_key: the key that the plan names.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
             now: the time, Unix seconds.
-            lifetime: the seconds after `now` for which the session lasts. A later call of
-                `deadline_passed` aborts the session in every phase.
+            lifetime: the seconds after `now` for which the session lasts. A call of
+                `deadline_passed` after this time aborts the session, whatever its phase.
             session: the name of the session, 32 uniform bytes never used before; None: it is drawn.
             allow_list: the registered identities, if the plan's adversary is active.
             journal: writes a checkpoint durably before it returns; `resume` needs the last one.

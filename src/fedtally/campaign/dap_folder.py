@@ -6,7 +6,7 @@
       dap.toml    the paths of keys, secret and mark, the policy, the web pages that may report
       task.toml   the public file of the task
       reports.db  the database of the server
-      lock        locked by the process that serves the folder; holds the process's number
+      lock        locked by the process that serves the folder; holds its PID
 
 A backup of the folder must not contain the keys and the secret. The mark shows that an old copy of
 the database was restored, so it must not be restored together with the folder. So keys, secret and
@@ -115,7 +115,10 @@ class DapSettings:
 
 @dataclass(frozen=True)
 class DapFolder:
-    """The folder of a DAP server on disk; `create` and `open` return it, and check it.
+    """The folder of a DAP server on disk; `create` and `open` return it.
+
+    `create` checks everything. `open` checks the settings, the task and the policy; `claim` also
+    checks the keys, the secret, the mark and the noise.
 
     Args:
         path: the folder.

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from fedtally.privacy.config import PrivacyConfig
     from fedtally.store import Ledger
 
-_OWNER = b"owner"  # the key, in the table of terms, of this server's name in its ledger
+# The key, in the store's table of terms, of the name under which this server charges its ledger
+_OWNER = b"owner"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ class DapNoise:
         return json.dumps(values, sort_keys=True).encode()
 
     def terms(self, task: Task) -> PrivacyConfig:
-        """Return the guarantee for a report of a task, checked anew against the variance.
+        """Return the privacy guarantee for a report of a task; check that the variance gives it.
 
         Raises:
             InvalidInputError: the noise is too little for the guarantee, or the task is a vector of
@@ -217,15 +218,19 @@ class LedgerNoise:
         self._ledger.reserve(self._noise.charge(self._task, batch), self._owner, self._clock())
 
     def draw(self, counters: int) -> npt.NDArray[np.int64]:
-        """Return the noise of each counter, int64 [counters]; it alone gives the guarantee."""
+        """Return this server's noise for each counter, int64 [counters].
+
+        It gives the guarantee even if the other server adds no noise.
+        """
         drawn = self._noise.terms(self._task).noise()
         return drawn.draw(Secret(self._random(KEY_BYTES)), counters)
 
 
 def _owner(store: Store, random: Callable[[int], bytes]) -> str:
-    """Return the name, kept in a store, under which the store's server charges its ledger.
+    """Return the name under which the server of a store charges its ledger.
 
-    The ledger refuses a charge of the same task under another name, which another store would have.
+    The name is drawn once and kept in the store. So the ledger refuses a charge of the same task by
+    a server with another store, which has another name.
     """
     kept = store.get(Table.TERMS, _OWNER)
     if kept is None:

@@ -6,7 +6,8 @@ driver the time. To run the protocol, the engine calls four methods of a `Driver
 - `check_in` when a client says that it is there,
 - `next` when a client asks what it should do,
 - `receive` when a client sends a frame,
-- `tick` when time has passed, a client has checked in, or a frame was taken.
+- `tick` at the time that the last `tick` returned, after a client has checked in, and after a frame
+  was TAKEN.
 
 An engine that has had no session for a while also calls `check_claim`, which tells whether another
 process runs the campaign now.
@@ -73,17 +74,17 @@ from fedtally.sketch import CountSketch
 from fedtally.store import IMPOSSIBLE, SavedSession
 
 # If a session cannot go on without the missing clients, its phase waits for them for at most this
-# many times `Deadlines.phase`. A farewell is kept for at least as long.
+# many times `Deadlines.phase`. A farewell (the last frame of a session) is kept at least as long.
 PATIENCE = 4
 # The process was away if nobody called `tick` for longer than this part of `Deadlines.phase`, and
 # for longer than a second.
 AWAY = 1 / 4
 REPEAT_SECONDS = 10  # a client that asks again gets the same frame again after this time
-# A clock that is put back by at most this many seconds, as one that jumps to and fro, stands still
-# for the driver until it has caught up.
+# If the clock is put back by at most this many seconds, time stands still for the driver until the
+# clock has caught up. Some clocks jump back and forth.
 JITTER = 10
-# A round that gathers opens its session so many seconds before its period ends: engines tick at
-# least once a second.
+# A round with a period that waits for more clients opens its session this many seconds before the
+# period ends, at the latest. That is early enough, since engines tick at least once a second.
 LAST_SECONDS = 2
 RETRY_SECONDS = 3  # after an error of the store, the driver waits this long before it reads again
 _ENDED = (ServerState.DONE, ServerState.ABORTED)
@@ -210,11 +211,11 @@ class RunningSession:
     """How far a session is, for the people who run the server.
 
     Attributes:
-        session: its 32 bytes.
-        round: the number of its round.
-        phase: what its clients are asked for now: a value of `ServerState`.
+        session: the name of the session, 32 bytes.
+        round: the number of the session's round.
+        phase: the phase of the session, a value of `ServerState`.
         clients: the number of clients that are asked in this phase.
-        answered: the number of those that have answered.
+        answered: the number of these clients that have answered.
         closes: two times, Unix seconds. The phase closes at the first one if the session can go on
             without the missing clients, and at the second one in any case.
         not_after: the end of the session, Unix seconds.
@@ -242,8 +243,8 @@ class _Live:
         gone: the clients that aborted in this session. They drop every further frame, so none is
             handed to them. A process that restores the session does not know them, and waits for
             them again.
-        frames: the frame of each client that has not answered yet.
-        taken: a digest of the answer of each client that has.
+        frames: the frame for each client that has not answered yet.
+        taken: a digest of the answer of each client that has answered.
         handed: the time at which each client last got its frame.
         hurried: the clients that sent a frame of an earlier phase during this phase. The first such
             frame makes `next` return this phase's frame at once. Further such frames do not.
@@ -276,8 +277,8 @@ class Driver:
     client is asked for its items at most once in a round, and in as many rounds as the plan's
     privacy allows. Without privacy a client is asked in one round only.
 
-    With a calendar a session of a round opens in the round's period alone. Under a trusted
-    aggregator each release gets its noise as soon as its rounds are closed.
+    With a calendar, a session of a round opens only in the period of the round. If also a trusted
+    aggregator adds the noise, each release gets its noise as soon as its rounds are closed.
 
     After a crash, make a new driver with the same store. Use a driver from one thread at a time.
 
@@ -289,13 +290,15 @@ class Driver:
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
         screen: what happens to cohorts whose sums honest clients cannot have, as for
             `FrequencyServer`.
-        is_known: returns whether the sums so far are enough, by `ending.is_known`; needed by a
-            plan that ends as soon as its error is known, and then one round follows the other.
+        is_known: returns whether the sums so far are accurate enough, such as `ending.is_known`. It
+            is needed if the plan has a stopping rule. Then rounds open one after the other, and the
+            campaign ends once this is True.
 
     Attributes:
-        refusals: how many frames were refused, and how many clients aborted, by code. These codes
+        refusals: the number of refused frames and of clients that aborted, by code. These codes
             tell an operator why clients do not take part.
-        unanswered: how many Invites nobody answered, in sessions that have gone on since, or ended.
+        unanswered: the number of Invites that clients did not answer, in sessions whose first phase
+            is over.
         rejected: the sessions that this driver gave up because their sum can never land: no
             sketches have such a sum, the release of the round is out, or the session could not be
             restored in time. `store.Campaigns.status` lists those of earlier drivers too, with the
@@ -331,7 +334,8 @@ class Driver:
             )
         plan.check_published()
         self._is_known = None if plan.stopping is None else is_known
-        self._judged: tuple[dict[int, int], bool] = {}, False  # clients by round: is it known?
+        # The last verdict of `is_known`, after the numbers of clients by round that it is about.
+        self._judged: tuple[dict[int, int], bool] = {}, False
         self._server = FrequencyServer(plan, store, screen=screen)
         self._server.check_keys(keys.signing_key, keys.allow_list)
         self.plan, self._store, self._keys, self._random = plan, store, keys, random
@@ -354,7 +358,7 @@ class Driver:
         self._num_closed = 0  # the closed rounds whose releases have the aggregator's noise
         # The last answer of `_open_rounds`. None: `_open_rounds` has to compute it.
         self._rooms: dict[int, int] | None = None
-        self._rooms_of = range(0)  # the rounds that were open then
+        self._rooms_of = range(0)  # the rounds that `_rooms` is about
         # The time since which a round has had enough clients for a session, but not a full one.
         self._gathering: dict[int, float] = {}
         # A client that arrives can make a round gather, or open its session, only once
@@ -409,9 +413,10 @@ class Driver:
         return is_there
 
     def holds(self, client: ClientId) -> bool:
-        """Return whether a client is in a session, or may be in one.
+        """Return whether a client is in a session, as far as this process knows.
 
-        It may be in one while the store's sessions are not all in memory.
+        While not all sessions of the store are in memory, any client may be in one of them: then
+        this is True for every client.
 
         Args:
             client: its name in the transport.
@@ -495,9 +500,9 @@ class Driver:
 
         The returned time is in Unix seconds; inf if nothing will be due. It is the latest time for
         the next call: earlier calls do no harm. If a session runs and the next call comes much
-        later, the process counts as having been away. Call `tick`
-        also after each check-in, since a session may have waited for this client alone, and after
-        each frame that was TAKEN, since a phase may have waited for this frame alone.
+        later, the driver treats the process as one that was away (see the module). Call `tick` also
+        after each check-in, since a session may have waited for this client alone, and after each
+        frame that was TAKEN, since a phase may have waited for this frame alone.
 
         Args:
             now: the time, Unix seconds.
@@ -554,7 +559,7 @@ class Driver:
         return self._next_at
 
     def check_claim(self) -> None:
-        """Check that this process still runs the campaign.
+        """Check that no other process has taken the campaign over.
 
         A driver without sessions writes nothing, so its `tick` would not notice another process.
 
@@ -567,10 +572,10 @@ class Driver:
             self._store.check_claim(self.plan)
 
     def check_writes(self) -> None:
-        """Check that the store takes writes, after an error of it.
+        """Check that the store takes writes again, after it had an error.
 
-        A `tick` without an error does not tell: most ticks write nothing, and those after an error
-        only read, until a phase ends.
+        A `tick` without an error does not show this. Most ticks write nothing, and after an error
+        ticks only read until a phase ends.
 
         Raises:
             OvertakenError: another process runs it, or it was cancelled; this driver never sends
@@ -581,9 +586,11 @@ class Driver:
             self._store.check_writes(self.plan)
 
     def check_room(self) -> None:
-        """Check that the store has room and its ledger answers, where nothing else would tell.
+        """Check that the disk of the store has room for a write, and that the ledger answers.
 
-        Unlike `check_writes` it counts as no write: a copy of the store stays as new as it is.
+        Without a session nothing is written, so nothing else would show a full disk. Unlike
+        `check_writes`, this call is not counted in the mark: it does not make a copy of the store
+        an old one.
 
         Raises:
             StoreError: the disk is full, or the ledger is away.
@@ -612,9 +619,9 @@ class Driver:
         self._drains, self._is_stirred, self._enough = True, True, math.inf
 
     def give_up_silent(self) -> None:
-        """Drain, and end the sessions of which no client has answered its Invite, at the next tick.
+        """Drain; at the next tick, end the sessions in which no client has answered its Invite.
 
-        Nothing is lost with them: nobody was asked for items yet.
+        Nothing is lost with these sessions, since no client was asked for its items yet.
         """
         self.drain()
         self._gives_up = True
@@ -641,7 +648,7 @@ class Driver:
 
     @property
     def owes_farewells(self) -> bool:
-        """Whether a client of an ended session has not heard yet how it ended."""
+        """Whether the last frame of an ended session must still be sent to some client."""
         return self._farewells.are_owed
 
     @property
@@ -666,9 +673,9 @@ class Driver:
 
     @property
     def wakes_at(self) -> float | None:
-        """When the next round opens, Unix seconds; None: sessions run, or may open now, or never.
+        """The time at which the next round opens, Unix seconds; until then no client is asked.
 
-        Until then no client is asked for anything.
+        None: a session runs, a session may open now, or no round opens any more.
         """
         round = None if self._live or self._retry_at is not None else self._next_round()
         if round is None or (at := self._periods.opens(round)) <= self._time:
@@ -677,7 +684,7 @@ class Driver:
 
     @property
     def screening(self) -> Screening:
-        """What `release` found of the sums of cohorts."""
+        """The verdicts of screening on the rounds whose sums were read, such as by `release`."""
         return self._server.screening
 
     def release(self) -> list[CountSketch]:
@@ -702,11 +709,14 @@ class Driver:
         return sums
 
     def _release_closed(self) -> None:
-        """Add the aggregator's noise to the releases whose rounds are closed, by the calendar."""
+        """If a trusted aggregator adds the noise, add it to releases that the calendar has closed.
+
+        Without a calendar do nothing: then the noise comes with the call of `release`.
+        """
         if self.plan.calendar is None or not self.plan.protection.is_secret:
             return
         closed = self._periods.num_closed(self._now)
-        # No session runs in a round that is closed: its own time has ended before.
+        # No session runs in a closed round: a round is closed only when its last session is over.
         if closed != self._num_closed:
             self._release(closed)
             self._num_closed = closed
@@ -719,8 +729,9 @@ class Driver:
     def _note_time(self, now: float) -> float:
         """Note the engine's time; return the driver's, which does not follow small steps back.
 
-        If the driver followed them, a clock that jumps to and fro would let its own times pass
-        with each jump. If the clock was put back by more, those times are moved with it.
+        If the driver followed small steps back, a clock that jumps back and forth would shorten the
+        driver's waits with each jump. If the clock was put back by more than `JITTER`, the times
+        that the driver keeps in memory are moved back with it.
         """
         back = self._time - now
         if 0 < back <= JITTER:
@@ -738,7 +749,10 @@ class Driver:
         return now
 
     def _is_away(self, now: float) -> bool:
-        """Tell whether nobody has called `tick` for so long that answers may lie unread."""
+        """Return whether a session runs and the last call of `tick` is too long ago.
+
+        Then the process may have been suspended, and answers may lie unread.
+        """
         return bool(self._live) and now - self._ticked_at > self._away_after
 
     # ---- frames ----
@@ -775,7 +789,7 @@ class Driver:
         return self._refuse(code)
 
     def _decline(self, live: _Live, client: ClientId, message: wire.Frame, digest: int) -> Receipt:
-        """Take the Abort of a client that answers an Invite with it."""
+        """Note that a client declined an Invite by an Abort; return the verdict on the frame."""
         try:
             code = wire.decode_abort(message.body)
         except RemoteProtocolError as error:
@@ -832,7 +846,11 @@ class Driver:
         return write
 
     def _end(self, session: Server, saved: SavedSession) -> SavedSession:
-        """Write a session that has ended, and land its sum in the same transaction."""
+        """Write a session that has ended, and land its sum in the same transaction.
+
+        Return the session as it was written. If it has no sum, or the sum cannot land, the session
+        is written with the reason instead.
+        """
         # Only these clients hear the farewell, which is the same for all of them.
         told = dict(session.outgoing())
         farewell = next(iter(told.values()), b"")
@@ -901,7 +919,7 @@ class Driver:
         self._released = frozenset(self._store.released(self.plan))
 
     def _resume(self, saved: SavedSession) -> None:
-        """Restore a session at the beginning of its phase, or end it if its sum is there."""
+        """Restore a session at the beginning of its phase, or land its sum if it has one."""
         assert saved.checkpoint is not None  # only a session that has ended has none
         live = _Live(saved)
         live.run = CohortRun.resume(
@@ -918,13 +936,14 @@ class Driver:
         if live.run.done:
             self._finish(self._end(live.session, _next(saved)))
             return
-        # The answers of this phase are lost: the clients get the time to send them again.
+        # The answers of this phase were only in memory, and are lost. So the phase gets its whole
+        # time again, in which the clients send them again.
         self._renew(live)
         self._ask(live)
         self._keep(live)
 
     def _renew(self, live: _Live) -> None:
-        """Give the phase of a session its whole time again; the answers that are there count."""
+        """Give the phase of a session its whole time again; answers that have come still count."""
         soft, hard = self._closes(live.session.state, live.saved.not_after)
         before = live.saved.closes
         live.saved = replace(live.saved, closes=(max(soft, before[0]), max(hard, before[1])))
@@ -1023,7 +1042,10 @@ class Driver:
         return self._rooms
 
     def _one_by_one(self, rounds: range) -> range:
-        """Return the rounds that may open: one at a time, of a plan that ends early."""
+        """Return the given rounds; under a plan with a stopping rule, only the first with room.
+
+        Then there is at most one round, and none if `has_enough`.
+        """
         if self._is_known is None:
             return rounds
         if self.has_enough():
@@ -1032,11 +1054,16 @@ class Driver:
         return range(first, min(first + 1, rounds.stop))
 
     def has_enough(self) -> bool:
-        """Return whether the sums of the rounds so far are enough, by the rule of the plan."""
+        """Return whether the stopping rule of the plan ends the campaign now.
+
+        False without a stopping rule; while a session runs or must be restored; while a round whose
+        sum landed may have another session; and after the last round, which ends the campaign
+        anyway.
+        """
         if self._is_known is None or self._live or self._retry_at is not None:
             return False
         if self.plan.num_rounds - 1 in self._landed:
-            return False  # the last round landed: nothing ends early, though days may be missing
+            return False  # the last round has a sum: this is no early end, even if rounds lack sums
         if any(self._landed.get(r, 0) for r in self._with_room(self._periods.left_at(self._time))):
             return False  # the round may have another session: it is judged when it is whole
         if self._judged[0] != self._landed:
@@ -1044,14 +1071,17 @@ class Driver:
         return self._judged[1]
 
     def _knows(self, is_known: Callable[[Sequence[CountSketch]], bool]) -> bool:
-        """Return whether the sums that may be seen so far are enough."""
+        """Return what `is_known` says of the sums that may be seen now; False if there are none."""
         try:
             return is_known(self._server.so_far())
-        except PoisonedError:  # screening leaves no cohort so far: those of later rounds may fit
+        except PoisonedError:  # screening refused all cohorts so far; later cohorts may be good
             return False
 
     def _room(self, round: int) -> int:
-        """Return how many more clients may be in the sum of a round, whatever runs now."""
+        """Return the number of clients that the sum of a round may still get.
+
+        Clients of running sessions are not subtracted.
+        """
         if self._releases[round] in self._released:
             return 0
         return self.plan.max_round_clients - self._landed.get(round, 0)
@@ -1059,21 +1089,21 @@ class Driver:
     def _next_round(self) -> int | None:
         """Return the first round that may have another session, now or later; None: there is none.
 
-        It is asked for where no session runs.
+        Call it only while no session runs, since the clients of running sessions do not count here.
         """
         if self.has_enough():
             return None
         return next(self._with_room(self._periods.left_at(self._time)), None)
 
     def _with_room(self, rounds: range) -> Iterator[int]:
-        """Yield those of some rounds that may have another session."""
+        """Yield the given rounds that have room for another session; running ones do not count."""
         least = self._parameters.n_min
         return (round for round in rounds if self._room(round) >= least)
 
     def _open_sessions(self) -> bool:
-        """Open a session for each round with a full set of clients, or with enough after a wait.
+        """Open a session for each round that has `n_max` clients, or as many as it has room for.
 
-        Return whether one was opened.
+        After `Deadlines.gather`, `n_min` clients are enough. Return whether a session was opened.
         """
         before, self._gathering = self._gathering, {}
         has_opened, missing = False, math.inf
@@ -1094,7 +1124,14 @@ class Driver:
         return has_opened
 
     def _gathers_until(self, round: int, began: float) -> float:
-        """Return until when a round waits for a full session: a session opens in its period."""
+        """Return the time until which a round waits for a full session, Unix seconds.
+
+        It is before the end of the round's period, since a session must open in the period.
+
+        Args:
+            round: the number of the round.
+            began: the time since which the round waits, Unix seconds.
+        """
         return min(began + self._deadlines.gather, self._periods.closes(round) - LAST_SECONDS)
 
     def _draw(self, clients: Sequence[ClientId], size: int) -> tuple[ClientId, ...]:
@@ -1151,5 +1188,5 @@ class Driver:
 
 
 def _next(saved: SavedSession) -> SavedSession:
-    """Return a session with the next version: the store refuses every other version."""
+    """Return a copy of a session with the next version, the only one that the store will accept."""
     return replace(saved, version=saved.version + 1)

@@ -155,7 +155,7 @@ def make_proof(key: SigningKey, registrar: bytes, purpose: str) -> Proof:
 
 
 def check_proof(proof: Proof, registrar: bytes, purpose: str) -> None:
-    """Refuse a proof that does not show that its maker has the key, for this registrar and purpose.
+    """Refuse a proof that its identity did not sign, or that is for another registrar or purpose.
 
     Args:
         proof: the proof that a client sent.

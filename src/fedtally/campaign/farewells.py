@@ -84,9 +84,10 @@ class Farewells:
         return None
 
     def note_late(self, client: ClientId, session: bytes) -> None:
-        """Note that a client sent a frame for a session.
+        """Note that a client sent a frame for a session that does not run here.
 
-        If the session has ended, the client does not know it, and is owed the farewell again.
+        If the session has ended, the client does not know that. Then the farewell is owed to it
+        again.
 
         Args:
             client: the name of the client.
@@ -97,7 +98,7 @@ class Farewells:
             self._owed.setdefault(client, {})[session] = -math.inf
 
     def note_heard(self, client: ClientId) -> None:
-        """Note that a client has handled the farewells that it got, since it goes on."""
+        """Note that a client has handled the farewells that it got, since it checked in again."""
         if client not in self._owed:  # the usual case
             return
         for session, at in list(self._owed[client].items()):
@@ -123,7 +124,7 @@ class Farewells:
 
     @property
     def are_owed(self) -> bool:
-        """Whether some client has not got a farewell yet."""
+        """Whether a farewell must still be sent to some client."""
         return any(-math.inf in times.values() for times in self._owed.values())
 
     @property

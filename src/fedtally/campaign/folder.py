@@ -311,6 +311,10 @@ class CampaignFolder:
         Args:
             clock: returns the time, Unix seconds.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+
+        Raises:
+            InvalidInputError: the mark or the ledger cannot be used, the campaign is over, was
+                cancelled or is lost, or the database is an old copy.
         """
         # These checks come before the database is made or written, so that a campaign that cannot
         # be claimed does not begin.
@@ -337,14 +341,15 @@ class CampaignFolder:
     def restore(self, number: int) -> int:
         """Give up all open sessions after an old copy of the database was restored.
 
-        Return the number of sessions that were given up.
+        Return the number of sessions that were erased: the open ones, and the ended ones whose
+        last frames some clients may not have got.
 
         Args:
             number: the PID of this process.
 
         Raises:
-            InvalidInputError: a process runs the campaign, or has never run it, or the database is
-                not an old copy.
+            InvalidInputError: a process runs the campaign; the campaign has never run, is over, was
+                cancelled or is lost; or the database is not an old copy.
         """
         check_begun(self)
         with self.lock(number):
@@ -496,7 +501,13 @@ class CampaignFolder:
             )
 
     def cancel(self) -> int:
-        """End the campaign without a result; return the number of open sessions given up."""
+        """End the campaign without a result, and give up its open sessions.
+
+        Return the number of sessions that were erased, as for `restore`.
+
+        Raises:
+            InvalidInputError: the campaign has its result already.
+        """
         self._check_not_over()
         # The file `cancelled` is made first, so that a process that claims the campaign later sees
         # it. After a crash here, another `cancel` gives up the sessions that are still open.

@@ -19,8 +19,9 @@ class Periods:
     Args:
         calendar: the plan's calendar; None: each round is open at any time.
         num_rounds: the number of rounds of the plan.
-        session: the longest duration of a session, in seconds. A round is closed this long after
-            the end of its period, since a session that opened in the period may still run.
+        session: the longest duration of a session, in seconds. A session that opened in a period
+            may still run after the period. So the round is closed only when this time, and one
+            second more, has passed after the period.
 
     >>> from datetime import UTC, datetime
     >>> days = Periods(Calendar(datetime(1970, 1, 2, tzinfo=UTC), DAY, 3), 3, 3600)

@@ -57,7 +57,7 @@ def held_by(folder: Path, number: int) -> Iterator[None]:
 
 
 def holder(folder: Path) -> int | None:
-    """Return the PID of the process that runs a folder; None: no process runs it."""
+    """Return the PID of the process that runs a folder; None: none, or the lock is unreadable."""
     try:
         file = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -13,7 +13,9 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from fedtally.secagg.server import ClientId
 
-MISSES = 2  # after so many unanswered frames or Aborts a client is benched: not drawn for a while
+# After this number of misses (unanswered frames or Aborts) a client is benched: it is not drawn for
+# some time.
+MISSES = 2
 _NOWHERE: frozenset[int] = frozenset()
 
 
@@ -42,7 +44,8 @@ class Pool:
         self.session_of: dict[ClientId, bytes] = {}
         self.num_arrivals = 0
         self._asked: dict[ClientId, frozenset[int]] = {}  # the rounds in which a client was asked
-        self._histories: dict[frozenset[int], frozenset[int]] = {}  # equal sets share one object
+        # All sets of rounds in `_asked`, so that clients with equal sets share one object
+        self._histories: dict[frozenset[int], frozenset[int]] = {}
         # Free clients, grouped by the rounds in which they were asked. All clients of a group may
         # join the same rounds. There are few groups, so no call must go through all clients.
         self._free: dict[frozenset[int], dict[ClientId, None]] = {}
@@ -61,11 +64,12 @@ class Pool:
         """
         is_busy = client in self.session_of
         if self._benched.get(client, -math.inf) > now:
-            return is_busy  # a benched client is not noted: it would be free after its session
+            return is_busy  # not noted as present: else it could be drawn again after its session
         if not is_busy:
             history = self._asked.get(client, _NOWHERE)
-            # To try one new round is enough: see `allows`. This test must be fast, since clients
-            # that may join no more rounds still check in again and again.
+            # One round in which the client was not asked is enough for the test, since the answer
+            # of `allows` depends only on the number of rounds. The test must be fast: clients that
+            # may join no more rounds still check in again and again.
             new = next((round for round in rounds if round not in history), None)
             if new is None or not self._allows(history, new):
                 return False
@@ -81,7 +85,7 @@ class Pool:
         return len(self._seen)
 
     def expire(self, now: float) -> None:
-        """Remove clients whose last check-in is too old, and end the bench of clients when due."""
+        """Remove clients whose last check-in is too old; end benches that are over."""
         while self._seen and self._seen[first := next(iter(self._seen))] < now - self._presence:
             self._leave(first)
         while self._benched and self._benched[first := next(iter(self._benched))] <= now:

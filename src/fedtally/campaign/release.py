@@ -28,16 +28,16 @@ def release_sums(
     """Return the noised sums, which may leave the trusted part of a campaign.
 
     Each sum is charged before its noise is drawn. The books keep the noised sum. A sketch with
-    noise has a mark (`CountSketch.noise`), and a `Result` under a plan with privacy accepts no
-    sketch without it. `FrequencyServer.release` calls this function; its docstring has details.
+    noise has a mark (`CountSketch.noise`); a `Result` under a plan with privacy refuses sketches
+    without the mark. `FrequencyServer.release` calls this function; its docstring has details.
 
     Args:
         plan: the plan of the campaign, with privacy.
         books: the books that hold the sums that landed, and that are charged.
         random: returns as many uniform bytes as it is asked for.
         used: the sums to release, without the cohorts that screening left out; None: all sums that
-            landed. It has an effect only if the noise is in the sums before they are opened. A
-            choice among exact sums would depend on them (docs/privacy-proofs/screening.md).
+            landed. It is ignored unless the noise is in the sums before they are opened: which
+            exact sums are left out would show something of them (docs/privacy-proofs/screening.md).
         num_closed: the number of rounds, from the first, that take no more sums; None: all. It has
             an effect only if an aggregator adds the noise and the plan has a calendar.
 
@@ -204,13 +204,13 @@ def _add_shares(plan: Plan, sketch: CountSketch, random: Random) -> None:
 def _opened(
     plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: Random
 ) -> CountSketch:
-    """Return the noised sum of the rounds of a release; its `round` is the first of them."""
+    """Return the noised sum of the rounds of a release; its round number is the first of them."""
     privacy = _terms(plan)
     own = [sketch for sketch in sketches if sketch.round in rounds]
     total = CountSketch(plan.spec, rounds.start)
     clients, size = sum(sketch.num_clients for sketch in own), total.vector.size
     # One value more than there are counters is drawn, for the number of clients. It is drawn also
-    # if that number is public, so that the use of random bytes is the same for both relations. The
+    # if the number of clients is public, so that random bytes are used alike in both cases. The
     # noise is added first, so that the new sketch never holds an exact sum.
     noise = privacy.noise().draw(Secret(random(KEY_BYTES)), size + 1)
     total.vector += noise[:size]

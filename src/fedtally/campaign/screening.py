@@ -27,7 +27,7 @@ from fedtally.plan import Plan, Sums
 from fedtally.sketch import CountSketch
 
 FEWEST = 8  # the fewest cohorts of a round: the variance between fewer is too uncertain
-ALPHA = 1e-4  # the rate of false alarms, for all tests of a round together
+ALPHA = 1e-4  # the rate of false alarms of honest rounds, for all tests of a round together
 _ONE_IN = 4  # at most one cohort in _ONE_IN is left out
 # A counter is heavy if more than _HEAVY / width of the clients add to it, six times the share that
 # it would have if all counters were equal. Then its sum shows the share well.
@@ -158,9 +158,10 @@ def consistency(
 
     Let q be the vector of the shares of clients in the counters of a row. The squared deviations of
     the row, summed over cohorts and counters, are a sum of chi squares with weights q. By Laurent
-    and Massart (2000, lemma 1) this sum exceeds its mean by 2 |q| sqrt x + 2 max(q) x with a
-    probability of at most exp(-x). But q is estimated from the sums, and counts are treated as
-    normal variables. So the rate of false alarms is measured, not proven.
+    and Massart (2000, lemma 1), for every x > 0, this sum exceeds its mean by more than
+    2 |q| sqrt x + 2 max(q) x with a probability of at most exp(-x). But q is estimated from the
+    sums, and counts are treated as normal variables. So the rate of false alarms is measured, not
+    proven.
 
     Args:
         sums: int64 [cohorts, rows, width], the sum of each cohort, all with the same hashes.

@@ -193,11 +193,11 @@ class FrequencyServer:
         return made
 
     def check_keys(self, signing_key: SigningKey, allow_list: AllowList | None = None) -> None:
-        """Refuse keys that the plan does not name.
+        """Refuse a signing key or an allow-list that the plan does not name.
 
         Args:
-            signing_key: the key that the plan names.
-            allow_list: the registered identities, if the adversary is active.
+            signing_key: the server's private key.
+            allow_list: the registered identities, if the adversary is active; else None.
 
         Raises:
             InvalidInputError: the plan is summed by another protocol, or names another key or
@@ -512,9 +512,9 @@ class FrequencyServer:
         total = self.plan.read_sum(total)
         is_secret = self.plan.protection.sums is Sums.SECRET
         if is_secret:
-            # The sum is exact and secret. A refusal could be observed, so a client that lies could
-            # learn from it what one other client holds. So an exact sum is never refused, but
-            # brought into its bounds.
+            # The sum is exact and secret. Clients could observe a refusal: one that lies could
+            # learn from it which items another client holds. So an exact sum is never refused; its
+            # entries are brought into their bounds instead.
             total = folded(total, num_clients * self.plan.largest_entry)
         sketch = CountSketch(self.plan.spec, round)
         size = sketch.vector.size
@@ -536,7 +536,13 @@ class FrequencyServer:
         what: str,
         write: Callable[[CountSketch], bool] | None = None,
     ) -> None:
-        """Land a sum.
+        """Land a sum, once.
+
+        Args:
+            name: the name under which the sum lands in the books.
+            sketch: the sum.
+            what: the words for the sum in errors.
+            write: lands the sum, as for `land`; None: the books land it.
 
         Raises:
             LocalProtocolError: the sum has landed already, or its release is made.
@@ -566,8 +572,8 @@ def check_plausible(sketch: CountSketch, plan: Plan) -> None:
     counter. The noise has two bounds: one for each counter, and one for the sum of absolute values
     of a row. The probability that honest noise exceeds a bound in a sum is at most 2^-40.
 
-    Do not call this with an exact sum of a plan with privacy: the refusal would depend on it, and
-    has no noise.
+    Do not call this with an exact sum of a plan with privacy: whether it is refused would depend on
+    exact counts, without noise.
 
     Raises:
         RejectedSumError: no clients of this plan can have made the sum.

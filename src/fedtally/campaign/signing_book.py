@@ -1,7 +1,7 @@
 """The signing book: a text file beside the registrar's key that lists all its signatures.
 
-Each signature and each revocation has a line. From the book follow the next number of a purpose,
-and the plans that the registrar has ended. The book holds no secret.
+Each signature and each revocation has a line. The book shows which number the next plan of a
+purpose gets, and which plans the registrar has ended. The book holds no secret.
 
 If the key file is copied, each copy has its own book. Then the numbers of one copy may be lower
 than those of the other. Owners of clients refuse a signature whose number is too low, so they never
@@ -112,7 +112,7 @@ class SigningBook:
         """Return the fingerprints of one purpose's plans that clients may still run.
 
         Args:
-            purpose: the purpose, exactly as it was signed.
+            purpose: the purpose that the registrar signed.
             now: the time, Unix seconds.
         """
         ended = self.ended()
@@ -128,6 +128,7 @@ class SigningBook:
         Raises:
             InvalidInputError: the book cannot be written, or another process has signed this or a
                 larger number meanwhile.
+            UnreadableFileError: another process has damaged the book meanwhile.
         """
         try:
             with _locked(self._path) as handle:

@@ -37,7 +37,8 @@ def next_round(folder: CampaignFolder, now: float) -> int | None:
 def is_full(folder: CampaignFolder, now: float) -> bool:
     """Return whether no session runs, and no round has room for another one, now or later.
 
-    The process that runs the campaign uses `Driver.is_complete` for the same question.
+    It is False if the campaign has not begun. The process that runs the campaign uses
+    `Driver.is_complete` instead.
 
     Args:
         folder: the folder of the campaign.
@@ -61,8 +62,9 @@ def missing_rounds(folder: CampaignFolder, now: float) -> list[int]:
 def sums_so_far(folder: CampaignFolder) -> tuple[list[CountSketch], Screening]:
     """Return the sums that may be seen now, and the verdicts of screening.
 
-    A process that runs the campaign is not disturbed. If a trusted aggregator adds the noise, the
-    sums are the releases that this process has noised, which are those whose rounds are closed.
+    This only reads, so another process may run the campaign meanwhile. If a trusted aggregator adds
+    the noise, the sums are the releases that have their noise already: with a calendar, those
+    whose rounds are closed.
     """
     ledger = None if folder.ledger is None else Ledger.open(folder.ledger)
     reader = folder.state().read(folder.plan, ledger)

@@ -28,9 +28,9 @@ class Ran(NamedTuple):
         present: the number of clients that were connected at the end.
         refusals: the number of refused frames and of clients that aborted, by code.
         unanswered: the number of invitations that clients did not answer.
-        say_over: serves clients that ask later, and tells them that the campaign is over. It
-            returns after the time that the operator set. Call it when the campaign has its result.
-            Its argument is a function that gets messages for the operator.
+        say_over: a function to call when the campaign has its result. It tells clients that send
+            requests later that the campaign is over, and returns after the time that the operator
+            set. Its argument is a function that shows messages to the operator.
     """
 
     ending: Ending

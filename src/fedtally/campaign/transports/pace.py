@@ -1,4 +1,7 @@
-"""When an engine calls its driver, and when nothing is left to do: the same for each transport."""
+"""The pace of a run: when an engine calls its driver, and when the run ends.
+
+It is the same for all engines, whatever carries their frames.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,20 @@ from fedtally.secagg.messages import ServerState
 from fedtally.store import StoreError
 
 LONGEST_PAUSE = 1.0  # seconds between two steps, also after an error of the store
-PROBE_SECONDS = 3  # at least, between two questions to a store whether it takes writes again
-# The same of a store that had no error, where somebody asks and no session writes: each question
-# writes a megabyte.
+PROBE_SECONDS = 3  # after an error of the store, the least time between two tests of the store
+# The time between two tests of a store without an error. Such a test is made only if somebody asks
+# and no session writes. It is rare, since it writes a megabyte.
 IDLE_PROBE_SECONDS = 60
-JUMP = 600  # seconds by which a clock may drift, or be set right, without a word
+JUMP = 600  # a clock that drifts or is set by more than these seconds causes a warning
 
 
 class Ending(Enum):
     """Why an engine's run returned."""
 
     COMPLETE = "complete"  # every round is as full as the plan allows
-    DRAINED = "drained"  # somebody asked for it, and the last session has ended
-    JUMPED = "jumped"  # the clock passed the end of the calendar at once: somebody must look at it
-    STALLED = "stalled"  # for too long too few clients were there that may be asked, or answered
+    DRAINED = "drained"  # an operator drained it, and the last session has ended
+    JUMPED = "jumped"  # the clock jumped past the end of the calendar: an operator must check it
+    STALLED = "stalled"  # for too long, too few clients were there, or no invited client answered
 
 
 @dataclass
@@ -40,23 +43,26 @@ class Pace:
         driver: the driver of the campaign.
         clock: returns the time, Unix seconds.
         wait: the seconds after which `step` gives up, if no session could be opened, or none of the
-            invited clients has answered. With a calendar it never does: the periods end the run.
-        warn: called with a problem that the engine goes on after, in words; once for each session,
-            once for each time in which the store does not answer, and once when it does again.
-        steady: returns seconds that nobody sets: they measure what the engine itself waits. None:
-            `clock`. The deadlines of the protocol are on the clock, which clients have, too.
+            invited clients has answered. With a calendar, `step` never gives up, since the periods
+            of the calendar end the run.
+        warn: called with a text about a problem after which the engine goes on: clients of a
+            session that did not answer, an error of the store and its end, a jump of the clock.
+        steady: returns the seconds of a monotonic clock, for the engine's own waits; None: `clock`.
+            The deadlines of the protocol follow `clock`, since clients compare them with theirs.
 
     Attributes:
-        due: when the next step is due at the latest, in the seconds of `steady`; at least once a
-            second, for the people who watch.
-        has_news: whether a session began, went on to another phase or ended in the last step: there
-            may be frames for clients.
+        due: the latest time of the next step, in the seconds of `steady`. It is at most a second
+            away, so that the display of the progress stays up to date.
+        has_news: whether a session began, entered another phase or ended in the last step. Then
+            there may be frames for clients.
         drains: whether `stop` was called.
-        is_broken: whether the store did not answer in the last step. Clients wait then.
-        takes_writes: False from an error of the store until it has taken a write again. Steps in
-            between may have no error: they read, and a full disk can be read. Clients are served.
-        is_asked: set it when somebody asks whether the store takes writes. While no session runs,
-            and so nothing is written, the store is asked then, about once a minute at most.
+        is_broken: whether the store did not answer in the last step. Then clients must wait.
+        takes_writes: False from an error of the store until the store has taken a write again.
+            Steps may succeed before that, since they may only read, which works on a full disk.
+            Clients are served then.
+        is_asked: set it to True to ask whether the store takes writes. The answer comes with
+            `takes_writes` after a later step. While no session runs, and so nothing is written, a
+            step then tests the store, at most about once a minute.
     """
 
     driver: Driver
@@ -75,10 +81,10 @@ class Pace:
         self._now = self.clock if self.steady is None else self.steady
         self._idle_since = self.due = self._check_at = self._probe_at = self._now()
         self._seen: tuple[tuple[bytes, str], ...] = ()
-        self._warned: set[bytes] = set()  # the sessions whose silent clients were told
-        self._is_silent = False
-        self._clocks = self.clock(), self._now()  # at the last step
-        self._has_jumped = False  # past the end of the calendar
+        self._warned: set[bytes] = set()  # the sessions with a warning about silent clients
+        self._is_silent = False  # whether no client had answered an invitation at the last step
+        self._clocks = self.clock(), self._now()  # both clocks at the last step
+        self._has_jumped = False  # whether the clock jumped past the end of the calendar
         if self.driver.plan.calendar is not None:
             self.wait = math.inf
 
@@ -88,11 +94,14 @@ class Pace:
         self.driver.drain()
 
     def step(self) -> Ending | None:
-        """Let the driver do what is due; return why nothing is left to do, or None.
+        """Let the driver do what is due; return why the run has ended, or None if it goes on.
+
+        An error of the store is not raised: `warn` is called, and the driver tries again later.
 
         Raises:
             OvertakenError: another process runs the campaign, or it was cancelled.
-            OverspentError: the population has too little left; nobody was invited.
+            OverspentError: the population has too little privacy budget left; no client was
+                invited.
         """
         self._note_clocks()
         self._warn_of_silence()
@@ -102,7 +111,7 @@ class Pace:
         except (OvertakenError, OverspentError):
             raise
         except (StoreError, OSError) as error:
-            # The driver keeps its sessions in the store, and reads it again by itself.
+            # No session is lost: the driver will restore all sessions from the store by itself.
             self.is_broken = True
             self._note_failure(error)
             pause = LONGEST_PAUSE
@@ -125,11 +134,15 @@ class Pace:
             return Ending.STALLED
         self._warn_of_silence(has_ended=True)
         self.driver.give_up_silent()
-        self.due = now  # they end with the next step
+        self.due = now  # the next step ends the silent sessions
         return None
 
     def _note_clocks(self) -> None:
-        """Give back the time in which this process was suspended: nobody could reach it."""
+        """Note the clocks at the begin of a step; warn if the clock jumped and there is a calendar.
+
+        The time for which this process was suspended does not count towards `wait`, since no client
+        could reach the process.
+        """
         late = self._now() - self.due
         if late > LONGEST_PAUSE:
             self._idle_since += late
@@ -137,10 +150,11 @@ class Pace:
             self._note_jump(self.driver.plan.calendar.end.timestamp())
 
     def _note_jump(self, end: float) -> None:
-        """Tell that the clock jumped, where a calendar goes by it.
+        """Warn if the clock has jumped since the last step, under a plan with a calendar.
 
-        What was asked and what was released is in the store, so that a jump repeats neither. But it
-        may pass days, and even the end: the result then waits for somebody who looks at the clock.
+        A jump repeats nothing: the store knows which clients were asked and which sums were
+        released. But a jump may skip periods, or even pass the end of the calendar. Then the run
+        ends with `Ending.JUMPED`, and the result waits until an operator has checked the clock.
 
         Args:
             end: the end of the calendar, Unix seconds.
@@ -157,17 +171,20 @@ class Pace:
         )
 
     def _check_claim(self) -> None:
-        """Check the claim about once a second, however often clients wake the engine."""
+        """Check about once a second, while no session runs, that no other process has taken over.
+
+        Clients may cause many more steps than one a second.
+        """
         now = self._now()
         if now >= self._check_at and not self.driver.running():
             self.driver.check_claim()
             self._check_at = now + LONGEST_PAUSE
 
     def _probe(self) -> None:
-        """After an error of the store, ask it every few seconds whether it takes writes again.
+        """Test the store every few seconds after an error, or at most once a minute if asked to.
 
-        Its next write is due only when a phase ends, which may be minutes away. And without a
-        session none is due, so that a full disk would show when the next one opens.
+        After an error, the next write of the protocol may be minutes away, at the end of a phase.
+        Without a session no write is due: a full disk would be found only when a session opens.
         """
         is_due = not self.takes_writes or (self.is_asked and not self.driver.running())
         if not is_due or not self.driver.is_restored or self._now() < self._probe_at:
@@ -175,13 +192,15 @@ class Pace:
         began, self.is_asked = self._now(), False
         try:
             if self.takes_writes:
-                # A copy of the store must not be an old one because somebody asks.
+                # Unlike `check_writes`, this counts as no write. If it did, a copy of the store
+                # that was made before would be out of date only because somebody asked.
                 self.driver.check_room()
             else:
                 self.driver.check_writes()
         except (StoreError, OSError) as error:
             self._note_failure(error)
-            # A lock is waited for: clients are served for longer than that takes.
+            # The test may have waited for a lock, and no client was served meanwhile. So the wait
+            # until the next test is at least twice as long.
             now = self._now()
             self._probe_at = now + max(PROBE_SECONDS, 2 * (now - began))
             return
@@ -191,19 +210,23 @@ class Pace:
             self.warn("the store answers again, and takes writes")
 
     def _note_failure(self, error: StoreError | OSError) -> None:
-        """Tell of an error of the store once, until it takes writes again."""
+        """Warn about an error of the store, once until the store takes writes again."""
         if self.takes_writes:
-            # Nobody waits for the next question to a store that had no error.
+            # The first test after the error need not wait for the minute of a store without errors.
             self._probe_at = self._now()
             self.warn(f"the store does not answer, and is asked again: {error}")
         self.takes_writes = False
 
     def _goes_on(self, running: list[RunningSession]) -> bool:
-        """Return whether there is more than invitations that nobody answers.
+        """Return whether the time of `wait` begins anew in this step.
 
-        A session that an error of the store took out of memory goes on, too, and clients that wait
-        for a fuller session do not wait in vain. The first session that is silent has the whole
-        time; later ones, before anybody has answered, have what is left of it.
+        It begins anew if a client has answered in some session. Without a session, it begins anew
+        if sessions must be restored after an error of the store, or if a round waits for more
+        clients. If all sessions are silent (no client has answered an invitation), it begins anew
+        only at the first such step. So later silent sessions share the time of the first one.
+
+        Args:
+            running: the sessions that run now.
         """
         if not running:
             return not self.driver.is_idle or self.driver.is_gathering
@@ -211,10 +234,12 @@ class Pace:
         return not (before and self._is_silent)
 
     def _warn_of_silence(self, has_ended: bool = False) -> None:
-        """Tell how many invited clients have not answered, once a session, at its phase's end.
+        """Warn of invited clients that have not answered, once for each session.
+
+        The warning comes just before the first deadline of the phase in which clients are invited.
 
         Args:
-            has_ended: it ends now, whatever the time is.
+            has_ended: whether to warn now, whatever the time is, since the session is given up.
         """
         for one in self.driver.running():
             is_due = has_ended or self.clock() >= one.closes[0] - LONGEST_PAUSE
@@ -231,12 +256,12 @@ class Pace:
 
 
 def longest_answer(plan: Plan) -> int:
-    """Return a bound on the bytes of a client's answer: all that it sends in a session."""
-    return plan.summing.of_cohorts().upload_bytes  # a driver runs no other plan
+    """Return a bound on the bytes of one answer: the bytes that a client sends in a session."""
+    return plan.summing.of_cohorts().upload_bytes  # engines run only plans of secagg
 
 
 def _utc(seconds: float) -> str:
-    """Return a time as people read it, to the minute."""
+    """Return a time as text in UTC, to the minute; `seconds` is the time in Unix seconds."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 

@@ -63,7 +63,10 @@ class EngineRow(NamedTuple):
 
     @property
     def usage(self) -> str:
-        """The options that choose this engine, with a metavar for each value that it needs."""
+        """The command-line text that chooses this engine, with a placeholder for each value.
+
+        Only required options are in it.
+        """
         return self.typed({one.name: one.metavar for one in self.options if one.default is None})
 
     def typed(self, values: Mapping[str, str]) -> str:
@@ -186,7 +189,7 @@ RENAMED = {"local": "sockets"}  # old names; the error for an old name says the 
 
 
 def chosen(name: str, given: Mapping[str, str | None]) -> tuple[EngineRow, dict[str, str]]:
-    """Return the row of an engine, and the values of its options.
+    """Return the row of an engine, and the values of its options, by name, with the defaults.
 
     Args:
         name: the value of `--engine`.

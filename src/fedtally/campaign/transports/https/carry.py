@@ -247,7 +247,7 @@ async def report(
     *,
     waits: bool,
 ) -> Fate | Never | Left:
-    """Carry a client's report to two servers; return its fate, or why it is not sent.
+    """Carry a client's report to two servers; return its fate, or why it was not delivered.
 
     Before a report is made, both servers are asked whether they accept reports.
 

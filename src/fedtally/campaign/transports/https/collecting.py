@@ -163,7 +163,7 @@ class Collecting:
         return bool(len(self.server) >= self.server.parameters.n_max)
 
     async def take(self, frame: bytes) -> Outcome | Exception:
-        """Process a report in a group, and return its outcome or an error.
+        """Process a report together with others, as a group; return the report's outcome or error.
 
         If no group is being written, the report is processed at once. Otherwise it waits, and the
         reports that wait form the next group.
@@ -217,7 +217,13 @@ class Collecting:
         self._why = why
 
     async def ask(self, call: Callable[[Any], _T]) -> _T:
-        """Return the result of a call of the leader or helper, made between two groups.
+        """Return the result of a call of the leader or helper, made between two groups of reports.
+
+        If the disk has lost a report and `leaves_out` is True, the report is left out, and the call
+        is repeated.
+
+        Args:
+            call: a function with the leader or helper as its argument.
 
         Raises:
             LostReportError: the disk has lost a report, and `leaves_out` is False.

@@ -45,7 +45,7 @@ class Driving:
         self._wait, self._why = FIRST_WAIT, ""
 
     async def run(self) -> None:
-        """Run steps until another process uses the store."""
+        """Run steps until another process uses the store; after an error, wait and try again."""
         while not self.served.overtaken.is_set():
             pause = PAUSE
             try:
@@ -59,7 +59,7 @@ class Driving:
             await self._rest(pause)
 
     async def step(self) -> None:
-        """Run the jobs of all reports that wait, and then the collections.
+        """Run the aggregation jobs of all reports that wait, then answer collection jobs.
 
         Raises:
             UnansweredError: the helper cannot be reached, or its answer is wrong.
@@ -76,7 +76,10 @@ class Driving:
             await self._collect(id)
 
     async def _run_job(self, job: Job) -> None:
-        """Let the helper verify the reports of a job; both servers add the valid reports."""
+        """Let the helper verify the reports of an aggregation job; both servers add the valid ones.
+
+        If the helper refuses the job, its reports are left out for good.
+        """
         leader = self.served.server
         try:
             answer, place = await self.asking.make(
@@ -93,7 +96,11 @@ class Driving:
         await self._forget(place)
 
     async def _collect(self, id: bytes) -> None:
-        """Answer a collection job if its jobs have ended and its batch has enough reports."""
+        """Answer a collection job, if all reports of its batch are verified and there are enough.
+
+        Args:
+            id: the id of the collection job.
+        """
         leader = self.served.server
         try:
             state = await self.served.ask(lambda: leader.collection(id))

@@ -205,7 +205,16 @@ class DapServer:
         return Response(self._configs, headers=kept, media_type=self.task.version.keys_media)
 
     async def _read(self, request: Request, message: type[Message], most: int) -> bytes:
-        """Return the body of a request, whose media type must be the one of `message`."""
+        """Return the body of a request.
+
+        Args:
+            request: the request.
+            message: the type of the message in the body; the media type must be this type's.
+            most: the most bytes that the body may have.
+
+        Raises:
+            Refused: the media type or the length is wrong, there is no room, or the body is late.
+        """
         if not is_media_type(request.headers.get("content-type", ""), message):
             raise Refused(415, f"send {media_type(message)}")
         return await self._body(request, most)
@@ -255,7 +264,8 @@ class DapLeader(DapServer):
     Attributes:
         collections: the ids of the collection jobs that have no answer yet. `Driving` removes an
             id when the job has its answer or has failed.
-        wake: set when the leader has a new request for the helper.
+        wake: set when the collector requests a batch that has no answer yet, so that `Driving`
+            works on it at once.
     """
 
     server: Leader

@@ -34,7 +34,7 @@ CLOCKS_APART = 60.0  # the difference of clocks, in seconds, from which the oper
 MOST_BYTES = 1 << 30  # bytes of a frame; an agent has its own bound on the frames that it reads
 MOST_PROBLEM = 1 << 12  # bytes that are read of a response that is no frame
 TIMEOUT = httpx.Timeout(WAIT_SECONDS + 25, connect=15)
-# A client that is in no session sends a request every 45 seconds. Its connection is kept between
+# A client that is in no session sends a request every 15 to 45 s. Its connection is kept between
 # requests, since a new connection costs both sides a TLS handshake. nginx closes an idle connection
 # after 65 seconds; the default of httpx would be 5 seconds.
 LIMITS = httpx.Limits(keepalive_expiry=60.0)

@@ -1,4 +1,4 @@
-"""The sockets of a campaign over HTTPS: a Unix socket behind nginx, or a port of this machine.
+"""The sockets of processes that serve HTTP: a Unix socket behind nginx, or a port of this machine.
 
 The web server uvicorn must not be reachable from the network, because it never closes connections
 that stay silent.

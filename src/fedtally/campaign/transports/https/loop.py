@@ -1,11 +1,15 @@
-"""The server's side of a campaign over HTTPS: it hands frames over, and the driver decides.
+"""The server's side of a campaign over HTTPS: it only carries frames, and the driver decides.
 
-Where `SocketLoop` asks each agent, here each client asks. What a client is told by a status:
+`SocketLoop` connects to each agent; here each client sends requests. The status of a response tells
+the client what to do:
 
-- 200: the next frame; 204: nothing yet, ask again with nothing;
-- 401, 410: the client ends. 410 is said only once the campaign is over;
-- 404: another campaign; 411, 413: no length, or longer than any answer;
-- 408, 429, 503: send the same again. So does a client after any other 5xx.
+- 200: the body is the next frame;
+- 204: there is no frame yet. After the wait in `retry-after`, send a request without an answer;
+- 401: the token is not valid: stop for good;
+- 410: the campaign is over: stop for good;
+- 404: the server has no such campaign;
+- 411, 413: the request has no length, or is longer than any answer of the campaign;
+- 408, 429, 503, and any other 5xx: send the same request again.
 """
 
 from __future__ import annotations
@@ -43,54 +47,55 @@ from fedtally.campaign.transports.https.web import (
 from fedtally.campaign.transports.pace import Ending, Pace, longest_answer
 from fedtally.secagg.server import ClientId
 
-# At the end, the time in which clients may still fetch how their session ended. A client whose
-# connection broke asks again after 30 seconds at the latest.
+# At the end, the time in which clients may still get the frame that says how their session ended. A
+# client whose connection broke sends a new request after 30 seconds at the latest.
 FAREWELL_SECONDS = 60.0
-MOST_WAITING = 2_000  # clients that wait at once; the others ask again a little later
-# Seconds until a client asks again, drawn between two bounds: clients that start together spread.
+MOST_WAITING = 2_000  # requests that wait at once; other clients send a new request a little later
+# All pairs are bounds, in seconds, between which a wait is drawn at random. So clients that came
+# together do not all come back at once. SOON and CROWDED: until a client sends its next request.
 SOON, CROWDED = (1, 2), (5, 15)
-# Seconds that a request waits: else clients that came together would all come back in one second.
-WAIT = 10, int(WAIT_SECONDS)
-IDLE = 15, 45  # of a client in no session, where a phase lasts a minute or more
+WAIT = 10, int(WAIT_SECONDS)  # how long a request waits for a frame
+IDLE = 15, 45  # as SOON, for a client in no session; shorter if a phase is shorter than a minute
 
 
 class Names(Protocol):
-    """Whose token it is."""
+    """The tokens of the campaign, by which the server knows which client sends a request."""
 
     def name_of(self, token: str, /) -> str | None:
-        """Return the client's name that a token stands for; None: the token does not count."""
+        """Return the name of the client that has a token; None: the token is not valid."""
 
     def reload(self) -> None:
-        """Read the tokens again; those of before stay where the new ones cannot be read."""
+        """Read the tokens again; if that fails, keep the old tokens."""
 
 
 class Observer:
-    """Whoever counts what comes and goes; this one counts nothing."""
+    """The interface of a counter of requests, answers and steps; this class counts nothing."""
 
     def answered(self, status: int, size: int) -> None:
-        """Note a response, and the bytes of its body."""
+        """Count a response with a status and a body of `size` bytes."""
 
     def received(self, client: ClientId, receipt: Receipt, size: int) -> None:
-        """Note what the driver said of a client's answer, and its bytes."""
+        """Count an answer of `size` bytes from a client, and the driver's verdict on it."""
 
     def stepped(self, seconds: float) -> None:
-        """Note how long a step of the driver took."""
+        """Count a step of the driver, and the seconds that it took."""
 
 
 class Standing(Enum):
-    """Whether the server takes requests now."""
+    """The state of this process towards clients; requests are served only in OPEN."""
 
-    STARTING = "starting"  # the store was not read yet
+    STARTING = "starting"  # the driver has done no step yet
     OPEN = "open"
-    LEAVING = "leaving"  # drained or overtaken: another process goes on
+    LEAVING = "leaving"  # the run has ended: another process serves the campaign from now on
 
 
 @dataclass(eq=False)
 class _Turn:
-    """The latest request of a client: it alone may wait.
+    """The latest request of a client. Older requests of the client do not wait any more.
 
     Attributes:
-        waiting: resolved by news, or by a newer request.
+        waiting: the future for which the request waits. It is resolved when there may be a frame,
+            or when the client sends a newer request. None: the request has not waited yet.
     """
 
     waiting: asyncio.Future[None] | None = None
@@ -102,23 +107,24 @@ class _Turn:
 
 @dataclass
 class HttpsLoop:
-    """Carry the frames of one campaign between its driver and the clients that ask for them.
+    """Carry the frames of one campaign between its driver and the clients that send requests.
 
     Args:
-        driver: the campaign's driver.
-        names: says which client a token stands for.
-        phase: the seconds of a phase. Clients in no session ask at least once in it.
+        driver: the driver of the campaign.
+        names: the tokens of the campaign.
+        phase: the seconds that a phase of a session lasts. A client in no session is told to send
+            its next request within one phase.
         clock: returns the time, Unix seconds.
-        steady: returns seconds that nobody sets, for what the engine itself waits.
+        steady: returns the seconds of a monotonic clock, for the engine's own waits.
         report: called after each step of the driver, and about once a second.
-        warn: called with a problem that the engine goes on after, in words.
-        draw: returns a whole number between two bounds, both included, at random.
-        observer: counts what comes and goes.
-        most_waiting: the number of clients that may wait at once.
-        room: for bodies.
+        warn: called with a text about a problem after which the engine goes on.
+        draw: returns a random whole number between two bounds, both included.
+        observer: counts requests, answers and steps.
+        most_waiting: the largest number of requests that may wait at once.
+        room: limits the bytes of request bodies that are in memory.
 
     Attributes:
-        standing: whether requests are taken.
+        standing: the state of this process towards clients.
     """
 
     driver: Driver
@@ -136,11 +142,11 @@ class HttpsLoop:
 
     def __post_init__(self) -> None:
         self._most = longest_answer(self.driver.plan)
-        # A service waits for clients for as long as it takes.
+        # This engine never gives up, however long no client comes.
         self._pace = Pace(self.driver, self.clock, float("inf"), self.warn, self.steady)
-        self._turns: dict[str, _Turn] = {}
+        self._turns: dict[str, _Turn] = {}  # by the client's name
         self._wake = asyncio.Event()
-        # A client that was drawn must hear of it well within the first phase.
+        # A client that was drawn for a session must get its Invite well within the first phase.
         least, most = (max(1, min(each, int(self.phase * each / 60))) for each in IDLE)
         self._idle = least, most
 
@@ -151,7 +157,8 @@ class HttpsLoop:
 
         Raises:
             OvertakenError: another process runs the campaign, or it was cancelled.
-            OverspentError: the population has too little left; nobody was invited.
+            OverspentError: the population has too little privacy budget left; no client was
+                invited.
         """
         try:
             ending = await self._tick()
@@ -170,26 +177,27 @@ class HttpsLoop:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the store takes writes, and nobody has told the process to go.
+        """Whether the driver runs and the store takes writes, for a readiness probe.
 
-        Requests are taken also while the store only answers: what clients send waits in memory.
-        Whoever asks here makes an idle store write, a little later.
+        If the store can be read but takes no writes, this is False, but requests are still served:
+        the answers of clients wait in memory. To read this property has an effect: if no session
+        runs, a later step tests whether the store takes writes (`Pace.is_asked`).
         """
         self._pace.is_asked = True
         return self.standing is Standing.OPEN and self._pace.takes_writes
 
     @property
     def drains(self) -> bool:
-        """Whether the process was told to go."""
+        """Whether `stop` was called."""
         return self._pace.drains
 
     @property
     def num_waiting(self) -> int:
-        """The number of clients whose request waits for a frame."""
+        """The number of clients with a request that waits for a frame."""
         return len(self._turns)
 
     async def _tick(self) -> Ending:
-        """Call the driver when it is due; return when there is nothing left to do."""
+        """Call the driver whenever it is due; return why the campaign ended."""
         while True:
             self._wake.clear()
             was_broken, began = self._pace.is_broken, self.steady()
@@ -204,14 +212,14 @@ class HttpsLoop:
             await set_within(self._wake, max(0.0, self._pace.due - self.steady()))
 
     def _tell(self) -> None:
-        """Wake all requests that wait: there is a frame for them, or no answer at all."""
+        """Wake all requests that wait: there may be frames, or they are refused from now on."""
         for turn in self._turns.values():
             turn.wake()
 
     async def _say_farewell(self) -> None:
-        """Let clients fetch the last frame, which says how their session ended.
+        """Wait until clients have got the last frame, which says how their session ended.
 
-        One that is told to go does not wait: what is asked later is answered by 410.
+        After `stop`, do not wait: clients that send a request later get the response 410.
         """
         self._tell()
         end = self.steady() + FAREWELL_SECONDS
@@ -221,16 +229,19 @@ class HttpsLoop:
     # ---- what a client asks ----
 
     async def step(self, request: Request) -> Response:
-        """Take a client's answer, and return its next frame, or when to ask again.
+        """Give the answer in a client's request to the driver, and return the response.
+
+        The response has the client's next frame, or says when to send the next request.
 
         Raises:
-            Refused: the request is refused. What it brought may have counted: it can be repeated.
+            Refused: the request is refused. The answer may have reached the driver already; the
+                client may send it again, since the driver counts it once.
         """
         self._check_ready()
-        # All that the head tells is checked before the first byte of the body is read.
+        # The token and the length, which are in the head, are checked before the body is read.
         name = self._name(request)
         answer = await self._body(request)
-        self._check_ready()  # it may have changed while the body came
+        self._check_ready()  # the state may have changed while the body came
         if answer:
             receipt = self.driver.receive(name, answer, self.clock())
             self.observer.received(name, receipt, len(answer))
@@ -265,9 +276,10 @@ class HttpsLoop:
             return await body_of(request)
 
     def _take_turn(self, name: str) -> _Turn:
-        """Begin the latest request of a client, and send an older one away.
+        """Note the latest request of a client; an older request that waits gets a 204 at once.
 
-        The older one may be on a connection that is dead, and would take the next frame with it.
+        The connection of the older request may be dead. If the next frame went there, it would be
+        lost.
         """
         older, turn = self._turns.get(name), _Turn()
         self._turns[name] = turn
@@ -276,14 +288,20 @@ class HttpsLoop:
         return turn
 
     async def _next(self, name: str, turn: _Turn, handled: bytes) -> Response:
-        """Return the client's next frame as soon as there is one, or when to ask again."""
+        """Return a response with the client's next frame, or a 204 if none comes in time.
+
+        Args:
+            name: the name of the client.
+            turn: the request; if it is not the client's latest any more, it gets a 204.
+            handled: the digest of the last frame that the client handled; empty: it handled none.
+        """
         end = self.steady() + self.draw(*WAIT)
         while True:
             self._check_ready()
             frame = self.driver.next(name, self.clock(), handled=handled)
             if frame is not None:
                 return Response(frame, media_type=FRAME_TYPE)
-            # What the client has heard, it names: no request says it of a frame that got lost.
+            # A request does not show that the last frame arrived. `handled` shows it.
             if self.driver.check_in(name, self.clock(), has_heard=False):
                 self._wake.set()
             if not self.driver.holds(name):
@@ -304,7 +322,7 @@ class HttpsLoop:
 
 
 def serving(loop: HttpsLoop) -> Starlette:
-    """Return the application of a campaign that runs."""
+    """Return the ASGI application that serves the clients of a campaign that runs."""
 
     async def step(request: Request) -> Response:
         if request.path_params["campaign"] != loop.driver.plan.fingerprint:
@@ -315,7 +333,12 @@ def serving(loop: HttpsLoop) -> Starlette:
 
 
 def ended(fingerprint: str, draw: Callable[[int, int], int]) -> Starlette:
-    """Return the application of a campaign that is over: it says so, and nothing else."""
+    """Return the ASGI application that tells clients, by a 410, that their campaign is over.
+
+    Args:
+        fingerprint: the fingerprint of the campaign's plan.
+        draw: returns a random whole number between two bounds, both included.
+    """
 
     async def step(request: Request) -> Response:
         if request.path_params["campaign"] != fingerprint:

@@ -1,6 +1,7 @@
-"""How a process that serves a campaign does: for probes, for Prometheus, and as lines of a log.
+"""The state of a serving process for its operators: health probes, metrics and log lines.
 
-No label and no line names a client, an identity or an item; lines of the level debug name clients.
+Metrics are for Prometheus. They name no client, no identity and no item. Log lines name clients at
+the level debug only.
 """
 
 from __future__ import annotations
@@ -29,23 +30,26 @@ from fedtally.secagg.two_server import Outcome
 from fedtally.store import EndedSession, StoreError
 
 LEVELS = {"off": logging.CRITICAL, "info": logging.INFO, "debug": logging.DEBUG}
-_TEXT = "text/plain; version=0.0.4; charset=utf-8"  # what Prometheus asks for
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"  # the content type of metrics for Prometheus
 _STEP_BUCKETS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0)
 _GROUP_BUCKETS = (1, 4, 16, 64, 256)
 _COHORT_BUCKETS = (10, 30, 100, 300, 1_000, 3_000, 10_000)
 
 
 class Instruments(Observer):
-    """Count what comes and goes, and write a line for each phase that begins and each session.
+    """Count requests, answers, steps and sessions of a campaign, and log the course of sessions.
+
+    At the level info there is a log line for each phase that begins and each session that ends; at
+    the level debug also for each answer of a client.
 
     Args:
         driver: the driver of the campaign.
         ended: returns the sessions that have ended, from the store.
         clock: returns the time, Unix seconds.
-        log: takes the lines.
+        log: the logger that writes the lines.
 
     Attributes:
-        registry: what Prometheus reads; of this process alone.
+        registry: the metrics that Prometheus reads; they count from the start of this process.
     """
 
     def __init__(
@@ -56,8 +60,10 @@ class Instruments(Observer):
         log: logging.Logger,
     ) -> None:
         self._driver, self._ended, self._clock, self._log = driver, ended, clock, log
-        self._seen: dict[bytes, tuple[RunningSession, float]] = {}  # and when its phase began
-        self._gone: set[bytes] = set()  # sessions whose end the store has not told yet
+        # Each running session in its present phase, with the time at which the phase was first seen
+        self._seen: dict[bytes, tuple[RunningSession, float]] = {}
+        # Sessions that run no more, but whose outcome was not read from the store yet
+        self._gone: set[bytes] = set()
         self.registry = CollectorRegistry()
         self._responses = self._counter("responses", "Responses, by their status", "status")
         self._answers = self._counter("answers", "Answers of clients, by the verdict", "verdict")
@@ -78,18 +84,18 @@ class Instruments(Observer):
         self.registry.register(_Now(driver, clock))
 
     def answered(self, status: int, size: int) -> None:
-        """Note a response."""
+        """Count a response with a status and a body of `size` bytes."""
         self._responses.labels(str(status)).inc()
         self._bytes.labels("out").inc(size)
 
     def received(self, client: ClientId, receipt: Receipt, size: int) -> None:
-        """Note an answer of a client, and the driver's verdict on it."""
+        """Count an answer of `size` bytes from a client, and the driver's verdict on it."""
         self._answers.labels(str(receipt)).inc()
         self._bytes.labels("in").inc(size)
         self._say(logging.DEBUG, "answer", client=client, verdict=str(receipt), bytes=size)
 
     def stepped(self, seconds: float) -> None:
-        """Note a step of the driver, and what it has changed."""
+        """Count a step of the driver; log phases that began and sessions that ended in it."""
         self._steps.observe(seconds)
         running = {one.session: one for one in self._driver.running()}
         for name in self._seen.keys() - running.keys():
@@ -117,11 +123,11 @@ class Instruments(Observer):
         )
 
     def _tell_ends(self) -> None:
-        """Say how sessions ended, once the store tells."""
+        """Count and log how the sessions in `_gone` ended, as far as the store knows it."""
         try:
             found = [one for one in self._ended() if one.session in self._gone]
         except (StoreError, OSError):
-            return  # it is asked again after the next step
+            return  # the store is read again after the next step
         for one in found:
             self._gone.discard(one.session)
             outcome = "landed" if one.why is None else "aborted"
@@ -145,13 +151,13 @@ class Instruments(Observer):
 
 
 class _Now(Collector):
-    """What is read from the driver whenever Prometheus asks."""
+    """The metrics that are read from the driver at each request of Prometheus."""
 
     def __init__(self, driver: Driver, clock: Callable[[], float]) -> None:
         self._driver, self._clock = driver, clock
 
     def collect(self) -> Iterator[Metric]:
-        """Give the metrics."""
+        """Yield the metrics."""
         refused = CounterMetricFamily(
             "fedtally_refusals", "Frames refused and clients aborted, by code", labels=["code"]
         )
@@ -171,7 +177,11 @@ class _Now(Collector):
         yield from self._sessions()
 
     def _sessions(self) -> Iterator[Metric]:
-        """Give what runs, by phase: its sessions, clients, and the least time to the end of one."""
+        """Yield the metrics of running sessions, each by phase.
+
+        They are the number of sessions, of clients that are asked and that have answered, and the
+        seconds until the first of the sessions is over.
+        """
         sums = {
             name: GaugeMetricFamily(f"fedtally_running_{name}", what, labels=["phase"])
             for name, what in (
@@ -198,10 +208,10 @@ def _short(session: bytes) -> str:
 
 
 class Responses(Watcher):
-    """Count the responses of a server of DAP.
+    """Count the responses of a DAP server.
 
     Attributes:
-        registry: what Prometheus reads; of this process alone.
+        registry: the metrics that Prometheus reads; they count from the start of this process.
     """
 
     def __init__(self) -> None:
@@ -214,21 +224,23 @@ class Responses(Watcher):
         )
 
     def answered(self, status: int, size: int) -> None:
-        """Note a response."""
+        """Count a response with a status and a body of `size` bytes."""
         self._responses.labels(str(status)).inc()
         self._bytes.inc(size)
 
 
 class Counts(Watcher):
-    """Count what one of two servers takes and judges, and write a line for each group.
+    """Count the responses and reports of one of two servers; log each group of reports.
+
+    A group is received, or judged, in one call.
 
     Args:
-        states: returns how each release stands, as `standing.Standing.of_release` does.
+        states: returns the state of each release, as `standing.Standing.of_release` does.
         clock: returns the time, Unix seconds.
-        log: takes the lines.
+        log: the logger that writes the lines.
 
     Attributes:
-        registry: what Prometheus reads; of this process alone.
+        registry: the metrics that Prometheus reads; they count from the start of this process.
     """
 
     def __init__(
@@ -262,11 +274,11 @@ class Counts(Watcher):
         self.registry.register(_Releases(states, clock))
 
     def answered(self, status: int, size: int) -> None:
-        """Note a response."""
+        """Count a response with a status; the size of its body is not counted."""
         self._responses.labels(str(status)).inc()
 
     def took(self, outcomes: Sequence[Outcome | Exception], seconds: float) -> None:
-        """Note a group of reports."""
+        """Count the reports of a group by outcome, and the time that the group took."""
         found = collections.Counter(
             str(one) if isinstance(one, Outcome) else "failed" for one in outcomes
         )
@@ -277,7 +289,7 @@ class Counts(Watcher):
         self._say("group", seconds=round(seconds, 3), **found)
 
     def judged(self, number: int, seconds: float) -> None:
-        """Note how many reports were judged."""
+        """Count judged reports, and log the time that it took to judge them."""
         self._judged.inc(number)
         self._say("judged", reports=number, seconds=round(seconds, 3))
 
@@ -286,7 +298,7 @@ class Counts(Watcher):
 
 
 class _Releases(Collector):
-    """How the releases of one of two servers stand, whenever Prometheus asks."""
+    """The metrics of a server's releases, which are read at each request of Prometheus."""
 
     def __init__(
         self, states: Callable[[], Sequence[Mapping[str, Any]]], clock: Callable[[], float]
@@ -294,7 +306,7 @@ class _Releases(Collector):
         self._states, self._clock = states, clock
 
     def collect(self) -> Iterator[Metric]:
-        """Give the metrics."""
+        """Yield the metrics."""
         sums = {
             name: GaugeMetricFamily(f"fedtally_release_{name}", what, labels=["release"])
             for name, what in (
@@ -319,11 +331,14 @@ class _Releases(Collector):
 
 
 def operated(loop: HttpsLoop, instruments: Instruments) -> Starlette:
-    """Return the application that says how a process does: a socket of its own serves it.
+    """Return the ASGI application for probes and Prometheus, for a process that runs a campaign.
 
-    - `/healthz`: 200 while the process has the campaign, else 503: it should end;
+    It is served on another socket than the clients' application.
+
+    - `/healthz`: 200 while this process runs the campaign; 503 if another process has taken over,
+      so that this one should end;
     - `/readyz`: 200 while clients can be served, else 503;
-    - `/metrics`: for Prometheus.
+    - `/metrics`: the metrics, as Prometheus reads them.
 
     Args:
         loop: the loop that serves clients.
@@ -337,11 +352,14 @@ def operated(loop: HttpsLoop, instruments: Instruments) -> Starlette:
 
 
 def lingering(counted: Instruments | None = None) -> Starlette:
-    """Return the same for a process that only says that its campaign is over.
+    """Return the ASGI application for probes and Prometheus, for a process whose work is over.
+
+    Such a process only tells clients that their campaign or plan is over.
 
     Args:
-        counted: what counted before; its counters stay, with their last numbers. Gauges would
-            ring, as of clients that are not there.
+        counted: the instruments of the run before; None: there was no run. Their counters and
+            histograms stay, with the last values. Gauges are left out: they could raise alarms, for
+            example about missing clients.
     """
     registry = CollectorRegistry()
     if counted is not None:
@@ -350,13 +368,13 @@ def lingering(counted: Instruments | None = None) -> Starlette:
 
 
 class _Kept(Collector):
-    """Metrics as they were at the end."""
+    """Metrics that do not change any more."""
 
     def __init__(self, kept: Sequence[Metric]) -> None:
         self._kept = kept
 
     def collect(self) -> Iterator[Metric]:
-        """Give the metrics."""
+        """Yield the metrics."""
         yield from self._kept
 
 
@@ -367,13 +385,13 @@ def probed(
     *,
     is_over: bool = False,
 ) -> Starlette:
-    """Return the application of these verdicts, and of these metrics.
+    """Return an ASGI application with `/healthz`, `/readyz` and `/metrics`.
 
     Args:
-        is_alive: tells whether the process may go on.
-        is_ready: tells whether clients can be served.
-        registry: what Prometheus reads; it gets the second verdict, and whether all is over.
-        is_over: whether the process only says that all is over.
+        is_alive: returns the verdict of `/healthz`: whether the process may go on.
+        is_ready: returns the verdict of `/readyz`: whether clients can be served.
+        registry: the metrics for `/metrics`. The verdict of `/readyz` and `is_over` are added here.
+        is_over: whether the process only tells clients that their campaign or plan is over.
     """
     ready = Gauge("fedtally_ready", "1 while /readyz says 200, else 0", registry=registry)
     ready.set_function(is_ready)
@@ -405,10 +423,10 @@ def probed(
 
 
 class _Json(logging.Formatter):
-    """One JSON object a line."""
+    """The format of log lines: each line is one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
+        """Return the line of a log record."""
         head = {"time": _time(record.created), "level": record.levelname.lower()}
         facts = getattr(record, "facts", {})
         return json.dumps({**head, "event": record.getMessage(), **facts})
@@ -419,13 +437,13 @@ def _time(seconds: float) -> str:
 
 
 def json_log(level: str, stream: Any = None) -> logging.Logger:
-    """Return a logger that writes one JSON object a line.
+    """Return a logger that writes lines of JSON, one object on each line.
 
     Args:
-        level: the level: off, info or debug.
-        stream: where the lines go; None: stderr.
+        level: the least level of lines that are written: off, info or debug.
+        stream: the text stream for the lines; None: stderr.
     """
-    # made by hand, so that no other logger's handlers get its lines
+    # The logger is not from `logging.getLogger`, so handlers of other loggers do not get its lines.
     log = logging.Logger("fedtally.https", LEVELS[level])
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(_Json())
@@ -434,5 +452,10 @@ def json_log(level: str, stream: Any = None) -> logging.Logger:
 
 
 def warned(log: logging.Logger, message: str) -> None:
-    """Write a line of level warning: a problem that the process goes on after, in words."""
+    """Write a log line of level warning about a problem after which the process goes on.
+
+    Args:
+        log: the logger, from `json_log`.
+        message: the text about the problem.
+    """
     log.warning("warning", extra={"facts": {"message": message}})

@@ -1,4 +1,4 @@
-"""The engine for clients that ask over HTTPS: one process a campaign, behind nginx."""
+"""The engine for clients that send requests over HTTPS: one process for each campaign."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Https:
-    """The engine for clients that ask over HTTPS: it runs in this process.
+    """The engine for clients that send requests over HTTPS; it runs in this process.
 
     Args:
-        listen: where it listens.
-        linger: the seconds for which it says that a campaign is over, once it is.
-        load_names: reads from the folder of a campaign whose tokens count. It also takes a
-            function, which is told why they could not be read again.
-        operate: where probes and Prometheus ask how the process does; None: nowhere.
-        log: the level of the lines on stderr, a name of `operate.LEVELS`.
+        listen: the address for clients, usually a Unix socket behind nginx.
+        linger: the seconds for which clients are told that a finished campaign is over.
+        load_names: loads the clients' names and tokens. Its arguments are the folder of the
+            campaign, and a function that is called with a text if they cannot be read again.
+        operate: the address for probes and Prometheus; None: there is none.
+        log: the level of the log lines on stderr, a name of `operate.LEVELS`.
     """
 
     listen: Address
@@ -67,11 +67,11 @@ class Https:
     ) -> Ran:
         """Run a campaign until it is complete or drained, as `Engine.run` says.
 
-        It waits for clients for as long as it takes, whatever `wait` is. If the campaign is
-        cancelled meanwhile, its clients hear so before this raises.
+        This engine never gives up, so `wait` has no effect. If the campaign is cancelled during the
+        run, clients are first told for `linger` seconds that it is over; then this raises.
         """
         _ignore_reload()
-        # Before the campaign is claimed: a mistyped address, or no token, must begin nothing.
+        # Before the campaign is claimed: missing tokens or a mistyped address must not begin it.
         names = self.load_names(campaign.path, lambda why: warn(why))
         with (
             self._bound(take_over) as listening,
@@ -79,7 +79,7 @@ class Https:
             watch(driver) as watcher,
         ):
             log = json_log(self.log)
-            # A log of JSON holds problems too: whoever reads its lines looks nowhere else.
+            # With a JSON log, warnings go only there: whoever reads the log may see no display.
             warn: Callable[[str], None] = (
                 watcher.warn if self.log == "off" else partial(warned, log)
             )
@@ -102,7 +102,7 @@ class Https:
                 campaign.check_open()
                 raise
         ran = Ran(ending, loop.num_waiting, driver.refusals, driver.unanswered)
-        # Who was told to go has only the result to save: the next process says that it is over.
+        # A drained run does not linger: the next process tells clients that all is over.
         over = partial(self.say_over, campaign, counted=instruments)
         return ran if loop.drains else ran._replace(say_over=over)
 
@@ -115,9 +115,9 @@ class Https:
         """Tell clients for `linger` seconds, or until SIGTERM, that a campaign is over.
 
         Args:
-            campaign: the campaign.
-            note: takes what people should know, in words.
-            counted: what counted while this process ran the campaign.
+            campaign: the folder of the campaign.
+            note: shows a message to the operator.
+            counted: the counters of this process's run, which stay visible; None: there was no run.
         """
         if not self.linger:
             return
@@ -128,32 +128,46 @@ class Https:
 
     @contextmanager
     def _bound(self, take_over: bool = False) -> Iterator[list[Listening]]:
-        """Give what is bound: first for clients, then for operators if they have an address."""
+        """Listen on the engine's addresses while the `with` block runs.
+
+        The context yields the socket for clients, and then the one for operators, if there is one.
+        """
         places = [self.listen] if self.operate is None else [self.listen, self.operate]
         with ExitStack() as bound:
             yield [bound.enter_context(one.bound(take_over)) for one in places]
 
 
-Served = Iterable[tuple[Any, Listening]]  # applications, and where
+Served = Iterable[tuple[Any, Listening]]  # ASGI applications, each with the socket that it serves
 
 
 def run_loop(running: Coroutine[Any, Any, _T]) -> _T:
-    """Run on the loop that uvicorn is fast on; a connection takes a fifth of the memory there."""
+    """Run a coroutine on an event loop of uvloop, and return its result.
+
+    Uvicorn is faster on this loop than on asyncio's own, and a connection needs a fifth of the
+    memory.
+    """
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(running)
     finally:
-        _ignore_reload()  # a loop that closes takes its handlers away
+        _ignore_reload()  # closing the loop removed its signal handlers
 
 
 def _ignore_reload() -> None:
-    """Let SIGHUP end nothing, while no loop runs that reads the tokens again."""
+    """Ignore SIGHUP until a loop handles it: SIGHUP would otherwise end this process."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 @asynccontextmanager
 async def all_served(apps: Served) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Serve applications while the block runs; give their tasks, which end only if one fails."""
+    """Serve applications while the `with` block runs.
+
+    The context yields one task for each application. During the block, a task ends only if it
+    fails.
+
+    Args:
+        apps: the applications, each with the socket that it serves.
+    """
     async with AsyncExitStack() as stack:
         tasks = []
         for app, listening in apps:
@@ -163,19 +177,22 @@ async def all_served(apps: Served) -> AsyncIterator[list[asyncio.Task[None]]]:
 
 
 async def _serve(loop: HttpsLoop, apps: Served, watch: Watch) -> Ending:
-    """Serve a campaign; SIGTERM drains it, and a second one ends the process."""
+    """Serve a campaign until its run ends, and return why it ended.
+
+    SIGTERM drains the run, and a second SIGTERM ends the process. SIGHUP reads the tokens again.
+    """
     drain_at_sigterm(loop.stop, watch.note)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, loop.names.reload)
-    loop.names.reload()  # a SIGHUP before this was not heard
+    loop.names.reload()  # a SIGHUP that came before this handler was ignored
     async with all_served(apps) as serves:
         running = asyncio.create_task(loop.run())
         await asyncio.wait({running, *serves}, return_when=asyncio.FIRST_COMPLETED)
-        running.cancel()  # nobody can reach it
+        running.cancel()  # if a server failed, no client can reach the run any more
     return await running
 
 
 async def _serve_end(apps: Served, seconds: float) -> None:
-    """Say for some seconds that a campaign is over; SIGTERM ends it."""
+    """Serve the applications of a campaign that is over for some seconds, or until SIGTERM."""
     over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     async with all_served(apps) as serves:

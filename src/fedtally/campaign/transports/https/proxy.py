@@ -24,11 +24,14 @@ from fedtally.campaign.transports.pace import longest_answer
 from fedtally.errors import InvalidInputError
 from fedtally.secagg.two_server import Side
 
-SLOW_SECONDS = 10  # a connection that stays silent for so long within a request is closed
-RATE, BURST = 2, 20  # requests of one token: in a second, and at once
-_STEP_SECONDS = 40  # the server answers nobody while it closes a phase, which may take some seconds
-_GROUP_SECONDS = 60  # a group of reports may wait while a sum is opened
-_JOB_SECONDS = 120  # to verify the reports of a job may take a minute
+SLOW_SECONDS = 10  # a connection that stays silent for this time within a request is closed
+RATE, BURST = 2, 20  # the most requests of one token: in each second, and at once
+# The least time, in seconds, that nginx waits for a response besides `WAIT_SECONDS`. The server
+# sends no response while it closes a phase, which may take some seconds.
+_STEP_SECONDS = 40
+# The longest times, in seconds, that nginx waits for a response of the process.
+_GROUP_SECONDS = 60  # for two servers: a group of reports may wait while a sum is opened
+_JOB_SECONDS = 120  # for DAP: to verify the reports of a job may take a minute
 _ZONE_BYTES = 256  # bytes of memory for each token
 _MIB = 1 << 20
 _MOST_SOCKET_BYTES = 100  # bytes of the path of a Unix socket; the system allows a few more
@@ -37,13 +40,13 @@ _PLAIN = re.compile(r"[A-Za-z0-9._/:@+\[\]-]+")  # characters without a special 
 
 @dataclass(frozen=True)
 class Backend:
-    """A campaign behind nginx.
+    """The description of a campaign behind nginx, from which its configuration is made.
 
     Args:
         title: the name of the campaign, for people.
         fingerprint: the fingerprint of the campaign's plan.
         socket: the path of the Unix socket on which the campaign's process listens; None: the
-            campaign is over, and nginx itself answers that.
+            campaign is over, and nginx itself answers each request with 410.
         num_clients: the number of clients in the plan.
         most_bytes: a bound on the bytes of a client's answer.
         phase: the seconds that a phase of a session lasts.
@@ -117,7 +120,7 @@ def conf(backends: Sequence[Backend], front: Front) -> str:
 
 @dataclass(frozen=True)
 class Reports:
-    """One of two servers that receive reports, behind nginx.
+    """The description of one of two servers that receive reports, behind nginx.
 
     Args:
         title: the name of the server, for people.
@@ -165,7 +168,7 @@ class Reports:
 
 @dataclass(frozen=True)
 class DapBackend:
-    """A server of a DAP task behind nginx.
+    """The description of a server of a DAP task, behind nginx.
 
     Args:
         title: the name of the server, for people.

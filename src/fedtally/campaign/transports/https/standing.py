@@ -41,9 +41,12 @@ class Standing:
     def of_release(self, number: int) -> dict[str, Any]:
         """Return the state of a release as a JSON object.
 
-        The entry `waiting` is the number of reports whose proof is not judged yet. `oldest` is a
-        time in Unix seconds: all reports that came earlier are judged. No report waits at a helper,
-        which judges none, or in a plan without proofs.
+        The entry `waiting` is the number of reports whose proof is not judged yet. It is 0 at a
+        helper, which judges no report, and in a plan without proofs. `oldest` is a time in Unix
+        seconds, before which all reports have been judged; it is None if no report waits.
+
+        Args:
+            number: the number of the release.
         """
         server, is_leader = self.releases[number].server, bool(self.tendings)
         reports, refused, waiting = len(server), 0, 0
