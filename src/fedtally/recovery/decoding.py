@@ -94,9 +94,9 @@ def recovery_of(
 
 
 def resting() -> list[Recovery]:
-    """Return the decoders whose error a plan cannot predict (see `DecoderFacts.rests_on`).
+    """Return the decoders whose own predicted error plans do not use (`DecoderFacts.rests_on`).
 
-    A plan predicts the error of another decoder in place of theirs.
+    A plan uses the predicted error of another decoder instead.
 
     >>> [str(name) for name in resting()]
     ['belief']
