@@ -130,7 +130,7 @@ SIMPLEST: Mapping[Encoding, Recovery] = MappingProxyType(
 )
 
 
-# A campaign may end early, once the predicted error of the decoder ENDS_BY is small enough. It may
-# then be decoded by any decoder in AS_EXACT: their errors are no larger.
+# A campaign may end early, once the predicted error of the decoder ENDS_BY is small enough. It must
+# then be decoded by one of the decoders in AS_EXACT: their errors are no larger.
 ENDS_BY = Recovery.JOINT
 AS_EXACT = (Recovery.JOINT, Recovery.BELIEF)

@@ -184,7 +184,7 @@ class _Ladder:
         density = np.exp(-(gap**2) / 2) / np.sqrt(2 * np.pi)
         selection = _row_sums(number * density * threshold / s)
         many, varies = number * fitted, more.any()
-        # A smaller b' makes `kept` larger, and a larger `kept` makes b' smaller. So b' falls, from 1
+        # A smaller b' makes `kept` larger, and a larger `kept` makes b' smaller. So b' falls from 1
         # to the largest solution.
         left = np.ones_like(s)
         for _ in range(100):
