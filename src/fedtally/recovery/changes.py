@@ -3,9 +3,9 @@
 Each batch of rounds has its own signs, so an item's values in two batches have independent errors.
 The item's *e-value* after t rounds compares two explanations of its values: its level changed at
 some earlier round, or it never changed. A large e-value speaks for a change. If nothing changed,
-the mean of the e-value is at most 1. Then the e-value ever reaches d / alpha with a probability of
-at most alpha / d (Ville's inequality), however often one looks. With d items in all, the
-probability that any item is ever flagged wrongly is at most alpha.
+the mean of the e-value is at most 1. Let d be the number of items. An e-value then ever reaches
+d / alpha with a probability of at most alpha / d (Ville's inequality), however often one looks. So
+the probability that any item is ever flagged wrongly is at most alpha.
 
 The e-value is a mean of Bayes factors over the round of the change, with weights that are known in
 advance, and over the size of the change in standard deviations of a round. The level before the
@@ -71,10 +71,12 @@ class Changes(NamedTuple):
 
     Attributes:
         log_e: logarithms of e-values after the last round, float64 [n].
-        largest: the largest of these logarithms after any round so far, float64 [n].
-        since: the first round of the likeliest new level, as a place among the batches, int64 [n].
-        since_low, since_high: first and last places that are likely, too, int64 [n].
-        before, after: levels in the rounds before `since`, and from `since` on.
+        largest: logarithm of the largest e-value after any round so far, float64 [n].
+        since: the batch in which the new level most likely begins, int64 [n]: an index into
+            `RoundValues.batches`.
+        since_low, since_high: the first and the last batch in which the new level may begin almost
+            as likely (`_SET`), int64 [n]: indexes like `since`.
+        before, after: levels in the batches before `since`, and from `since` on.
     """
 
     log_e: F64
@@ -87,7 +89,7 @@ class Changes(NamedTuple):
 
 
 class Level(NamedTuple):
-    """Mean frequencies over some rounds, and the standard deviations of their errors."""
+    """Mean frequencies over some rounds, and the standard deviations of their errors: [n] each."""
 
     frequency: F64
     stddev: F64
@@ -105,7 +107,7 @@ def round_values(decoder: FittedDecoder, ids: Ids) -> RoundValues:
     """Return the values of items in each batch that has clients, by one fit of all batches.
 
     Args:
-        decoder: decoder of a history, whose fit answers.
+        decoder: decoder of all batches, which has a fit (`has_fit`).
         ids: the items.
     """
     there = np.flatnonzero(decoder.clients)
@@ -165,7 +167,7 @@ def flagged(changes: Changes, alpha: float) -> Bools:
 
 
 def listed(changes: Changes, alpha: float) -> Bools:
-    """Return a mask of the items that changed; on average a share of at most `alpha` is wrong.
+    """Return a mask, bool [n], of items that changed; on average at most `alpha` of them did not.
 
     It is the rule of Benjamini and Hochberg for e-values (Wang and Ramdas 2022), at one look. It
     finds more items than `flagged`.
@@ -190,7 +192,10 @@ def listed(changes: Changes, alpha: float) -> Bools:
 
 
 def kinds(changes: Changes) -> list[Kind]:
-    """Return how each item changed, if it did."""
+    """Return the kind of each item's change, as if every item had changed.
+
+    An item is absent if its level is below two standard deviations (`_SEEN`).
+    """
     before, after = changes.before, changes.after
     up = after.frequency > before.frequency
     unseen = before.frequency < _SEEN * before.stddev
@@ -233,13 +238,13 @@ def _rate(alpha: float) -> float:
 
 
 def _frequencies(values: RoundValues) -> tuple[F64, F64]:
-    """Return frequencies by round, and the variances that they have if nothing changes.
+    """Return frequencies by batch, and their variances if nothing changes: [n, batches] each.
 
-    The clients of a round are a random sample. So a count varies by its mean, beside the error of
-    its value. A mean below one client counts as one client: otherwise a rare item that a few
-    clients hold by chance would look like a change. Values far from the item's median are cut,
-    since errors have heavier tails than normal ones. A mean in place of the median would move
-    towards an outlier, and the other rounds would be cut on one side.
+    The clients of a round are a random sample. So the variance of a count is its mean, and the
+    variance of the value's error is added. A mean below one client counts as one client: otherwise
+    a rare item that a few clients hold by chance would look like a change. Frequencies far from the
+    item's median are cut, since errors have heavier tails than normal ones. A mean in place of the
+    median would move towards an outlier, and the other rounds would be cut on one side.
     """
     clients = values.clients
     mean = np.maximum(values.value.sum(axis=1), 0.0) / clients.sum()
@@ -269,7 +274,7 @@ def _level(frequency: F64, variance: F64) -> Level:
 
 
 def _levels(frequency: F64, variance: F64, since: I64) -> tuple[Level, Level]:
-    """Return the levels before and from `since` on."""
+    """Return each item's level before the batch `since`, and its level from `since` on."""
     later = np.arange(frequency.shape[1]) >= since[:, None]
     return (
         _level(frequency, np.where(later, np.inf, variance)),

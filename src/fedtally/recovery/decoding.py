@@ -17,8 +17,8 @@ from fedtally.recovery.limits import KINDS
 AUTO = "auto"
 RECOVERIES = (AUTO, *Recovery)
 OBJECTIVES = ("linf", "l2")
-# Candidates up to which a domain is enumerated: minutes of decoding. In larger domains items must
-# be named.
+# The most candidates that are enumerated, which takes minutes. In larger domains, users must name
+# the items whose counts they want.
 MAX_ENUMERATED = 2**36
 
 
@@ -94,7 +94,9 @@ def recovery_of(
 
 
 def resting() -> list[Recovery]:
-    """Return the decoders in place of which a plan uses another one (`DecoderKind.rests_on`).
+    """Return the decoders whose own predicted error plans do not use (`DecoderFacts.rests_on`).
+
+    A plan uses the predicted error of another decoder instead.
 
     >>> [str(name) for name in resting()]
     ['belief']
@@ -124,12 +126,13 @@ def notes_on_choice(recovery: str, rows: int, candidates: int) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Decoding:
-    """The way from landed sums to an answer.
+    """The choices that turn landed sums into an answer.
 
     Args:
-        recovery: a decoder's name, or "auto". With "auto" it is belief propagation for up to 2^17
-            candidates, and 2^24 of candidates x rows x batches, from 5 rows on, and joint recovery
-            for up to 2^28 candidates from 3 rows on.
+        recovery: a decoder's name, or "auto". For sums of sketches, "auto" takes the first of these
+            that is possible: belief propagation, with at most 2^17 candidates, at most 2^24
+            candidates x rows x batches, and at least 5 rows; joint recovery, with at most 2^28
+            candidates and at least 3 rows; median recovery.
         objective: "linf" for estimates as they are, or "l2" for estimates that are shrunk towards
             0, so that the sum of squared errors is small.
         confidence: confidence of the intervals, below 1; 0 for no intervals.
@@ -170,14 +173,15 @@ class Decoding:
         object.__setattr__(self, "confidence", confidence)
 
     def check_rows(self, rows: int) -> None:
-        """Raise InvalidInputError if the decoder that was asked for needs more rows."""
+        """Raise InvalidInputError if the named decoder needs more rows; "auto" never raises."""
         if self.recovery != AUTO:
             Recovery(self.recovery).check_rows(rows)
 
     def check_domain(self, domain: Domain | None) -> None:
         """Raise MemoryLimitError if the domain must be enumerated and is too large for that.
 
-        A domain that is None is not known yet, and not checked.
+        Objective "l2", and decoders that fit items (`DecoderFacts.fits_items`), enumerate the
+        domain. None stands for a domain that is not known yet: it is not checked.
 
         >>> from fedtally.domain import IntegerRange
         >>> Decoding("median").check_domain(IntegerRange(1, 10**12))
@@ -188,7 +192,7 @@ class Decoding:
 
 
 def named_kind(intervals: str) -> str:
-    """Return the kind of the intervals that named items get.
+    """Return the kind of intervals for items that the user names, given the option `intervals`.
 
     >>> named_kind("auto")
     'pointwise'
@@ -197,7 +201,7 @@ def named_kind(intervals: str) -> str:
 
 
 def listed_kind(intervals: str) -> str:
-    """Return the kind of the intervals that a list of the largest estimates gets.
+    """Return the kind of intervals for a list of the largest estimates, given `intervals`.
 
     >>> listed_kind("auto")
     'selective'

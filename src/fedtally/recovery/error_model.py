@@ -42,8 +42,8 @@ def predict(
             `max_items`.
         recovery: the name of a decoder. Joint recovery needs 3 rows.
         probability: probability, in (0, 1), that the largest error exceeds linf.
-        given: the arguments of `Sums.of`, whose `candidates` may be left out where all have a
-            frequency; and those of `rising`: `numbers` and `max_items`.
+        given: the arguments of `Sums.of`, and the arguments `numbers` and `max_items` of `rising`.
+            `candidates` may be left out if every candidate has an entry in `frequencies`.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -70,9 +70,9 @@ def failure(
 
     Args:
         frequencies: frequencies as in `predict`.
-        tau: a frequency, above 0.
+        tau: the size of an error, as a frequency, above 0.
         recovery: the name of a decoder, as in `predict`.
-        given: the campaign, as in `predict`.
+        given: further arguments, as in `predict`.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -90,12 +90,12 @@ def failure(
 
 
 def exceedance(frequencies: npt.ArrayLike, size: float, **given: Any) -> float:
-    """Return the predicted share of light items whose error exceeds a size under the median.
+    """Return the predicted share of light items whose error under median recovery exceeds `size`.
 
     Args:
         frequencies: frequencies as in `predict`.
-        size: an error, a frequency, above 0.
-        given: the campaign, as in `predict`.
+        size: the size of an error, as a frequency, above 0.
+        given: further arguments, as in `predict`.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -121,7 +121,10 @@ def _checked(
     candidates: int | None = None,
     **given: Any,
 ) -> tuple[F64, F64, Sums, DecoderKind]:
-    """Return the checked arguments of an error model, and the decoder's kind, which has one."""
+    """Return the checked arguments of an error model, and the decoder's kind, which holds it.
+
+    The arguments are frequencies above 0, rising, the number of items of each, and the sums.
+    """
     known, number = _known(frequencies, numbers, validate.integer(1, max_items=max_items))
     sums = Sums.of(candidates=_candidates(number, candidates), **given)
     decoder = Recovery.parse(recovery)
@@ -132,7 +135,9 @@ def _checked(
 def rising(
     frequencies: npt.ArrayLike, numbers: npt.ArrayLike | None = None, max_items: int = 1
 ) -> tuple[F64, F64]:
-    """Return frequencies as models take them, above 0 and rising, and how many items have each.
+    """Return the frequencies above 0, rising, as error models need them, and the items of each.
+
+    The second array is the number of items that have each frequency.
 
     Args:
         frequencies: frequencies as in `predict`.
@@ -147,7 +152,12 @@ def rising(
 
 
 def _candidates(number: F64, candidates: int | None) -> int:
-    """Return how many candidates there are, at least as many as have a frequency."""
+    """Return the checked number of candidates; None stands for the number of items.
+
+    Args:
+        number: float64 [d], the number of items of each frequency.
+        candidates: the number of candidates, at least 1 and the number of items.
+    """
     items = math.ceil(float(number.sum()) * (1 - 1e-9))
     size = items if candidates is None else validate.integer(candidates=candidates)
     if size < max(items, 1):
@@ -184,7 +194,7 @@ def _known(
 
 
 def _numbers(**named: npt.ArrayLike) -> F64:
-    """Return the named numbers, in one dimension, finite and at least 0."""
+    """Return the one array that is given by name, checked: float64 [n], finite, at least 0."""
     [(name, values)] = named.items()
     try:
         known = np.asarray(values, dtype=np.float64)

@@ -44,7 +44,10 @@ class FoundFit:
     largest_error: float | None = None
 
     def fits(self, landed: Landed, candidates: Candidates) -> bool:
-        """Return whether this is a fit of these sums: it may come from a file."""
+        """Return whether this is a fit of these sums and candidates.
+
+        A result that was read from a file may belong to other sums, or be damaged.
+        """
         shape = (len(self.positions), len(landed.clients))
         if not (
             self.residual.shape == landed.frequencies.shape

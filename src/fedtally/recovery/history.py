@@ -32,7 +32,7 @@ from scipy.special import gammaln, xlogy
 from fedtally.recovery.linear_system import F64, Bools
 
 FAR = 12.0  # standard deviations: an item with a larger value, in either part, is heavy
-_STEP = 0.25  # of the table's values, in standard deviations
+_STEP = 0.25  # from one value of the table to the next, in standard deviations
 _LOWEST = -6.0
 _Z = np.arange(_LOWEST, FAR + _STEP / 2, _STEP)
 _RATIO = 0.15  # logarithm of the ratio of neighbouring standard deviations of the table
@@ -40,7 +40,7 @@ _MOST_SCALES = 12
 _RATES = 0.1  # logarithm of the ratio of neighbouring rates
 _MOST_RATES = 160
 _LEAST_RATE = 0.02  # clients; smaller rates than this share of a client are as good as 0
-_FACTORS = (0.3, 1.0)  # standard deviations of the logarithms of the changes
+_FACTORS = (0.3, 1.0)  # small and large changes: standard deviations of log(new rate / old rate)
 _CHANGED = 0.05  # the share of items that changes, from which learning starts
 # The old rates between classes, in standard deviations of the window's values. Each class of items
 # has its own shares of the kinds.
@@ -48,7 +48,7 @@ _EDGES = np.array([0.5, 1.0, 2.0, 4.0])
 _ALIKE = 2.0  # items that each class gets in addition, with the shares learning starts from
 _STEPS = 30  # of expectation-maximization
 _POISSON = 30.0  # below this rate a count is treated as Poisson, not as normal
-_WIDE = 5.0  # clients: with larger errors the two do not differ visibly
+_WIDE = 5.0  # clients: with larger errors, Poisson and normal counts do not differ visibly
 # Relative changes of heavy items, as standard deviations, and the shares that learning starts with.
 _CHANGES = np.array([0.0, 0.03, 0.1, 0.3, 1.0, 3.0])
 _SHARES = np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
@@ -89,7 +89,7 @@ class Rates(NamedTuple):
 
 
 class History:
-    """The means of a window's counts given the window and the rest of the history.
+    """Estimates a window's counts from the window and from the rest of the history.
 
     Args:
         window: values of the candidates in the window. Rates and shares are learned from these and
@@ -124,7 +124,12 @@ class History:
         self.shares = _changes(_of(window, ~light), _of(rest, ~light), self._ratio)
 
     def means(self, window: Part, rest: Part) -> F64:
-        """Return the expected counts of items in the window, given their values: float64 [n]."""
+        """Return the expected counts of items in the window: float64 [n], at least 0.
+
+        Args:
+            window: values of these items in the window.
+            rest: values of the same items in the rest of the history.
+        """
         light = _light(window, rest)
         found = np.empty(len(light))
         found[light] = self._table.read(self._means, _of(window, light), _of(rest, light))
@@ -149,12 +154,12 @@ class _Table:
     """The likelihoods of light items' values given rates, by values and standard deviations.
 
     Attributes:
-        rates: rates in clients a window, float64 [k].
+        rates: rates as numbers of clients in the window, float64 [k].
         classes: classes of the rates, by `_EDGES`, int64 [k].
         now: the likelihood of each value in the window given each rate, as a density per standard
             deviation, float64 [scales, values, k].
         counts: mean counts given the value and the rate, float64 like `now`.
-        before: the same for the values in the rest of the history, float64 [scales, values, k].
+        before: likelihoods like `now` of the values in the rest of the history.
     """
 
     def __init__(self, window: Part, rest: Part) -> None:
@@ -193,7 +198,10 @@ class _Table:
         return np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape).astype(np.float64)
 
     def means(self, learned: Rates) -> F64:
-        """Return the mean count for each entry, in deviations: float64 [scales, values, values]."""
+        """Return the mean count for each entry of `count`: float64 [scales, values, values].
+
+        Counts are divided by the standard deviation of the value in the window.
+        """
         total = self.now @ learned.joint.T @ np.swapaxes(self.before, 1, 2) + _TINY
         counts = (self.now * self.counts) @ learned.joint.T @ np.swapaxes(self.before, 1, 2)
         scale = np.exp(self._first + self._ratio * np.arange(len(self.now)))
@@ -219,7 +227,12 @@ class _Table:
 
 
 def _rates(stddev: F64, theirs: F64) -> F64:
-    """Return the rates that light items may have: float64 [k], from 0 on in geometric steps."""
+    """Return the rates that light items may have: float64 [k], from 0 on in geometric steps.
+
+    Args:
+        stddev: standard deviations of the window's errors, float64 [scales].
+        theirs: standard deviations of the rest's errors, scaled to the window, float64 [scales].
+    """
     largest = max(1.0, (FAR + 4) * max(float(stddev.max()), float(theirs.max())))
     least = min(_LEAST_RATE, float(np.median(theirs)) / 4)
     number = int(np.clip(np.log(largest / least) / _RATES + 2, 2, _MOST_RATES))
@@ -227,7 +240,9 @@ def _rates(stddev: F64, theirs: F64) -> F64:
 
 
 def _window_likelihood(stddev: F64, rates: F64) -> tuple[F64, F64]:
-    """Return the likelihood of a window's values per deviation, and the mean counts given them.
+    """Return the likelihood of a window's values given rates, and the mean counts given both.
+
+    The likelihood is a density per standard deviation.
 
     Args:
         stddev: standard deviations of the errors, float64 [scales].
@@ -242,7 +257,7 @@ def _window_likelihood(stddev: F64, rates: F64) -> tuple[F64, F64]:
     likelihood = _normal(away, own + rates)
     counts = rates + rates / (rates + own) * away
     if np.median(stddev) < _WIDE:
-        # The likelihood is a sum over whole counts.
+        # Errors are small, so low counts are treated as Poisson: the likelihood is a sum over them.
         low = rates < _POISSON
         whole = np.arange(2 * _POISSON + 1)
         chance = np.exp(
@@ -273,7 +288,7 @@ def _kernels(rates: F64) -> list[F64]:
 
 
 def _joint(old: F64, new: F64, kinds: F64, moves: list[F64]) -> list[F64]:
-    """Return the probabilities of each kind and two rates: float64 [k, k] each.
+    """Return, for each kind of item, the joint probabilities of old and new rate: [k, k] each.
 
     Args:
         old: shares of old rates, G, float64 [k].
@@ -302,7 +317,8 @@ def _learned(table: _Table, seen: F64) -> tuple[Rates, float]:
     for _ in range(_STEPS):
         parts = _joint(old, new, kinds[table.classes], moves)
         total = table.now @ np.sum(parts, axis=0).T @ before + _TINY
-        # [old rate, rate in the window]: how many of all items each pair gets
+        # `given` is [old rate, rate in the window]. Times the probability of a pair of rates, it is
+        # the expected number of items that have this pair.
         weighed = np.swapaxes(seen / total, 1, 2) @ table.now
         given = np.tensordot(table.before, weighed, axes=((0, 1), (0, 1)))
         by_kind = np.stack([np.einsum("km,km->k", part, given) for part in parts], axis=1)
@@ -336,10 +352,10 @@ def _alone(table: _Table, seen: F64) -> float:
 
 
 def _heavy(window: Part, rest: Part, ratio: float) -> tuple[F64, F64, F64]:
-    """Return old rates, and the variances of counts and of values for each change: [n, 6].
+    """Return old rates, [n], and the variances of counts and of values for each change: [n, 6].
 
-    The last change is relative to the window's value where that exceeds the old rate: a new item
-    changes by more than its old rate.
+    The last change is relative to the old rate, or to the window's value if it is larger: a new
+    item changes by more than its old rate.
     """
     old = np.maximum(rest.value / ratio, 0.1)
     size = np.repeat(old[:, None], len(_CHANGES), axis=1)
@@ -357,7 +373,7 @@ def _chances(window: Part, rest: Part, ratio: float, shares: F64) -> F64:
 
 
 def _changes(window: Part, rest: Part, ratio: float) -> F64:
-    """Return the learned share of heavy items with each change; light items are too noisy."""
+    """Return the learned share of heavy items with each of `_CHANGES`: float64 [6]."""
     shares = _SHARES
     for _ in range(_HEAVY_STEPS):
         shares = _chances(window, rest, ratio, shares).sum(axis=0) + 1.0

@@ -3,12 +3,12 @@
 An interval covers the frequency of an item among the clients that took part. Its confidence is a
 probability over the hash seed, for an item fixed in advance or for all candidates. The data must
 not depend on the seed. A list of the largest estimates has limits of its own, since estimates that
-were chosen for their size are too large more often than not. How these clients differ from a wider
-population is another error: `sampling_error`.
+were chosen for their size are too large more often than not. Another error is not covered: how the
+clients that took part differ from a wider population (`sampling_error`).
 
-The error of an estimate comes from the other items in the item's cells. Ids that no client holds
-(*phantoms*), drawn here, suffer the same error, so they show how large it is. docs/recovery.md has
-the construction and its measured coverage.
+The error of an estimate comes from the other items in the item's cells. Random ids that no client
+holds (*phantoms*) suffer the same error, so they show how large it is. docs/recovery.md has the
+construction and its measured coverage.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def make_intervals(
             "simultaneous": the intervals of all candidates hold at once.
 
     Raises:
-        InvalidInputError: a level outside (0, 1), an unknown kind, or a decoder that the registry
-            does not know.
+        InvalidInputError: a confidence outside (0, 1), an unknown kind, or a decoder that the
+            registry does not know.
     """
     check_confidence(confidence)
     if kind not in KINDS:
@@ -73,7 +73,9 @@ def make_intervals(
 def merged_intervals(
     made: Sequence[Intervals], shares: Sequence[float], domain: Domain, confidence: float, kind: str
 ) -> Intervals | None:
-    """Return intervals of frequencies in several results together, as `Intervals.merged`.
+    """Return intervals of the frequencies among the clients of several results together.
+
+    The answer is None in the cases of `Intervals.merged`.
 
     Args:
         made: the intervals of each result; the results have different hashes.
@@ -101,8 +103,9 @@ def merged_intervals(
 class NoisyNumberIntervals(UsualIntervals):
     """Intervals of frequencies where the number of clients has noise, too.
 
-    Counts are divided by that number. A relative error r of the number makes a frequency f wrong by
-    r f. This error is independent of the others, so the half-widths are added as squares.
+    Counts are divided by the number of clients. A relative error r of this number makes a frequency
+    f wrong by r f. This error is independent of the others, so the half-widths are added as
+    squares.
 
     Args:
         intervals: the intervals if the number that was released were exact.

@@ -1,4 +1,4 @@
-"""The largest error of the sums so far, by which a campaign may end."""
+"""The predicted largest error of the sums so far: a campaign may end once it is small enough."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def known_error(
         probability: the probability that the largest error is larger, above 0 and below 1.
 
     Returns:
-        The frequency, at least that of `LEAST_KNOWN` clients. None: joint recovery gave up, and the
-        median would answer, whose predicted error is too small.
+        The frequency, at least that of `LEAST_KNOWN` clients. None: the fit of joint recovery was
+        given up. The median would answer, and the prediction for the median is too small.
     """
     decoder = JointDecoder(sketches, domain)
     if decoder.fallback is not None:

@@ -48,7 +48,7 @@ def ask(decoder: Decoder, ids: Ids) -> F64:
 
 
 def ask_above(decoder: Decoder, ids: Ids, floor: float) -> tuple[I64, F64]:
-    """Return the places of the ids whose numbers are above a floor, and these numbers."""
+    """Return which ids get a number above `floor`, as indexes into `ids`, and these numbers."""
     if isinstance(ids, range) and isinstance(decoder, kernels.Decoder):
         found = decoder.above(ids.start % 2**64, len(ids), floor)
         if found is not None:
@@ -258,7 +258,7 @@ class Landed:
         return other
 
     def weighted(self, chosen: Bools) -> Self:
-        """Return these sums with new weights: the shares of the clients of some batches alone.
+        """Return these sums, weighted as if only the chosen batches had clients.
 
         Args:
             chosen: bool [batches], at least one with clients.
@@ -307,7 +307,11 @@ class Landed:
         return kernels.Decoder(sums, self._tables[0], expected, fold)
 
     def halves(self, first_id: int, count: int) -> kernels.Halves:
-        """Return the search for the ids of a range by cells; copies with equal hashes share it."""
+        """Return the prepared search by cells among the ids first_id, first_id + 1, ...
+
+        It is prepared at the first call, and kept. Copies of these sums with the same batches share
+        it.
+        """
         asked = first_id, count
         if asked not in self._halves:
             tables = self._tables[0][0]  # of the first eight batches
@@ -377,9 +381,9 @@ class Landed:
 
 
 class Candidates:
-    """The ids that may be heavy, by position.
+    """The ids that may be heavy, each with a position.
 
-    They are the ids of a domain, or some of these ids, and possibly extra ids after them.
+    First come the *listed* ids: the ids of a domain, or some of them. *Extra* ids may follow.
 
     Args:
         domain: the candidate items.
@@ -389,7 +393,7 @@ class Candidates:
         self._first, self._listed = domain.first_id or 0, domain.size
         self._ids = None if domain.first_id is not None else domain.ids(0, domain.size)
         self._extra = np.empty(0, np.uint64)
-        self._order: I64 | None = None  # of listed ids by size, made when it is needed
+        self._order: I64 | None = None  # sorts the listed ids; made when it is needed
         self._test: Callable[[U64], Bools] | None = None
 
     @property
@@ -403,7 +407,10 @@ class Candidates:
         return self._listed + len(self._extra)
 
     def with_extra(self, extra: U64, only: U64 | None = None) -> Candidates:
-        """Return these candidates, or only the ids `only`, and `extra`."""
+        """Return the listed ids, or `only` in place of them, followed by the ids `extra`.
+
+        The extra ids of these candidates are left out.
+        """
         other = copy.copy(self)
         other._extra = extra
         if only is not None:
@@ -442,7 +449,7 @@ class Candidates:
         return found
 
     def positions(self, ids: Ids) -> I64:
-        """Return the positions of ids among the candidates: int64 [n], -1 for other ids.
+        """Return the positions of ids among the listed ids: int64 [n], -1 for all other ids.
 
         >>> from fedtally.domain import IntegerRange
         >>> Candidates(IntegerRange(5, 7)).positions(range(4, 9)).tolist()
@@ -462,9 +469,14 @@ class Candidates:
         return np.where(self._ids[place] == asked, place, -1)
 
     def above(self, positions: I64, decoder: Decoder, floor: float) -> I64:
-        """Return the positions, of some listed and all extra ids, with values above a floor.
+        """Return the positions of candidates whose values are above a floor.
 
         Candidates that may not be heavy are left out.
+
+        Args:
+            positions: int64 [n], the listed ids to look at; all extra ids are looked at, too.
+            decoder: gives the values.
+            floor: a value.
         """
         if len(self._extra):
             positions = np.append(positions, np.arange(self._listed, self.size))

@@ -62,9 +62,7 @@ _FITS, _WHOLE = 0.5, 0.8
 # at least _AHEAD. Both numbers are in standard deviations.
 _STRONG, _AHEAD = 6.0, 4.0
 _BRANCHES = 16  # most bytes of each place by which `_likeliest` continues a word
-_LISTED = (
-    24  # most symbols up to which `_likeliest` makes names with parity; others it always makes
-)
+_LISTED = 24  # names that have parity and more symbols than this are made by `_interpolated` alone
 SINGLE = 3.0  # observed pairs that the shares of single bytes count like
 _TINY = 1e-300  # stands for a probability of 0
 
@@ -315,7 +313,11 @@ class _Reader:
             del self._names[h]
 
     def _ahead(self, h: int, spelled: set[bytes], z: F64, expected: F64) -> bytes | None:
-        """Return the only word of a hash that fits, if it is ahead of all others by enough."""
+        """Return the only word of a hash that fits, if it is ahead of all others by enough.
+
+        None: no word fits, several fit, or another word is too close. The words are those of
+        `spelled`, and those of the public list if the scores are strong enough.
+        """
         strength = _length(expected)
         listed = self._listed.get(h, []) if strength >= _STRONG else []
         found = {*listed, *spelled}

@@ -89,7 +89,7 @@ class NoiseLaw:
         return found
 
     def half(self, probability: float) -> int:
-        """Return the smallest size that is exceeded with at most this probability.
+        """Return the smallest size, in counts, that the noise exceeds with at most `probability`.
 
         >>> law = NoiseLaw.of_draws(Mechanism.ROUNDED_GAUSSIAN, 100.0, 1)
         >>> law.half(0.05), float(law.exceeded(19)) > 0.05

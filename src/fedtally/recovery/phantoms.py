@@ -1,4 +1,4 @@
-"""Ids that no client holds, which suffer the errors of candidates, and what draws them."""
+"""Ids that no client holds, which suffer the errors of candidates, and their random generator."""
 
 from __future__ import annotations
 

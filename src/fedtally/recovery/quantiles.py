@@ -50,7 +50,7 @@ def quantiles(values: F64, shares: F64) -> F64:
 
 
 def _between(low: float, high: float, beyond: float) -> float:
-    # from the nearer end, as NumPy does, so that rounding cannot pass it
+    # Start from the nearer end, as NumPy does. So rounding cannot push the result past that end.
     if beyond >= 0.5:
         return high - (high - low) * (1 - beyond)
     return low + (high - low) * beyond

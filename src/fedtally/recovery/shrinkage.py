@@ -203,8 +203,9 @@ def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
     weights = mixing_weights(likelihood, seen, 1.0 / len(grid))
     marginal = np.maximum(likelihood @ weights, _TINY)
     # Noise of several components can make the mean fall from one value to the next, where a larger
-    # value is more likely an outlier. Users would not understand an order that changes.
-    # imported where it is used: a plan needs no frequencies, and has no other use for the module
+    # value is more likely an outlier. Then shrinking would change the order of the items, which
+    # users would not understand. So the means are made to rise.
+    # SciPy's module is imported here, since a plan does not need it.
     from scipy.optimize import isotonic_regression
 
     rising: F64 = isotonic_regression(moments @ weights / marginal, weights=marginal).x
@@ -240,7 +241,9 @@ def mixing_weights(likelihood: F64, seen: F64, pseudo: float = 0.0) -> F64:
 
 
 def binned(x: F64, values: F64) -> F64:
-    """Return how many of x lie nearest to each value, or beyond it at either end.
+    """Return how many entries of x lie nearest to each value: float64, like `values`.
+
+    An entry beyond either end counts for the value at that end.
 
     >>> binned(np.array([-9.0, 0.4, 0.6, 2.0]), np.array([0.0, 1.0])).tolist()
     [2.0, 2.0]

@@ -22,12 +22,11 @@ class Prediction:
     """The predicted errors of a plan, in frequencies.
 
     Attributes:
-        scale: error of one item, as a standard deviation: of a fitted item for joint recovery; for
-            the median the .95 quantile of any item's error over 1.96, since its tails are not
-            normal. 0 if recovery is exact.
-        support: how many items joint recovery fits; 0 for the median.
-        linf: the largest error of all candidates, exceeded in half of all campaigns, or with the
-            probability asked for.
+        scale: standard deviation of one item's error; 0 if recovery is exact. Under joint recovery
+            it is for fitted items. Under the median it is the .95 quantile of any item's error,
+            divided by 1.96, since the tails of these errors are not normal.
+        support: how many items joint recovery fits; 0 for the median and for a histogram.
+        linf: the size that the largest error of all candidates exceeds with the given probability.
     """
 
     scale: float
@@ -157,7 +156,7 @@ def _clients_of_rounds(
 
 
 def effective(sizes: F64) -> float:
-    """Return the effective number of batches: the squared sum of sizes over the sum of squares."""
+    """Return the effective number of batches or rounds of these sizes: (sum)^2 / sum of squares."""
     return float(sizes.sum()) ** 2 / float(sizes @ sizes)
 
 

@@ -2,7 +2,7 @@
 
 Sums are linear, so a window of rounds needs no other sums than those that landed. One fit over a
 *history* of landed rounds knows more of the items than a fit of the window alone. The window's
-values are read from it, with errors of the window's own signs.
+values are read from this fit, but their errors come from the window's own signs alone.
 
 The length of the history follows from the sums alone: ids that no client holds (phantoms) show how
 large the window's errors are. The rest of the history is also a prior of the window's counts
@@ -31,10 +31,12 @@ LONGEST = 64  # rounds of a history
 Make = Callable[[list[int]], CampaignDecoder]  # makes the decoder of some landed rounds
 # The largest product of candidates, rows and rounds of a history whose messages fit in memory.
 _ROOM = 1 << 24
-LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 48)  # lengths of windows that `shortest_enough` compares
-_STANDS_OUT = 5.0  # standard deviations of an item that tells windows apart
+# Lengths of windows, in batches, that `shortest_enough` compares, beside the longest.
+LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 48)
+_STANDS_OUT = 5.0  # standard deviations: only items with larger values are used to judge windows
 _BEYOND = 2.5  # standard deviations: a smaller difference is taken as chance
-# The assumed largest error of a window, in its largest standard deviation: few items are so heavy.
+# A window's largest error is assumed to be this many times its largest standard deviation. A normal
+# variable is seldom larger, and only few items are so heavy that they have this deviation.
 _OWN = 2.0
 _TIMES = (1, 2, 4, 8)  # lengths of histories that are tried, in windows, beside the longest
 _JUDGED = 4096  # candidates whose deviations say how large the errors are
@@ -153,7 +155,7 @@ def _whole_batches(spec: SketchSpec, landed: Iterable[int], rounds: Iterable[int
 
 
 def _room(domain: Domain, rows: int) -> int:
-    """Return the rounds of a history whose messages fit."""
+    """Return the most rounds of a history whose messages fit in memory."""
     return _ROOM // max(1, domain.size * rows)
 
 
@@ -240,19 +242,20 @@ def shortest_enough(decoder: FittedDecoder, domain: Domain) -> int:
 def _least_off(lengths: list[int], frequency: F64, error: F64) -> int:
     """Return the place of the best window.
 
-    If a frequency moves steadily, its mean over k rounds is (k - 1) / 2 rounds old, and (k - j) / 2
-    rounds older than its mean over j rounds. So the distance of a longer window (k) from the
-    present is (k - 1) / (k - j) times its distance from a shorter window (j).
+    If a frequency moves steadily, its mean over k batches is (k - 1) / 2 batches old, and
+    (k - j) / 2 batches older than its mean over j batches. So the distance of a longer window (k)
+    from the present is (k - 1) / (k - j) times its distance from a shorter window (j).
 
     Args:
-        lengths: lengths of the windows in rounds, rising.
+        lengths: lengths of the windows in batches of rounds, rising.
         frequency: frequencies of items, float64 [windows, items].
         error: standard deviations of the frequencies, float64 [windows, items].
     """
     off = np.zeros(len(lengths))
     for k, longer in enumerate(lengths):
         for j, shorter in enumerate(lengths[:k]):
-            # The longer window holds the rounds of the shorter one.
+            # The longer window holds the rounds of the shorter one, so the variance of the
+            # difference is the difference of the variances.
             chance = _BEYOND * np.sqrt(np.maximum(error[j] ** 2 - error[k] ** 2, 0.0))
             beyond = float((np.abs(frequency[j] - frequency[k]) - chance).max())
             off[k] = max(off[k], beyond * (longer - 1) / (longer - shorter))
@@ -310,7 +313,10 @@ class _Fits:
         return sorted({min(own * times, number) for times in _TIMES} | {number})
 
     def nearest(self, length: int) -> list[int]:
-        """Return the rounds of a history, rising: the window's and those nearest to it."""
+        """Return the rounds of a history, rising: the window and the rounds nearest to it.
+
+        They are `length` rounds, completed to whole batches.
+        """
         spec = self._landed[self._chosen[0]].spec
         return _whole_batches(spec, self._landed, self._order[:length])
 
@@ -333,7 +339,11 @@ class _Fits:
         return found
 
     def window(self, length: int) -> CampaignDecoder | None:
-        """Return the window as a history's fit sees it; None where no fit answers."""
+        """Return the decoder of the window from the fit of a history of `length` rounds.
+
+        If no fit answers, it is the history's own decoder where the history is the window alone,
+        else None.
+        """
         decoder = self.fit(length)
         if not isinstance(decoder, FittedDecoder) or not decoder.has_fit:
             return decoder if self.nearest(length) == self._chosen else None
@@ -341,7 +351,10 @@ class _Fits:
         return decoder if chosen.all() else decoder.window(chosen)
 
     def rest(self, length: int) -> FittedDecoder | None:
-        """Return the rest of a history as its fit sees it; None where no fit answers."""
+        """Return the decoder of a history's rounds outside the window, from the history's fit.
+
+        None: no fit answers, or no client took part in these rounds.
+        """
         decoder = self.fit(length)
         if not isinstance(decoder, FittedDecoder) or not decoder.has_fit:
             return None
@@ -349,9 +362,10 @@ class _Fits:
         return decoder.window(others, learned=False) if decoder.clients[others].any() else None
 
     def best(self, lengths: list[int]) -> tuple[CampaignDecoder, int]:
-        """Return the window with the least errors, as its phantoms say, and the history's length.
+        """Return the decoder of the window with the least errors, and the length of its history.
 
-        A fit that answers comes before the paper's decoder.
+        The typical standard deviations are compared, which phantoms calibrate. Of nearly equal ones
+        the longest history is taken. If no fit answers for any length, the window is decoded alone.
         """
         found: list[tuple[float, CampaignDecoder, int]] = []
         for length in lengths:
@@ -367,7 +381,7 @@ class _Fits:
 
 
 def _typical(decoder: FittedDecoder, domain: Domain) -> float:
-    """Return the median standard deviation of candidates' values, in clients."""
+    """Return the median standard deviation of the values of a few candidates, in clients."""
     step = -(-domain.size // _JUDGED)
     ids = Candidates(domain).ids(np.arange(0, domain.size, step))
     return float(np.median(decoder.measured(ids).stddev))

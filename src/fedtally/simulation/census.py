@@ -87,7 +87,11 @@ def read(
 ) -> tuple[Tally, Encoder]:
     """Return the counted rows of the source, and the encoder of its items.
 
-    The arguments are those of `take_census`.
+    Args:
+        source: the source of the items.
+        simulation: the campaign that is asked for.
+        seed: the seed of the hashes.
+        report: called as in `run`.
     """
     spec = simulation.spec
     domain = declared(spec.domain, source)
@@ -115,7 +119,7 @@ def read(
         raise InvalidInputError(f"{source.name} is empty: it has no rows")
     tally = _begun(simulation, encoder, seed, first.rounds is not None, first.clients is not None)
     for batch in _counted(tally, itertools.chain([first], batches), is_ahead=source.repeatable):
-        if not spec.is_private:  # the bytes that rows take tell what is in them
+        if not spec.is_private:  # under privacy, no progress: the bytes of rows tell what they hold
             report("read", batch.bytes_read, source.size_bytes)
     return tally, encoder
 
@@ -163,7 +167,7 @@ def _begun(
 
 
 def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> None:
-    """Refuse, under privacy, candidates that are the input's own items."""
+    """Refuse candidates that are the input's own items, if the campaign promises privacy."""
     if domain is not None and domain.public:
         return
     if spec.is_private and not spec.accounting.is_not_private:
@@ -176,7 +180,7 @@ def _check_public(domain: Domain | None, spec: CampaignSpec, source: Source) -> 
 
 
 def _check_columns(spec: CampaignSpec, is_natural: bool, by_client: bool) -> None:
-    """Refuse columns that do not go with the campaign that is asked for.
+    """Refuse columns of rounds or clients that do not go with the campaign that is asked for.
 
     Args:
         spec: the campaign that is asked for.

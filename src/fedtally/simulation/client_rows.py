@@ -23,7 +23,7 @@ from fedtally.sketch.clip import bound_items_of_each, places_of, sort_order
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Made = TypeVar("Made")
-_FEW_BYTES = 2**20  # of rows: fewer are faster to work on together than bucket by bucket
+_FEW_BYTES = 2**20  # of rows: if all rows take less, one piece of work is faster than many buckets
 _COPIES = 4  # of a bucket's rows, while they are bounded
 _ONE = np.uint64(1)
 
@@ -84,7 +84,7 @@ class ClientRows:
             yield work(_joined([part for bucket in range(BUCKETS) for part in self._taken(bucket)]))
             return
         if self._files:
-            self._spill()  # the rest as well: its place is for the buckets that are worked on
+            self._spill()  # the rows still in memory: the buckets that are worked on need the room
             _return_memory()
         fitting = self._memory * BUCKETS // (_COPIES * self._bytes_of_all)
         threads = max(1, min(kernels.num_threads(), 4, fitting - 1))
@@ -142,9 +142,15 @@ class ClientRows:
 
 
 def _pieces(parts: list[U64], number: int) -> Iterator[U64]:
-    """Yield the rows of whole clients, in order of clients, in pieces of about equal size."""
+    """Yield rows in about `number` pieces of about equal size: whole clients, in their order.
+
+    Args:
+        parts: the rows of a bucket in parts, each uint64 [columns, n]. The list is changed.
+        number: the number of pieces, at least 1.
+    """
     some = np.sort(np.concatenate([part[0, ::64] for part in parts]))
-    cuts = np.unique(some[np.arange(1, number) * len(some) // number])  # a client may fill several
+    # One client may fill several pieces. Its cuts are equal, and count once.
+    cuts = np.unique(some[np.arange(1, number) * len(some) // number])
     bounds = []
     for place, part in enumerate(parts):
         piece = np.searchsorted(cuts, part[0], side="right").astype(np.uint16)
@@ -246,7 +252,7 @@ def bound_clients(
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(before)])
 
     def words(some: I64) -> U64:
-        # for one client and round this is one to one in the id, so no two items have equal words
+        # For one client and round, different ids have different words: the mixing is one to one.
         mixed = np.repeat(_mixed(keys[0], who[some], named[some]), before[some])
         own = ids if len(mixed) == len(ids) else ids[places_of(some, starts)]
         return _mixed(mixed, own)
@@ -267,7 +273,9 @@ def _drawn(clients: U64, num_rounds: int, key: np.uint64) -> I64:
 
 
 def is_new(*columns: U64) -> npt.NDArray[np.bool_]:
-    """Return which rows differ from the row before them in one of the columns, [n] each.
+    """Return a mask of the rows that differ from the row before them in any of the columns.
+
+    The mask and the columns are [n] each. The first row differs.
 
     >>> is_new(np.array([3, 3, 5, 5], np.uint64), np.array([1, 1, 1, 2], np.uint64)).tolist()
     [True, False, True, True]

@@ -18,9 +18,9 @@ from fedtally.sketch.clip import Clip, bound_items_of_each, draw_words
 def clip_rounds(
     plan: Plan, rounds: Sequence[RoundTally], key: bytes, names: Names | None = None
 ) -> list[RoundTally]:
-    """Return the rounds without the items by which clients exceed the plan's clip.
+    """Return the rounds, in which each client's items are cut to the plan's clip.
 
-    A plan without a clip changes nothing.
+    The clip bounds the sketch of one client. A plan without a clip changes nothing.
 
     Args:
         plan: the plan of the campaign.

@@ -139,7 +139,7 @@ def _client(plan: Plan, tally: RoundTally, place: int, names: Names | None) -> F
 def _cohort(
     server: FrequencyServer, number: int, people: Sequence[FrequencyClient], run: _Run
 ) -> npt.NDArray[np.intp]:
-    """Sum one cohort; return the places of the clients that are in the sum."""
+    """Sum one cohort; return the indexes, in `people`, of the clients that are in the sum."""
     now, agreed, traffic = int(time.time()), run.secagg, run.traffic
     cohort = _begun(server, number, len(people), run, now)
     session, exchanges = cohort.session, EXCHANGES[agreed.parameters.adversary]
@@ -279,8 +279,8 @@ def _two_server_batch(
         )
         traffic.client_seconds += time.process_time() - start
         with traffic.serving():
-            # The helper's part first, and the leader's once the helper has it: the leader alone
-            # could not count the report.
+            # The leader gets its part only after the helper has accepted the other part: the leader
+            # alone could not count the report.
             parts = ("helper", helper, report.helper), ("leader", leader, report.leader)
             _deliver(parts, leaves.get(i), traffic)
     with traffic.serving():
@@ -404,7 +404,7 @@ class _Run:
         self._report("sum", self._done, self._total)
 
     def tick(self, of: int) -> None:
-        """Count one of the `of` steps of a cohort."""
+        """Count one step of a cohort that has `of` steps in all; report the progress at times."""
         self._ticks += 1
         if self._ticks % _TICKS == 0:
             self._report(
@@ -427,7 +427,12 @@ class _Run:
 
 
 class _Sum(NamedTuple):
-    """The total of a round's secure sums, int64 [vector_length], and the number of its clients."""
+    """The secure sums that are opened together, added up, and the number of their clients.
+
+    Attributes:
+        total: int64 [entries of a client's vector].
+        num_clients: the number of clients, or of silos, in the sums.
+    """
 
     total: I64
     num_clients: int
@@ -443,7 +448,7 @@ class Traffic:
         self._sums: dict[int, _Sum] = {}  # by the first round of what was opened together
         self._survivors, self._fewest = 0, MAX_CLIENTS
         self._is_equal = False
-        # Seconds could tell how much a client holds, so a private run does not show them.
+        # CPU seconds could tell how many items a client holds, so a private run does not show them.
         self._is_timed = plan.privacy is None or plan.privacy.not_private
         self.dropouts = 0
         self.refused = 0  # reports whose proof two servers found wrong
@@ -464,12 +469,19 @@ class Traffic:
         self.server_seconds += time.process_time() - start
 
     def add(self, round: int, size: int, survivors: int, total: I64) -> None:
-        """Count a cohort, or a batch that begins with this round, whose sum has landed."""
+        """Count a cohort, or a batch of two servers, whose sum has landed.
+
+        Args:
+            round: the round of the cohort, or the first round of the batch.
+            size: the number of clients that began.
+            survivors: the number of clients in the sum.
+            total: the sum as the protocol gives it, modulo its modulus.
+        """
         self._sizes.append(size)
         self._survivors += survivors
         self._fewest = min(self._fewest, survivors)
         before = self._sums.get(round, _Sum(np.zeros_like(total), 0))
-        # Read before they are added: a modulus has room for the sum of one cohort.
+        # Read each sum as integers before it is added: the modulus has room for one cohort only.
         total = self._plan.read_sum(total)
         self._sums[round] = _Sum(before.total + total, before.num_clients + survivors)
 

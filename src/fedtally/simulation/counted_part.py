@@ -14,7 +14,7 @@ from fedtally.simulation.round_tally import U64, Histogram, RoundTally
 
 # A column with more values is hardly one of rounds. Each value costs a histogram and a sketch.
 MAX_NATURAL_ROUNDS = 1 << 16
-MOST_SAMPLED = 1 << 16  # clients of a part whose hashes are kept, to find clients in two parts
+MOST_SAMPLED = 1 << 16  # hashes of clients that a part keeps, to find clients that are in two parts
 
 
 class Part(NamedTuple):
@@ -90,7 +90,13 @@ def _all_sampled(parts: Sequence[Part]) -> U64:
 
 
 def _added_up(parts: Sequence[Part], labels: Sequence[Any]) -> tuple[RoundTally, ...]:
-    """Return the tallies of the rounds of all parts, in the order of their labels, if any."""
+    """Return the tally of each round over all parts.
+
+    Args:
+        parts: the parts.
+        labels: the labels of natural rounds, in the order of the answer. Empty: rounds are matched
+            by their place in each part.
+    """
     by_round: dict[Any, list[RoundTally]] = {}
     for part in parts:
         for label, tally in zip(part.labels or range(len(part.rounds)), part.rounds, strict=True):
@@ -121,7 +127,13 @@ def check_one_kind(what: str, kinds: Set[object]) -> None:
 
 
 def check_few(labels: Sized, what: str, most: int) -> None:
-    """Refuse a column of more than `most` distinct values: it can hardly be one of rounds."""
+    """Refuse a column of more than `most` distinct values: it is hardly one of rounds or silos.
+
+    Args:
+        labels: the distinct values.
+        what: the singular noun for what the column names.
+        most: the largest number of distinct values.
+    """
     if len(labels) > most:
         raise InvalidInputError(
             f"the {what} column has more than {most:,} distinct values; is it a {what}?"

@@ -41,10 +41,9 @@ def _words(name: str) -> list[str]:
 
 
 def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list[str]:
-    """Return the notes on clients, rows and contributions.
+    """Return the notes on what counts as one client; none if the plan is not private.
 
-    Under privacy they depend on options, on names of columns and on the plan, and on nothing that
-    clients hold.
+    They depend on options, on names of columns and on the plan, and on nothing that clients hold.
 
     Args:
         source: the source of the rows.

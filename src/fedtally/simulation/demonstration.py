@@ -41,7 +41,7 @@ EPSILONS = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.1)
 FALSE_ALARMS = 0.05  # share of wrong accusations by the attacker whose hits are shown
 ROWS, WIDTH = 8, 64
 _EXPONENT = 1.3  # of the power law of words: with 200 phones a few are frequent, and most are rare
-_NOW = 0  # the time of the simulated session, which no clock need tell
+_NOW = 0  # the time in the simulated session, which needs no clock
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -60,7 +60,7 @@ class Level(NamedTuple):
         high: the upper limit: float64 [words].
         promised: the largest share of cases in which an attacker with `FALSE_ALARMS` detects
             whether one phone holds its word, by epsilon and delta alone; 1 without noise.
-        proven: the same, by all that is known of this noise.
+        proven: the same share, by the exact distribution of this noise: at most `promised`.
     """
 
     epsilon: float | None
@@ -202,14 +202,14 @@ def _summed(
         answer = clients[int(name)].receive(frame, _NOW)
         sent = None if answer is None else wire.parse(answer)
         if sent is not None and sent.kind is Kind.MASKED_INPUT:
-            # behind the counters stand the checksum entries, which are in no picture
+            # The checksum entries follow the counters. No picture shows them.
             entries = terms.length + terms.checksum_entries
             uploads[int(name)] = unpack(sent.body, entries, terms.bits)[: terms.length]
             report("sum", int(name) + 1, len(people))
         return answer
 
     drive(run, ask, _NOW)
-    carry(run, ask)  # the phones hear how it ended
+    carry(run, ask)  # deliver the server's last frames, which say how the session ended
     return uploads
 
 

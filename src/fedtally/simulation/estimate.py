@@ -1,4 +1,4 @@
-"""The door for Python: `fedtally.estimate`, whose keywords are what a campaign can be asked."""
+"""The entry point for Python: `fedtally.estimate`, whose keywords are the options of a campaign."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan that is given, checked against the clients that came, under the keys of a simulation."""
+"""Fit a plan that the user gives to the clients that came: check it, and replace its keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def fit_given(
     random: Callable[[int], bytes],
     report: Callable[..., None],
 ) -> tuple[Plan, Keys | None]:
-    """Return the given plan, under the keys of a simulation, for the clients that came.
+    """Return the given plan with new keys for the simulated clients, and these keys.
+
+    The plan is checked against the clients that came. An ideal secure sum has no keys: then the
+    keys are None.
 
     Args:
         plan: the given plan.
@@ -63,7 +66,7 @@ def fit_given(
 def _terms_of(
     plan: Plan, summation: Summation, sizes: Sequence[int], releases: Sequence[int]
 ) -> Terms:
-    """Return the terms of a plan's secure sum; where it has none, those that are asked for.
+    """Return the terms of a plan's secure sum; if it has none, terms of the requested protocol.
 
     Args:
         plan: the plan.
@@ -81,7 +84,7 @@ def _terms_of(
         )
     largest, signed = plan.largest_entry, plan.encoding.is_signed
     agreed = terms(summation, sizes, largest, plan.vector_length, signed=signed)
-    assert agreed is not None  # a protocol sums
+    assert agreed is not None  # None would mean that a trusted server sums
     return with_validity(agreed, summation, plan.most_items, signed=signed)
 
 
@@ -102,7 +105,8 @@ def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: b
             f" {_shown(domain.describe())}; declare the same domain ({opt.domain})"
         )
     honest = None if privacy is None else privacy.event.honest_survivors
-    if honest is not None and not has_keys:  # an ideal sum, in which each adds its share
+    # In an ideal sum each client adds its share of the noise, so each round needs enough clients.
+    if honest is not None and not has_keys:
         least = min(size for size in sizes if size)
         if least < honest:
             raise InvalidInputError(

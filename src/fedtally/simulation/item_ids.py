@@ -50,7 +50,8 @@ class Encoder(ABC):
     def encode(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
         """Return the ids, and a mask of the rows that they come from (None: all rows).
 
-        In a dictionary each value is encoded once, and errors name values and not rows.
+        The items are an Arrow array, one for each row. If the array has a dictionary, each value of
+        it is encoded once, and errors count values and not rows.
         """
         found = self.look_up(items)
         self.remember(found)
@@ -103,7 +104,13 @@ def _counted(items: Any) -> tuple[Any, I64]:
 def _of_rows(
     ids: U64, inside: npt.NDArray[np.bool_] | None, places: I64
 ) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-    """Return the ids of rows from the ids of distinct items; each row has one item."""
+    """Return the ids of rows, and a mask of the rows inside the domain (None: all).
+
+    Args:
+        ids: uint64, the ids of the distinct items inside the domain.
+        inside: bool, a mask of the distinct items inside the domain; None: all are.
+        places: int64 [rows], the index of each row's item among the distinct items.
+    """
     if inside is None:
         return ids[places], None
     own = np.zeros(len(inside), np.uint64)
@@ -143,8 +150,8 @@ class Declared(Encoder):
             try:
                 return self._domain.encode(items), None
             except OutsideDomainError as error:
-                # The way out is named only here: it is none with privacy, nor for an item that was
-                # asked for.
+                # The ways out are named only here. They would be no help in a private campaign, nor
+                # for an item whose count a user asks for.
                 every = "" if self._domain.kind == "grid" else f", use {opt.domain('input')}"
                 raise OutsideDomainError(
                     f"{error.marked}{every}, or leave out what is outside ({opt.outside('drop')})"
@@ -176,8 +183,8 @@ class FromInput(Encoder):
     def __init__(self, seed: bytes) -> None:
         self._seed = seed
         self._integers: bool | None = None
-        self._ids: list[U64] = []  # of the items so far, some of which may be there several times
-        self._texts: list[Any] = []  # of the same items, where they are text
+        self._ids: list[U64] = []  # ids of the items so far; an id may be there several times
+        self._texts: list[Any] = []  # the texts of these ids, if the items are text
         self._known = self._waiting = 0
 
     def look_up(self, items: Any, *, counted: bool = False) -> Encoded:
@@ -209,12 +216,16 @@ class FromInput(Encoder):
         if texts is not None:
             self._texts.append(texts)
         self._waiting += len(ids)
-        # a million on top: a merge takes time in proportion to all items, new or not
+        # Wait for as many new items as are known, and a million more: a merge takes time in
+        # proportion to all items, new or not.
         if self._waiting > self._known + (1 << 20):
             self._merge()
 
     def _read(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None, Any]:
-        """Return the ids, the mask, and the texts of the ids; None: they are integers."""
+        """Return the ids, a mask of the items inside the domain, and the texts of the ids.
+
+        The mask is None if all items are inside. The texts are None if the items are integers.
+        """
         if not is_integer(items):
             texts = as_text(items)
             return fingerprints(texts, fingerprint_key(self._seed)), None, texts
@@ -303,7 +314,7 @@ def add_items(
         sketch: the sketch, which is changed.
         ids: uint64 [n].
         counts: int64 [n], the number of clients that hold each item.
-        clients: the number of clients that hold them.
+        clients: the number of all clients of the round, also of those that hold nothing.
         names: the strings of the ids, where the domain is open.
     """
     if names is None:

@@ -45,8 +45,8 @@ class Rules(NamedTuple):
         domain: a digest of the declared candidates; None: the items of the input are the
             candidates.
         seed: a digest of the campaign's seed; None where no id and no draw depends on it.
-        hashes: a digest of the seed that items become ids by; None where candidates are declared. A
-            plan has a seed of its own.
+        hashes: a digest of the seed by which items become ids; None where candidates are declared.
+            It differs from `seed` if the campaign has a plan, which has a seed of its own.
         num_rounds: the rounds that clients are split over; None: the rows name their rounds.
         max_items: the most items of a client.
         outside: the fate of items outside the domain.
@@ -75,7 +75,14 @@ class Rules(NamedTuple):
     ) -> Rules:
         """Return the rules of counting that options ask for.
 
-        `seed` is None where it does not matter, and `hashes` is the seed of the ids.
+        Args:
+            seed: the seed of the campaign; None where no id and no draw depends on it.
+            domain: the declared candidates; None: the items of the input.
+            hashes: the seed by which items become ids.
+            num_rounds: the attribute `num_rounds`.
+            max_items: the most items of a client.
+            outside: the fate of items outside the domain.
+            private: the attribute `private`.
         """
         return cls(
             _digest(domain),
@@ -140,7 +147,7 @@ class Content:
         cls, name: str, rules: Rules, part: Part, items: Any, columns: Columns
     ) -> Self:
         """Return the counts of one partition."""
-        # in the order of merged tallies, so that the digest holds for a merge of one, too
+        # Sort the items, as a merge does. So the digest stays valid if one tally alone is merged.
         items = None if items is None else _joined([items])
         content = cls({}, rules, part, items, columns)
         return replace(content, partitions={name: content._digest()})
@@ -321,8 +328,8 @@ class Tallied(Source):
         Args:
             tally: a tally without rows.
             encoder: the encoder of the tally.
-            rules: the rules of the campaign. A private campaign has no seed here, and then the seed
-                of the partitions is not compared: the draws of clients are made.
+            rules: the rules of the campaign. If the campaign is private and has no seed, the seed
+                of the partitions is not compared: their draws of clients are made already.
 
         Raises:
             InvalidInputError: the rows were counted by other rules.
@@ -353,7 +360,7 @@ class Tallied(Source):
 
 def _outside(ids: U64, domain: Domain) -> U64:
     """Return the ids that belong to no candidate of a declared domain."""
-    if domain.first_id is not None:  # too many to be looked at, perhaps
+    if domain.first_id is not None:  # a range, which may be too large for a list of its ids
         return ids[ids - np.uint64(domain.first_id) >= np.uint64(domain.size)]
     for start in range(0, domain.size, _BLOCK):
         ids = ids[~np.isin(ids, domain.ids(start, min(start + _BLOCK, domain.size)))]
@@ -368,7 +375,8 @@ def merged(contents: Iterable[Content]) -> Content:
     Raises:
         InvalidInputError: there are none, or they do not go together.
     """
-    # a single partition may be in a merged tally as well
+    # Larger merged tallies come first. A single partition that is also in one of them is then known
+    # already, and is left out.
     given = sorted(contents, key=lambda content: -len(content.partitions))
     if not given:
         raise InvalidInputError("there is no partial tally to merge: pass at least one")
@@ -400,12 +408,12 @@ def merged(contents: Iterable[Content]) -> Content:
 
 
 def _columns_of(tables: Sequence[Columns]) -> Columns:
-    """Return the columns of all partitions, whatever their order, and also of merged tallies."""
+    """Return the columns that a merged tally names; the order of the tallies does not matter."""
     known = {columns for columns in tables if columns.names()}
     if len(known) < 2:
         return next(iter(known), Columns())
     others = sorted({name for columns in known for name in columns.others})
-    # partitions may name their columns differently: one is taken, the same whatever their order
+    # Partitions may name their columns differently: take the first by its JSON text.
     return replace(
         min(known, key=lambda columns: json.dumps(asdict(columns))), others=tuple(others)
     )

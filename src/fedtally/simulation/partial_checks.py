@@ -1,7 +1,7 @@
 """Checks of a partial tally: an Arrow table of the right form may still hold impossible numbers.
 
-Arrow checks buffers, offsets and text. These checks find damage and mistakes. Who counted a
-partition can claim other counts, as with any table.
+Arrow checks buffers, offsets and text. These checks find damage and mistakes. They cannot find a
+lie: whoever counted a partition can make up possible counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _ITEMS = ("large_string", "int64")
 
 
 def check(meta: Mapping[str, Any], table: Any, sample: npt.NDArray[np.uint64]) -> int:
-    """Check that some input can have a table's counts, and return the number of counted rows.
+    """Check that some input could have the counts of a table; return the number of counted rows.
+
+    Counted rows stand before the rows of items.
 
     Args:
         meta: the header, as `Content.table` writes it.
@@ -61,7 +63,13 @@ def _need_integer(name: str, value: object, least: int = 0, most: int = 2**63 - 
 
 
 def _need_kind(names: str, values: Mapping[str, Any], *kinds: type | None) -> None:
-    """Refuse entries of another type than one of these; None: the entry may be empty."""
+    """Refuse entries whose type is none of `kinds`; None among them: the entry may be None.
+
+    Args:
+        names: the names of the entries, separated by spaces.
+        values: the entries by name.
+        kinds: the possible types.
+    """
     for name in names.split():
         _need(
             any(values[name] is None if kind is None else type(values[name]) is kind

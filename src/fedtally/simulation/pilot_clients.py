@@ -14,12 +14,12 @@ MOST_PILOT = 0.1  # the largest share of the clients that is taken if no share i
 # Clients of a pilot that hold an item as frequent as tau. More of them make the campaign's sketch
 # no smaller, and each sends more than a client of the campaign: docs/accuracy.md, "Pilots".
 _HOLDERS = 20
-# At epsilon 1 this number of clients more: items as frequent as tau must stand out from noise. With
-# fewer, a table of items that are all a little above tau got a sketch that was too small; that may
-# happen even so.
+# With privacy, this number / epsilon is added to _HOLDERS: items as frequent as tau must stand out
+# from the noise. With less, a table of items that are all a little above tau got a sketch that was
+# too small. This may still happen.
 _HOLDERS_BY_NOISE = 30
-MIN_CLIENTS = 30  # of a pilot: the frequencies of fewer are chance
-_ENOUGH = 1000  # clients of a pilot for the largest targets
+MIN_CLIENTS = 30  # the fewest clients of a pilot: the frequencies of fewer are chance
+_ENOUGH = 1000  # the fewest clients that are aimed at, also if tau is large
 
 
 def usual_share(num_clients: int, tau: float, epsilon: float | None = None) -> float:
@@ -45,7 +45,7 @@ def draw_pilot(
 ) -> tuple[list[RoundTally], list[RoundTally]]:
     """Return the rounds of a pilot, and the rounds without its clients.
 
-    The pilot is a share of every round's clients, drawn uniformly.
+    From each round, the share of its clients is drawn uniformly, rounded down to whole clients.
 
     >>> everybody = RoundTally(100, np.array([3, 5], np.uint64), np.array([40, 50]))
     >>> [pilot], [rest] = draw_pilot([everybody], 0.2, np.random.default_rng(0))
@@ -74,7 +74,7 @@ def _parted(
     # Clients of one item each are drawn without replacement by drawing how many hold each item.
     taken = rng.multivariate_hypergeometric(held, number, method="marginals")
     pilot, rest = _of_counts(tally, taken), _of_counts(tally, held - taken)
-    if tally.names is not None:  # counts do not say whose they are: any clients will do
+    if tally.names is not None:  # nothing links names to counts, so any names may be the pilot's
         names = tally.names[rng.permutation(tally.num_clients)]
         return pilot._replace(names=names[:number]), rest._replace(names=names[number:])
     return pilot, rest

@@ -12,7 +12,7 @@ from fedtally import kernels
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 _END = object()
-_MOST_THREADS = 3  # that prepare; each holds an item
+_MOST_THREADS = 3  # the most threads that prepare items; each has one item in memory
 
 
 def read_ahead(items: Iterator[Item], prepare: Callable[[Item], Made]) -> Iterator[Made]:

@@ -1,6 +1,7 @@
 """The sums of a campaign's rounds: bounded, summed by its protocol, and released with their noise.
 
-Only `Site.land` sums clients, and it returns no sum without its noise.
+`Site.land` returns no sum without its noise. `encode` makes the exact sums of an ideal secure sum:
+under privacy they must not be released.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Site:
     Attributes:
         seed: the seed of the hashes.
         keys: the source of the bytes of the keys.
-        rng: the generator of draws that are no secret.
+        rng: the generator of other draws, such as cohorts and dropouts; see `simulation_rng`.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Site:
         self.names = names
         spec = simulation.spec
         self._summation = spec.summation
-        # the sums of a pilot decide on sizes alone, and a pilot has few cohorts
+        # A pilot is not screened: its sums only decide on sizes, and it has few cohorts.
         self._screen = Screen.OFF if purpose else simulation.screen
         self.keys = key_bytes(simulation.seed, purpose + b"keys")
         self._random = key_bytes(simulation.seed, purpose + b"run")
@@ -95,9 +96,9 @@ class Site:
             plan: the plan of the campaign, or of its pilot.
             keys: the private keys whose public ones the plan names; None: a trusted server sums.
             rounds: the clients of each round.
-            timings: the seconds of each stage, which are added to.
+            timings: the seconds by stage; the stages of this method are stored in it.
         """
-        # refuses what cannot be screened, before anything is drawn or charged
+        # The server refuses a plan that cannot be screened, before anything is drawn or charged.
         server = FrequencyServer(plan, self.books, screen=self._screen)
         contributed = clip_rounds(plan, rounds, self._random(32), self.names)
         is_known = self._end(server)
@@ -112,8 +113,8 @@ class Site:
             sketches = server.release(self._random)
         if summed is None:
             return Landed(sketches, rounds, None)
-        # the truth counts the clients in the sums: no dropouts, and no cohorts that screening left
-        # out
+        # Keep only the clients that are in the sums, since the truth is counted from them: no
+        # dropouts, and no cohorts that screening left out.
         rounds = [
             tally.of(joined(server.screening.used(number, places)))
             for number, (tally, places) in enumerate(zip(rounds, summed.survivors, strict=False))
@@ -149,7 +150,10 @@ class Site:
     def _sum_in_the_clear(
         self, server: FrequencyServer, rounds: Sequence[RoundTally], is_known: Callable[[], bool]
     ) -> int:
-        """Land the rounds in their order; return how many took place."""
+        """Land the rounds in their order; return how many rounds took place.
+
+        The campaign may end before the last one.
+        """
         for sketch in encode(server.plan, self.domain, rounds, self.report, self.names):
             # a round in which nobody takes part does not land
             if sketch.num_vectors:
@@ -169,7 +173,8 @@ def encode(
     """Yield the sketch that lands in each round, as an ideal secure sum would make it."""
     for number, tally in enumerate(rounds):
         sketch = CountSketch(plan.spec, number)
-        # where many of a range's items are held, adding all in order is faster than some by id
+        # If clients hold many of a range's items, it is faster to add the counts of all items in
+        # order than those of some items by id.
         if names is None and domain.first_id is not None and len(tally.ids) * 4 > domain.size:
             dense = np.zeros(domain.size, np.int64)
             dense[(tally.ids - np.uint64(domain.first_id)).astype(np.int64)] = tally.counts

@@ -23,6 +23,8 @@ I64 = npt.NDArray[np.int64]
 class Members(NamedTuple):
     """The clients of a round, one by one: client i holds ids[starts[i] : starts[i + 1]].
 
+    The ids are uint64, and the starts int64 [clients + 1].
+
     >>> members = Members(np.array([3, 5, 7], np.uint64), np.array([0, 1, 3]))
     >>> members.num_clients, members.of(1).tolist()
     (2, [5, 7])
@@ -55,7 +57,7 @@ class Members(NamedTuple):
         return Members(self.ids[places], starts)
 
     def tally(self, clients: I64) -> RoundTally:
-        """Return the tally of some of the clients."""
+        """Return the tally of some of the clients, given by their places: int64 [n]."""
         parts = [self.of(client) for client in clients.tolist()]
         ids, counts = np.unique(
             np.concatenate(parts) if parts else self.ids[:0], return_counts=True
@@ -127,7 +129,7 @@ class Histogram:
         else:
             self._counted.append((ids, counts))
         self._waiting += len(ids)
-        # a million on top: merging a few at a time is not worth a sort
+        # Wait for a million more than are known: merging a few ids at a time is not worth a sort.
         if self._waiting > len(self._ids) + (1 << 20):
             self._merge()
 
@@ -231,9 +233,9 @@ def number_of_silos(rounds: Sequence[RoundTally]) -> int:
 
 
 def attendance(rounds: Sequence[RoundTally]) -> list[int] | None:
-    """Return the number of clients in exactly k of the rounds, at place k - 1.
+    """Return a list whose entry k - 1 is the number of clients in exactly k of the rounds.
 
-    It is None where no client can be in two rounds.
+    The answer is None if no client can be in two rounds, or there are no clients.
 
     >>> parts = [np.array([7, 8], np.uint64), np.array([8, 9], np.uint64)]
     >>> attendance([RoundTally(2, part, np.array([1, 1]), names=part) for part in parts])

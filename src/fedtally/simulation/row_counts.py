@@ -187,7 +187,7 @@ class Tally:
         self.rows = self.headers = 0
         self._most_clients = 0.0  # an upper bound: a client of several rows counts once for each
         self._final: tuple[RoundTally, ...] | None = None  # rounds that a `Part` brought
-        self._sample: U64 | None = None  # of the clients, where it is asked for
+        self._sample: U64 | None = None  # hashes of clients, for a `Part`; None: not asked for
 
     @property
     def is_bounded_by_client(self) -> bool:
@@ -224,7 +224,7 @@ class Tally:
         try:
             found = self._encoder.look_up(batch.items, counted=counted)
         except OutsideDomainError:
-            # raises, too, and says how many rows are outside
+            # Look up the rows, and not the distinct items: the error then counts rows.
             self._encoder.look_up(as_text(batch.items) if is_grouped(batch.items) else batch.items)
             raise
         if batch.clients is None or not is_plain:
@@ -364,8 +364,8 @@ class Tally:
             individuals: also return the members of each round.
 
         Raises:
-            InvalidInputError: more rounds than clients; or members are asked for, and the rounds
-                came as a `Part`.
+            InvalidInputError: more rounds than clients, or than silos; or members are asked for,
+                and the rounds came as a `Part`.
         """
         natural = in_order(self.labels)
         num_rounds = len(natural) if self._num_rounds is None else self._num_rounds
@@ -421,7 +421,7 @@ class Tally:
             )
         each = num_rounds if self.is_natural else 1
         rounds = self._places(natural)
-        # A part of its own for each silo and each of its rounds: silo by silo, round by round.
+        # Count each silo in each of its rounds as a round of its own: silo by silo, then by round.
         places = np.array([self._silos[label] for label in labels]).argsort().astype(np.uint64)
         parts = self._bounded(
             len(labels) * each,
@@ -539,7 +539,14 @@ def _check_clients(number: float) -> None:
 
 
 def _numbered(column: Any, known: dict[Any, int], what: str, most: int) -> U64:
-    """Return the number of each value of a column, in the order in which values were met."""
+    """Return the number of each row's value: uint64 [n], in the order in which values were met.
+
+    Args:
+        column: an Arrow array.
+        known: the numbers of the values so far, to which new values are added.
+        what: the singular noun for what the column names, for the error.
+        most: the most distinct values.
+    """
     encoded = column.dictionary_encode()
     numbers = [known.setdefault(label, len(known)) for label in encoded.dictionary.to_pylist()]
     check_few(known, what, most)

@@ -39,7 +39,8 @@ from fedtally.simulation.sizing import SizeChoice
 from fedtally.simulation.truth import true_counts
 from fedtally.sources import Columns, Source, open_list
 
-# Measured in bytes: the landed sums take 8, and the intervals of fresh rounds at most 207 more.
+# Bytes of memory for each counter of each round, as measured: the landed sums take 8, and the
+# intervals of fresh rounds at most 207 more.
 _BYTES_PER_COUNTER = 220
 
 
@@ -56,7 +57,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         InvalidInputError: data or options that cannot be used; nothing is written.
     """
     report, asked = progress or (lambda *_: None), simulation.spec
-    # refused now, and not after the work: an option that no result of this campaign can answer
+    # Check now, and not after the work, that the decoder can decode this domain at all.
     asked.decoding.check_domain(declared(asked.domain, source))
     lists = _lists(simulation.dictionary)
     seed = campaign_seed(simulation.seed) if asked.plan is None else asked.plan.seed
@@ -74,7 +75,8 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
             census = size.split_for_open(census, site.rng.spawn(1)[0])
         plan, keys = size.plan(census, site)
         plan = simulation.ending(plan)
-    # before the sums are made, and before a ledger is charged for an answer that cannot be decoded
+    # Check the memory before the sums are made. Otherwise a ledger would be charged for an answer
+    # that cannot be decoded.
     _check_memory(plan, len(census.rounds), census.tally.columns, census.tally.is_natural)
     rare = _rare_names(simulation, census, plan)
 
@@ -113,7 +115,7 @@ def _bounded(census: Census, site: Site) -> Census:
     """
     if census.spec.silos is not None:
         spec = census.spec.with_people(largest_silo(census.rounds))
-        # under privacy an error would tell that a silo has more people
+        # Under privacy people are drawn: an error would tell that a silo has more people.
         rng = site.rng.spawn(1)[0] if spec.is_private else None
         census = replace(census, spec=spec, rounds=bound_silos(census.rounds, spec.people, rng))
     if not any(census.sizes) and not census.spec.hides_clients:
@@ -152,7 +154,7 @@ def _result(
     tally = census.tally
     rounds = landed.rounds
     dropped = tally.dropped.told(is_private=spec.is_private)
-    # how many people silos have is private
+    # Under privacy the number of people in silos is private.
     attended = None if spec.silos is not None and spec.is_private else attendance(rounds)
     sized = None if size.sized is None or plan.target is None else size.sized.document(plan.target)
     drops = simulation.outside == "drop"
@@ -201,9 +203,9 @@ def _books(simulation: Simulation) -> MemoryBooks:
 
 
 def _lists(dictionary: Any) -> list[Source]:
-    """Return the public list of words that was given, if one was.
+    """Return the source of the public list of words, or nothing if no list was given.
 
-    The list is read once as a test: a list that is refused must cost no budget.
+    The list is read once now, as a test: a list that is refused later would have cost budget.
     """
     if dictionary is None:
         return []

@@ -37,7 +37,7 @@ def warnings(
         notes.append(source.about)
     if plan.privacy is not None:
         notes += _privacy_warnings(plan, plan.num_clients if attended is None else sum(attended))
-        if drops:  # nobody may know how many there are
+        if drops:  # how many items are outside is private, so the note has no number
             notes.append(
                 f"shares are of all {plan.nouns[1]}: with epsilon, whoever has nothing in the"
                 " domain counts too"

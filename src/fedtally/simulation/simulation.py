@@ -188,7 +188,7 @@ can take the noise off; leave it out, or mark it with not_private=True
         is_clipped = spec.is_private and (spec.max_items > 1 or spec.plan is not None)
         if not spec.summation.is_ideal or is_clipped:
             return True
-        # of a silo that has too many people under privacy, some are drawn
+        # Under privacy, people are drawn from a silo that has too many.
         is_drawn = spec.silos is not None and spec.is_private
         return is_drawn or ((self.pilots or self.sizes_open) and spec.max_items > 1)
 
@@ -282,7 +282,8 @@ def _silos(of_silos: bool, people: int | None, each: int | None) -> Silos | None
     return None
 
 
-# The options of `Simulation.of`: fields of `Request`, two marks, options of silos, fields above.
+# The options of `Simulation.of`: the fields of `Request`, two arguments of `Request.resolve`, the
+# options of silos, and the fields of `Simulation`.
 _ASKED = tuple(each.name for each in fields(Request))
 _MARKS = ("dropout", "not_private")
 _OF_SILOS = ("people", "silos_per_person")

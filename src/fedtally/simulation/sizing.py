@@ -184,7 +184,7 @@ class SizeChoice:
             return census
         return replace(
             census,
-            spec=census.spec.with_rounds(design.num_rounds),  # it was not asked for
+            spec=census.spec.with_rounds(design.num_rounds),  # the user gave no number of rounds
             rounds=split_clients(census.rounds[0], design.num_rounds, rng),
         )
 
@@ -272,7 +272,7 @@ class SizeChoice:
             return pilot
         rows = pilot.spec.size.rows
         assert rows is not None
-        # with 0 counters: the bytes that the protocol sends beside them
+        # The bytes of 0 counters are those that the protocol sends beside the counters.
         return planned(pilot.bytes_of_counters(rows, 0, pilot.example))
 
 
@@ -322,7 +322,8 @@ def _open_design(simulation: Simulation, census: Census, seed: bytes) -> Design:
     if spec.privacy is not None and spec.privacy.max_clients is not None:
         number = spec.privacy.max_clients  # how many there are is private
     is_natural = census.tally.is_natural
-    # its default delta is that of the clients, also of more of them
+    # `asked` has no default delta yet: the design takes the default for its number of clients, also
+    # where a search tries more clients.
     if is_natural:
         asked = asked.with_rounds(len(census.rounds))
     asked = replace(asked, silos=silos)
@@ -339,9 +340,9 @@ def pilot_size(
 ) -> dict[str, Any]:
     """Return rows, width and bytes of the pilot's sketch.
 
-    The pilot's sketch is as wide as the paper's, or as wide as 8 kB allow. Below a tau of 0.001 it
-    has more bytes, up to 32 kB. A pilot of a large share of the clients has fewer, at least 400
-    bytes.
+    For `Sizing.TWO_PHASE` the width is the paper's. Else the sketch is as wide as 8 kB allow. For a
+    tau below 0.001 it has more bytes, up to 32 kB. If the pilot is a large share of the clients, it
+    has fewer bytes, at least 400.
 
     Args:
         sizing: the way to find the campaign's sketch.
@@ -370,9 +371,10 @@ def pilot_size(
 
 
 def without_pilot(design: Design, max_bytes: int | None) -> Sized | None:
-    """Return the histogram that meets the target, if it costs a client no more than a small pilot.
+    """Return the size of a histogram that meets the target; None: a pilot is needed.
 
-    Its error needs no frequencies, and so no pilot.
+    The error of a histogram does not depend on frequencies, so it needs no pilot. It is taken if a
+    client uploads no more than a pilot's sketch may have, or if it is asked for by name.
 
     Args:
         design: the design of the campaign, for all clients, with a target.
@@ -395,7 +397,9 @@ def without_pilot(design: Design, max_bytes: int | None) -> Sized | None:
 
 
 def possible_events(design: Design) -> list[Event]:
-    """Return the privacy events of campaigns after a pilot, with the fewest and most rows.
+    """Return the privacy events of the campaigns that may follow a pilot.
+
+    They have the fewest or the most rows, or are a histogram if this meets the target.
 
     A ledger looks at them before the pilot: a campaign that cannot be paid for needs no pilot.
     """
@@ -441,7 +445,7 @@ def paper_size(
         frequencies: a function that returns the true frequencies, for the way that needs them.
 
     Raises:
-        InvalidInputError: the sketch takes more bytes than are given.
+        InvalidInputError: the sketch takes more than the requested `max_bytes`.
     """
     from fedtally.plan.paper import linear, minimax, oracle, two_phase
 

@@ -14,7 +14,10 @@ from fedtally.simulation.round_tally import RoundTally
 
 
 def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
-    """Return the true counts by position in the domain."""
+    """Return the true counts over all rounds, by position in the domain.
+
+    For an open domain they are by hash, and also by id.
+    """
     ids = np.concatenate([r.ids for r in rounds])
     counts = np.concatenate([r.counts for r in rounds])
     if isinstance(domain, OpenStrings):
@@ -28,7 +31,7 @@ def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
         order = np.argsort(all_ids)
         found = np.minimum(np.searchsorted(all_ids, ids, sorter=order), domain.size - 1)
         positions = order[found]
-        candidates = all_ids[positions] == ids  # other ids found a neighbour's place
+        candidates = all_ids[positions] == ids  # an id outside the domain got a neighbour's place
         positions, counts = positions[candidates], counts[candidates]
     return Truth(*_totals(positions, counts))
 

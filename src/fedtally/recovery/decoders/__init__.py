@@ -1,8 +1,9 @@
 """The registry of the decoders: the facts that a plan needs, and access to their code.
 
-To add a decoder, write NAME.py beside this file, which ends with its `KIND` (`kind.DecoderKind`),
-and add its row to `Recovery` and its name to `options.DECODERS`. Nothing else asks for a decoder by
-its name, or by its class.
+To add a decoder, write a module or a package NAME beside this file, which ends with its `KIND`
+(`kind.DecoderKind`). Add its row to `Recovery` and its name to `options.DECODERS`. Other code looks
+a decoder up here. Only the end of a campaign (`known_error`) and pilots use the class of joint
+recovery directly.
 
 A decoder's code is loaded when it is first used, so that a plan need not wait for it.
 """
@@ -55,7 +56,7 @@ class Recovery(StrEnum):
     DIRECT = "direct", 1, Encoding.HISTOGRAM
 
     def __new__(cls, name: str, fewest_rows: int = 1, encoding: Encoding = Encoding.SKETCH) -> Self:
-        """Return a member, which is the text of its name."""
+        """Return a member: a text that equals the name, with the two attributes."""
         row = str.__new__(cls, name)
         row._value_, row.fewest_rows, row.encoding = name, fewest_rows, encoding
         return row
@@ -129,7 +130,7 @@ SIMPLEST: Mapping[Encoding, Recovery] = MappingProxyType(
 )
 
 
-# A campaign may end early by the predicted error of ENDS_BY. The decoders AS_EXACT have errors that
-# are no larger.
+# A campaign may end early, once the predicted error of the decoder ENDS_BY is small enough. It must
+# then be decoded by one of the decoders in AS_EXACT: their errors are no larger.
 ENDS_BY = Recovery.JOINT
 AS_EXACT = (Recovery.JOINT, Recovery.BELIEF)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fedtally.privacy.config import PrivacyConfig
 
 
-_SAME = 1e-9  # a share of the clients, times the clients, may miss a whole number by this
+_SAME = 1e-9  # relative: by rounding, a frequency times the clients may miss a whole count by this
 
 
 class DirectDecoder(CampaignDecoder):
@@ -93,7 +93,7 @@ class DirectDecoder(CampaignDecoder):
         return self._counts[start : start + count].copy()
 
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return the counts, with the noise of the plan, which is taken as normal."""
+        """Return the counts to be shrunk, and the plan's noise, which is taken as normal."""
         stddev = self.noise.stddev
         return Noisy(stddev, NORMAL, lambda ids: (ask(self, ids) / stddev, stddev))
 
@@ -101,8 +101,8 @@ class DirectDecoder(CampaignDecoder):
 class DirectIntervals(UsualIntervals):
     """Intervals around the counts of a histogram: the quantiles of the plan's noise.
 
-    Without noise they have no width. The noise of counters is independent, so that the level of
-    simultaneous intervals is exact, and not only bounded.
+    Without noise they have no width. The noise of counters is independent. So simultaneous
+    intervals need no union bound: each of d intervals has the confidence to the power 1 / d.
 
     Args:
         decoder: decoder of the sums.
@@ -154,7 +154,7 @@ class DirectIntervals(UsualIntervals):
         return Limits(listed_lows(values, least, low, threshold, given, self._at_least), high)
 
     def _at_least(self, error: F64) -> F64:
-        # an estimate that equals the threshold reached it: rounding must not say that it did not
+        # An estimate that equals the threshold has reached it, whatever rounding says.
         return self._noise.at_least((error - ROUNDING) * self._clients)
 
     def _values(self, ids: Ids) -> F64:
@@ -196,7 +196,7 @@ def _predict(known: F64, sums: Sums, numbers: F64, probability: float) -> Predic
 
 
 def _failure(known: F64, sums: Sums, numbers: F64, tau: float) -> float:
-    """Return the probability that the largest error exceeds tau."""
+    """Return the probability that the largest error exceeds tau, a frequency."""
     if not sums.noise:
         return 0.0
     each = float(_law(sums).exceeded(tau * sums.clients * (1 + _SAME)))

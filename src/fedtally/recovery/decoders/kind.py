@@ -56,7 +56,7 @@ class CampaignDecoder(ABC):
 
     @property
     def instead(self) -> CampaignDecoder:
-        """The decoder that answers under recovery "auto" in place of this one; mostly this one."""
+        """The decoder whose estimates recovery "auto" returns: this one, unless it gave up."""
         return self
 
     @property

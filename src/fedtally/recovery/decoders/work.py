@@ -98,8 +98,8 @@ def _gathered(
 ) -> tuple[float, int]:
     """Return the cost of one look at a candidate in one row, and how many sums a row tabulates.
 
-    The compiled kernels tabulate the sums of batches for every pattern of their signs; NumPy's look
-    at each batch.
+    The cost is in units of the operation "gather". The compiled kernels tabulate the sums of
+    batches for every pattern of their signs. The NumPy kernels look at the counter of each batch.
     """
     batches, _, width = shape
     if backend == "numpy":
@@ -111,5 +111,5 @@ def _gathered(
 
 
 def extended(work: Work, **more: float) -> Work:
-    """Return these operations, with more of some added."""
+    """Return the numbers of operations in `work`, plus the numbers in `more`."""
     return {name: work.get(name, 0) + more.get(name, 0) for name in work.keys() | more.keys()}

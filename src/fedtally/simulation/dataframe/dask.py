@@ -154,20 +154,20 @@ def _tally(frame: Any, columns: Columns, options: Mapping[str, Any]) -> pa.Table
 
 
 def _one_name(part: Any, label: Any) -> Any:
-    """Return a partition in which a client 7.0 in text is 7, as sources read it.
+    """Return a partition in which the text 7.0 of a client's name is 7, as sources read it.
 
-    Otherwise the shuffle could bring the rows of one client to two partitions.
+    Otherwise the shuffle could put the rows of one client into two partitions.
     """
     import pyarrow as pa
 
-    if part[label].dtype.kind != "O":  # numbers are what they are
+    if part[label].dtype.kind != "O":  # numbers need no change
         return part
     try:
         held = pa.array(part[label], from_pandas=True)
         if isinstance(held, pa.ChunkedArray):  # as text of several partitions that were joined
             held = held.combine_chunks()
         names = as_names(held, f"column {label!r}")
-    except (TypeError, ValueError):  # of several types: whoever counts them says what is wrong
+    except (TypeError, ValueError):  # values of several types: `partial_tally` says what is wrong
         return part
     part = part.copy(deep=False)
     part[label] = names.to_pandas().array

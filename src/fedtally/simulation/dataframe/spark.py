@@ -109,7 +109,8 @@ def tally_spark(
     if client is not None:
         key = f"c{names.index(client)}"
         if frame.schema[key].dataType.typeName() == "string":
-            # as sources read them: otherwise the rows of one client could come to two partitions
+            # The text 7.0 becomes 7, as sources read it. Otherwise the rows of one client could
+            # come to two partitions.
             pattern = WHOLE_NUMBER.replace("$", r"\z")  # Java's $ stands before a line end, too
             frame = frame.withColumn(key, regexp_replace(key, pattern, "$1$2"))
         frame = frame.repartition(key)
@@ -121,7 +122,8 @@ def tally_spark(
         if error is not None:
             raise getattr(errors, kind, InvalidInputError)(error)
         tallies.append(_table(tally))
-    # Spark has no partition, or those without rows are not counted.
+    # Partitions without rows return no tally. If there is no tally at all, count a table without
+    # rows.
     tallies = tallies or [partial_tally(no_rows, partition=0, **keywords)]
     content = Content.of(merge_tallies(tallies))
     # The columns that stayed where they are, of which `estimate` may have to warn.

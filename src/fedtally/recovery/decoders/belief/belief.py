@@ -366,7 +366,8 @@ class Messages:
         """
         self.beliefs = Beliefs(read.value, read.stddev)
         if self.whole or not looked:
-            # Not looked: no steps, so only the prior's table is made anew, for these scales.
+            # If not all candidates are looked at, no step is done: only the prior's table is made
+            # anew, for these scales.
             self.prior.learn(*self.beliefs, steps if looked else 0, read.scales)
             return
         found = _StandingOut(self._least)
@@ -604,14 +605,18 @@ class BeliefDecoder(FittedDecoder):
         return self._posterior(range(first_id, first_id + count)).mean
 
     def noisy(self, candidates: Candidates) -> Noisy:
-        """Return joint recovery's noisy values if it answers; posterior means have no noise."""
+        """Return the values that objective l2 shrinks, and their noise.
+
+        If joint recovery answers, they are its values. Posterior means are not shrunk again: their
+        noise is given as 0.
+        """
         if self.fallback:
             return self.joint.noisy(candidates)
         return Noisy(0.0, NORMAL, lambda ids: (ask(self, ids), 1.0))
 
     @property
     def instead(self) -> CampaignDecoder:
-        """Joint recovery where it answers anyway, else this decoder."""
+        """Joint recovery if belief propagation fell back to it, else this decoder."""
         return self.joint if self.fallback else self
 
     @property
@@ -620,11 +625,11 @@ class BeliefDecoder(FittedDecoder):
         return not self.fallback or self.joint.has_fit
 
     def measured(self, ids: Ids) -> Measured:
-        """Return the beliefs of any ids."""
+        """Return the values of any ids, and the standard deviations of their errors."""
         return self.joint.measured(ids) if self.fallback else Measured(*self.beliefs(ids))
 
     def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
-        """Return a decoder of the counts in some batches, which keeps all messages."""
+        """Return a decoder of the counts in some batches, from the messages of all batches."""
         if self.fallback:
             return self.joint.window(chosen, learned)
         assert self.messages is not None
@@ -636,7 +641,7 @@ class BeliefDecoder(FittedDecoder):
         return other
 
     def notes(self) -> Iterator[str]:
-        """Yield why another decoder answered, where one did."""
+        """Yield why joint recovery, or the paper's decoder, answered instead, if it did."""
         if self.fallback:
             yield f"joint recovery answered instead of belief propagation: {self.fallback}"
         yield from self.joint.notes()

@@ -102,7 +102,13 @@ class _Channel:
 
 
 class _Evolution:
-    """Equation (2), the state evolution, in clients."""
+    """Equation (2) of docs/accuracy.md, the state evolution: all sizes are in clients.
+
+    Args:
+        counts: float64 [k], rising, the counts that items have.
+        number: float64 [k], the number of items that have each count.
+        plan: the sums in numbers.
+    """
 
     def __init__(self, counts: F64, number: F64, plan: Sums) -> None:
         self.counts, self.number, self.plan = counts, number, plan
@@ -115,7 +121,11 @@ class _Evolution:
         self._limit = clearly_different(freedom)
 
     def errors(self, variance: float) -> F64:
-        """Return the mean squared errors of messages, over batches, from values of a variance."""
+        """Return the mean squared error of the messages of each count, over batches: float64 [k].
+
+        Args:
+            variance: the variance of the values that the messages are made from.
+        """
         counts, more = self.counts, self._more
         clear = np.where(more > self._limit * (counts + variance), more, 0.0)
         channel = _Channel(counts, self.number, math.sqrt(variance))
@@ -123,7 +133,10 @@ class _Evolution:
         return (1.0 - self._between) * channel.square + self._between * differences
 
     def still(self) -> tuple[float, F64]:
-        """Return the variance at which messages stop, from above, and their squared errors."""
+        """Return the variance of values at which messages stop, and the messages' squared errors.
+
+        The variance starts from that of no messages, and falls.
+        """
         plan, rows = self.plan, self.plan.rows
         errors = self.counts**2 / plan.cancelling + self.counts
         variance: float = np.inf
@@ -150,7 +163,10 @@ class _Settled(NamedTuple):
 def predict(
     frequencies: F64, plan: Sums, number: F64 | float = 1.0, probability: float = 0.5
 ) -> Prediction:
-    """Return the predicted error of belief propagation, or of joint recovery where that answers."""
+    """Return the predicted error of belief propagation.
+
+    Where joint recovery is expected to answer instead, it is joint recovery's predicted error.
+    """
     joint = joint_error.predict(frequencies, plan, number, probability)
     found = _settled(frequencies, plan, number, joint.scale)
     if found is None:
@@ -166,7 +182,10 @@ def predict(
 
 
 def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
-    """Return the probability that the largest error exceeds tau; larger errors are Poisson."""
+    """Return the probability that the largest error exceeds tau, a frequency.
+
+    The number of errors above tau is taken as a Poisson variable.
+    """
     scale = joint_error.predict(frequencies, plan, number).scale
     found = _settled(frequencies, plan, number, scale)
     if found is None:
@@ -175,10 +194,11 @@ def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
 
 
 def _settled(frequencies: F64, plan: Sums, number: F64 | float, scale: float) -> _Settled | None:
-    """Return where the messages settle; None where joint recovery, of this scale, answers.
+    """Return the expected result once messages settle; None: joint recovery is assumed to answer.
 
-    Joint recovery answers if there are few cells. It is also assumed to answer if there are few
-    rows, or little to gain: then chance decides whether the messages settle, or are trusted.
+    `scale` is the predicted scale of joint recovery. Joint recovery answers if there are few cells.
+    It is also assumed to answer if there are few rows, or little to gain: then chance decides
+    whether the messages settle, or are trusted.
     """
     cells = plan.rows * plan.width * plan.batches
     if scale == 0.0 or plan.rows < MANY_ROWS or cells < FEWEST_CELLS:

@@ -1,8 +1,8 @@
 """The distribution of the items' counts, learned from noisy values, and the counts given a value.
 
 The distribution is a mixture of points with weights of maximum likelihood (Kiefer and Wolfowitz
-1956), found by expectation-maximization. Values far above their noise say their count themselves,
-so the distribution is of the others.
+1956), found by expectation-maximization. A value far above its noise shows its count without a
+prior. So the distribution is learned from the other values only.
 """
 
 from __future__ import annotations

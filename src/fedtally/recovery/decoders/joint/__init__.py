@@ -28,7 +28,8 @@ from fedtally.recovery.limits import Intervals
 from fedtally.recovery.phantoms import NUM_PHANTOMS
 from fedtally.sketch import CountSketch
 
-# fitted items, as a share of the counters of one sketch, if the number of heavy items is unknown
+# The assumed number of fitted items if the number of heavy items is unknown: a share of the
+# counters of one sketch.
 HEAVY = 0.1
 
 
@@ -52,6 +53,7 @@ def _limits(
 ) -> Intervals:
     if decoder.fallback is None:
         # Kappa and the largest error take passes over all candidates, and depend on the fit alone.
+        # So the decoder keeps them for other intervals.
         fit = decoder.fit if decoder.fit.whole is None else decoder.fit.whole
         kappa = kappa_of(fit) if decoder.kappa is None else Kappa(*decoder.kappa)
         made = JointIntervals(
@@ -72,7 +74,7 @@ def _work(task: Task) -> Work:
     probes = (POLISHES + 1) * min(64, -(-PROBED_CELLS[several] // (cells * batches)))
     sweeps = len(THRESHOLDS) * SWEEPS + POLISHES * POLISH_SWEEPS + probes * PROBE_SWEEPS
     looks = len(THRESHOLDS) + POLISHES + 1
-    if task.candidates >= LARGE:  # the others go over a list
+    if task.candidates >= LARGE:  # the other looks go over a short list of candidates
         looks = LOOKS_AT_LARGE
     once, phantoms = looked(task, task.candidates, 4), looked(task, NUM_PHANTOMS, 4)
     own = batches if task.is_fresh else 1

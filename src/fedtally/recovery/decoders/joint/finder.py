@@ -27,8 +27,8 @@ _MOST = 1 << 32  # candidates: a bound on the memory of the prepared words
 # `Halves.find` takes this many times longer for each value of a cell that it reads than a look
 # does.
 _PER_VALUE = 2.8
-# The saving of a search, in looks: about half of the looks would use the list of an earlier one
-# anyway (`Kept`).
+# What a search saves, in looks at all candidates. It is less than 1: without searches, about half
+# of the looks would go over the list of an earlier look only (`joint.Kept`).
 _SPARED = 0.5
 # The first try for the largest items looks at no more than _FIRST_TRY ids. From the share that a
 # try finds of what is needed follows how many ids the next try looks at: those that should be
@@ -54,7 +54,7 @@ class Finder:
     def __init__(self, landed: Landed, candidates: Candidates) -> None:
         self._landed, self._candidates = landed, candidates
         self._rows = landed.spec.rows
-        self._tries: dict[int, float] = {}  # what the next first try looks at, by `need`
+        self._tries: dict[int, float] = {}  # by `need`: how many ids the next first try looks at
         # All in looks. `_credit` is the time that a search may take: what earlier searches saved,
         # at most one look. `_taken` is the time that all searches took, in `_calls` calls.
         self._credit, self._taken, self._calls = 1.0, 0.0, 0
@@ -93,7 +93,9 @@ class Finder:
         without: I64,
         most: int,
     ) -> I64 | None:
-        """Return the positions of the candidates whose medians exceed a floor.
+        """Return the positions of candidates whose medians exceed a floor.
+
+        These are all such candidates, unless fewer are enough: then they hold the `most` largest.
 
         Args:
             landed: the sums, weighted.
@@ -127,10 +129,10 @@ class Finder:
     ) -> I64 | None:
         """Return the positions of candidates that stand out, with mean residuals above a floor.
 
-        The square root is concave: sqrt(b) is at least the mean of the roots of the shares of an
-        item's cells. So if an item's z exceeds t, this sum over its cells is positive: the value of
-        the cell, less t * scale * sqrt(share of the cell). One number for each cell thus tells
-        which items may stand out.
+        Let b be an item's share (`joint.LeaveOneOut`). The square root is concave: sqrt(b) is at
+        least the mean of the roots of the shares of an item's cells. So if an item's z exceeds t,
+        this sum over its cells is positive: the value of the cell, less t * scale * sqrt(share of
+        the cell). One number for each cell thus tells which items may stand out.
 
         Args:
             landed: sums as for `high`.
@@ -221,7 +223,10 @@ class Finder:
     def _affordable(
         self, values: Callable[[float], F64], need: int, floor: float, budget: float
     ) -> float | None:
-        """Return about the lowest floor at which at most `budget` ids are looked at."""
+        """Return about the lowest floor at which at most `budget` ids are looked at.
+
+        It is at least `floor`. None: even the highest floor that is tried takes more.
+        """
 
         def costs(at: float) -> float:
             cells, slack = self._rounded(values(at))

@@ -626,7 +626,10 @@ class Fit:
         return bound
 
     def contenders(self, least: float) -> Candidates:
-        """Return the candidates, of which only those that `standing_out` gives can be heavy."""
+        """Return candidates for another fit, of which only some can be heavy.
+
+        These are the fitted items, and all items whose mean residual allows a z above `least`.
+        """
         means, fitted, floor = self._means, self.support.ids, self._least_mean(least)
         # Where searches take long, a look at a list of the contenders takes less.
         if self._finder is None or self._finder.looks > _LISTED_LOOKS:
@@ -652,7 +655,7 @@ class Fit:
         self._fit(positions[chosen], POLISH_SWEEPS)
 
     def _settle(self) -> None:
-        """Measure how good the fit is."""
+        """Measure how good the fit is: set `error`, `least_own_share` and `worst`."""
         # `null` is e sqrt(b) of each phantom (e and b: see the module). A fit that shrinks
         # estimates b e, which is `null` times sqrt(b); else e, which is `null` / sqrt(b).
         root = np.sqrt(self.share)
@@ -663,10 +666,10 @@ class Fit:
         self.worst = self.scale / self.least_own_share**0.5
 
     def _raise_threshold(self) -> None:
-        """Raise the threshold to the one that was in force.
+        """Raise the threshold if the bound on the support kept items out.
 
-        If the bound on the support kept items out, the threshold in force is larger than the given
-        one: it lies between the items on the support and those that were kept out.
+        The fit then had a higher threshold than the given one: it lies between the items on the
+        support and those that were kept out.
         """
         # A support within 2 % of the bound counts as full.
         if len(self.support.positions) < 0.98 * self.most:
@@ -705,8 +708,8 @@ class JointDecoder(FittedDecoder):
         clients: float64 [batches], the clients of each.
         fit: the fit of the sums.
         fallback: the paper's decoder if it answers in place of the fit; else None.
-        kappa: scale as for `FoundFit`; intervals measure it.
-        largest_error: error as for `FoundFit`; intervals predict it.
+        kappa: the attribute `FoundFit.kappa`; None until intervals measure it.
+        largest_error: the attribute `FoundFit.largest_error`; None until intervals predict it.
 
     Raises:
         InvalidInputError: no sketch, two of one round, no client in any, or fewer than 3 rows.
@@ -801,7 +804,10 @@ class JointDecoder(FittedDecoder):
         return self.fallback is None
 
     def measured(self, ids: Ids) -> Measured:
-        """Return the leave-one-out values of any ids; fitted items have kappa times the error."""
+        """Return the leave-one-out values of any ids, and the standard deviations of their errors.
+
+        The standard deviations of fitted items are multiplied by kappa.
+        """
         items = self.fit.leave_one_out(ids)
         fit = self.fit if self.fit.whole is None else self.fit.whole
         kappa = usual_kappa(fit.landed) if self.kappa is None else self.kappa[0]
@@ -857,7 +863,7 @@ def _merged(one: I64, other: I64) -> I64:
     >>> _merged(np.array([2, 5]), np.array([3, 2])).tolist()
     [2, 3, 5]
     """
-    # Both together need not be sorted: a few are put into many.
+    # A few positions are inserted into many sorted ones, which takes less time than a sort of all.
     other = np.unique(other)
     places = np.searchsorted(one, other)
     new = places == len(one)

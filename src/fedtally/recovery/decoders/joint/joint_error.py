@@ -20,7 +20,7 @@ from fedtally.recovery.decoders.joint.joint import (
 )
 from fedtally.recovery.sums import F64, Prediction, Sums, grouped
 
-_MANY = 60.0  # clients from which an item's count is taken as its expectation
+_MANY = 60.0  # clients: an expected count above this is taken as the count, without Poisson noise
 _GROUP = 1.03  # items within this ratio are taken together
 # the standard errors by which the variance of an item's rounds must exceed Poisson noise for the
 # decoder to see it
@@ -35,7 +35,16 @@ _REMEMBERED = 1024  # the most different frequencies of a fit that is cached
 
 
 def drawn(frequencies: F64, plan: Sums, number: F64 | float = 1.0) -> tuple[F64, F64]:
-    """Return frequencies among the drawn clients, 0 first, and expected numbers of items."""
+    """Return the frequencies that items may have, and the expected number of items with each.
+
+    The clients that take part are drawn from a population, so the count of a rare item is a Poisson
+    variable. The first frequency is 0. The others are in the order of `frequencies`, grouped.
+
+    Args:
+        frequencies: float64 [d], rising, above 0: frequencies in the population.
+        plan: the sums in numbers.
+        number: float64 [d], the number of items of each frequency.
+    """
     expected, number = frequencies * plan.clients, np.broadcast_to(number, frequencies.shape)
     few = expected <= _MANY
     rare, sizes = grouped(expected[few], number[few], _GROUP)
@@ -50,7 +59,11 @@ def drawn(frequencies: F64, plan: Sums, number: F64 | float = 1.0) -> tuple[F64,
 class _State(NamedTuple):
     """The state of the decoder if its errors have given scales: float64 [scales] each.
 
-    `implied` is the scale that equation (1) returns, and `left` is its b'.
+    Attributes:
+        implied: the scale that equation (1) of docs/accuracy.md returns.
+        threshold: the frequency above which an estimate is fitted.
+        left: b' of equation (1), the share that the fit leaves in the residual.
+        support: the expected number of fitted items.
     """
 
     implied: F64
@@ -61,12 +74,19 @@ class _State(NamedTuple):
 
 def _row_sums(values: F64) -> F64:
     """Return the sums over the items, the second axis: [scales, 1]."""
-    sums: F64 = np.add.reduce(values, axis=1, keepdims=True)  # `sum` takes longer to come to it
+    sums: F64 = np.add.reduce(values, axis=1, keepdims=True)  # `np.sum` has more overhead
     return sums
 
 
 class _Ladder:
-    """Equation (1), for a bound on the support as a share of the cells."""
+    """Equation (1) of docs/accuracy.md.
+
+    Args:
+        f: float64 [k], rising: the frequencies that items may have.
+        number: float64 [k], the number of items of each frequency.
+        plan: the sums in numbers.
+        largest: the bound on the support, as a share of the cells.
+    """
 
     def __init__(self, f: F64, number: F64, plan: Sums, largest: float) -> None:
         self.f, self.number, self.plan = f, number, plan
@@ -78,7 +98,13 @@ class _Ladder:
         return _row_sums(self.number * ndtr((self.f - threshold) / s))
 
     def _threshold(self, s: F64) -> F64:
-        """Return the least thresholds that leave no more items than may be fitted: [scales, 1]."""
+        """Return the least thresholds that leave no more items than may be fitted: [scales, 1].
+
+        They are also at least `selected` scales, and half a client.
+
+        Args:
+            s: [scales, 1], the scales.
+        """
         low = np.maximum(self.selected * s, 0.5 / self.plan.clients)
         excess = self._excess(low, s)
         full = np.flatnonzero(excess > 0.0)
@@ -158,8 +184,8 @@ class _Ladder:
         density = np.exp(-(gap**2) / 2) / np.sqrt(2 * np.pi)
         selection = _row_sums(number * density * threshold / s)
         many, varies = number * fitted, more.any()
-        # A smaller b' means larger shares kept, and these a smaller b': from 1 it falls to the
-        # largest solution.
+        # A smaller b' makes `kept` larger, and a larger `kept` makes b' smaller. So b' falls from 1
+        # to the largest solution.
         left = np.ones_like(s)
         for _ in range(100):
             shown = left * left * tau
@@ -178,7 +204,7 @@ class _Ladder:
         return _State(implied, threshold[:, 0], left[:, 0], many.sum(axis=1))
 
     def largest_scale(self) -> float:
-        """Return the largest scale s for which (1) gives at least s; 0 if there is none."""
+        """Return the largest scale s for which equation (1) gives at least s; 0: there is none."""
         f, number, plan = self.f, self.number, self.plan
         alone = (
             number * (f * f / plan.cancelling + f / plan.clients)
@@ -195,7 +221,7 @@ class _Ladder:
         # (1) returns at least as much at the low end of this step, and less at the high end. `root`
         # between the two ends needs half the steps of halving.
         low, high = math.log(scales[first]), math.log(scales[first - 1])
-        # Computations for one scale and for many may round differently, where the root is an end.
+        # One scale alone may be rounded differently than among many. So the root may be an end.
         if (at_low := self._rise(low)) <= 0.0:
             return math.exp(low)
         if (at_high := self._rise(high)) >= 0.0:
@@ -203,13 +229,19 @@ class _Ladder:
         return math.exp(root(self._rise, low, high, ends=(at_low, at_high), within=_SAME))
 
     def _rise(self, log_scale: float) -> float:
-        """Return the logarithm of the scale that (1) gives, less that of the given scale."""
+        """Return log(the scale that equation (1) gives / the given scale)."""
         scale = math.exp(log_scale)
         implied = float(self.at(np.array([scale])).implied[0])
         return math.log(max(implied, 1e-300) / scale)
 
     def _first_that_stays(self, scales: F64) -> int | None:
-        """Return the place of the first scale s, from above, for which (1) gives at least s."""
+        """Return the index of the first scale s for which equation (1) gives at least s.
+
+        None: there is none.
+
+        Args:
+            scales: float64 [scales], falling.
+        """
         for start in range(0, len(scales), _BLOCK):  # mostly it is among the largest
             some = scales[start : start + _BLOCK]
             stays = np.flatnonzero(self.at(some).implied >= some)
@@ -221,7 +253,11 @@ class _Ladder:
 class _Fitted(NamedTuple):
     """The expected result of joint recovery.
 
-    `beyond(x)` is the expected number of items with an error above x times the scale.
+    Attributes:
+        scale: the scale of the errors, a frequency; 0: recovery is exact.
+        support: the expected number of fitted items.
+        largest: the largest frequency of an item, divided by the scale.
+        beyond: gives, for x, the expected number of items with an error above x times the scale.
     """
 
     scale: float
@@ -241,7 +277,10 @@ def predict(
 
 
 def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
-    """Return the probability that the largest error exceeds tau; larger errors are Poisson."""
+    """Return the probability that the largest error exceeds tau, a frequency.
+
+    The number of errors above tau is taken as a Poisson variable.
+    """
     found = _fitted(frequencies, plan, number)
     return -math.expm1(-found.beyond(tau / found.scale)) if found.scale else 0.0
 
@@ -249,8 +288,8 @@ def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
 def _fitted(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
     """Return the expected result of joint recovery.
 
-    A planner asks for several errors of one size in turn. So results for few frequencies are
-    cached.
+    A planner asks for several errors of one sketch size in turn. So results are cached, unless
+    there are many frequencies.
     """
     if len(frequencies) > _REMEMBERED:
         return _fit(frequencies, plan, number)
@@ -358,5 +397,6 @@ def _exceeded_by(many: float, fitted: _Fitted) -> float:
         return low
     if (at_high := more(high)) > 0.0:
         return high
-    # The scale itself is known to a relative _SAME. Jumps and flat parts may take it halving.
+    # More precision is useless: the scale itself has a relative error of _SAME. At jumps and flat
+    # parts of the tail, `root` takes more steps, since it halves the interval there.
     return root(more, low, high, ends=(at_low, at_high), within=1e-9)

@@ -52,7 +52,7 @@ BAND_SLACK = 1.06
 # would grow for the sake of errors that hardly occur.
 _REACH = 3.5
 _BEYOND = 1.54
-# Standard deviations from the threshold beyond which the selection changes the limits no longer.
+# Standard deviations: further from the threshold, the selection no longer changes the limits.
 _NORMAL_MAX = 8.0
 # The predicted largest error is found by secants, until they move by less than the share _CLOSE of
 # the whole range. Bisection then asks only within a share _APART of the result. The secants use
@@ -257,7 +257,8 @@ def kappa_of(fit: Fit) -> Kappa:
     z = fit.fitted * np.sqrt(fit.own_shares) / fit.scale
     pool = fit.fitted[z > fit.threshold + 3]
     # Items close above the threshold are left out of the pool: whether the repeated fit finds them
-    # is chance, and items that it misses would look like errors. Too few are filled up with others.
+    # is chance, and items that it misses would look like errors. If fewer than 20 are left, evenly
+    # spaced values are added to the pool.
     if len(pool) < 20:
         sd = max(fit.scale / float(np.sqrt(fit.share.mean())), 2.0 / landed.num_clients)
         pool = np.append(pool, np.linspace(fit.threshold + 4, fit.threshold + 20, 20) * sd)
@@ -266,7 +267,7 @@ def kappa_of(fit: Fit) -> Kappa:
         candidates = fit.contenders(_CONTENDERS)
     number = int(np.clip(_SPIKED * landed.cells, *_SPIKES))
     repeats = int(np.clip(-(-_ALL_SPIKES // number), 2, _MOST_REPEATS))
-    # each repeat holds a fit of its own, which is large in a large domain
+    # Each repeat has a fit of its own, which takes much memory in a large domain.
     at_once = min(kernels.num_threads(), _MOST_AT_ONCE) if fit.candidates.size < LARGE else 1
     errors: list[F64] = []
     nulls: list[F64] = []
@@ -276,8 +277,8 @@ def kappa_of(fit: Fit) -> Kappa:
         turns = range(turn, min(turn + at_once, repeats))
         for again, ids, counts in _decoded_again(fit, candidates, pool, number, turns):
             turn += 1
-            # The added items spoiled the fit: this turn measures something else. So may the other
-            # turns that began with the same number of items.
+            # The added items spoiled the fit: this turn measures something else. The other turns
+            # that began with it may be spoiled, too: they are made again, with half as many items.
             if again.scale > _TIPPED * fit.scale:
                 number = max(1, number // 2)
                 break

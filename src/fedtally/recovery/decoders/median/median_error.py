@@ -33,13 +33,13 @@ def predict(frequencies: F64, plan: Sums, number: F64, probability: float) -> Pr
 
 
 def failure(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
-    """Return the probability that any of the candidates errs by more than tau."""
+    """Return the probability that the error of any candidate exceeds tau, a frequency."""
     exceeds = exceedance(frequencies, plan, number, tau)
     return -math.expm1(plan.candidates * math.log1p(-min(exceeds, 1 - 1e-15)))
 
 
 def exceedance(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
-    """Return the probability that one light item errs by more than tau."""
+    """Return the probability that the error of one light item exceeds tau, a frequency."""
     counts = tau * plan.clients
     step = max(1.0, counts / _STEPS)
     sizes, tails = _tails(step, *_expected(frequencies, plan, number), plan)
@@ -56,7 +56,8 @@ def exceedance(frequencies: F64, plan: Sums, number: F64, tau: float) -> float:
 
 def _expected(frequencies: F64, plan: Sums, number: F64) -> tuple[F64, F64]:
     """Return expected counts, and how many items have each; the heaviest items are one by one."""
-    if plan.fresh:  # a round holds the h-th part of the items, each h times as often
+    # With heterogeneity h, a batch is modelled with 1/h of the items, each h times as frequent.
+    if plan.fresh:
         frequencies, number = frequencies * plan.heterogeneity, number / plan.heterogeneity
     light, numbers = grouped(frequencies[:-_ALONE] * plan.clients, number[:-_ALONE], _WIDE_GROUP)
     return np.append(light, frequencies[-_ALONE:] * plan.clients), np.append(

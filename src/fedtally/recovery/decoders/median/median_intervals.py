@@ -88,7 +88,7 @@ class MedianIntervals(UsualIntervals):
         return _MedianLaw(self.landed)
 
     def _values(self, ids: Ids) -> F64:
-        """Return estimated frequencies."""
+        """Return the estimated frequencies of ids: float64 [n]."""
         counts: F64 = np.sum([ask(decoder, ids) for decoder in self.decoders], axis=0)
         return counts / self._num_clients
 
