@@ -185,7 +185,8 @@ def checked_time(**named: Any) -> datetime:
     """Return the named time, converted to UTC.
 
     Raises:
-        InvalidInputError: the value is not a `datetime`, or has no offset from UTC.
+        InvalidInputError: the value is not a `datetime`, has no offset from UTC, or is outside the
+            years 1 to 9999 in UTC.
     """
     [(name, value)] = named.items()
     if not isinstance(value, datetime) or value.utcoffset() is None:

@@ -94,7 +94,6 @@ class Request:
             silos: the options of silos, if clients are silos of many people each. Then the relation
                 is add-remove of a person, and the schedule is shared. If a plan is given, the
                 options come from this plan, and must not be set here.
-
             recurring: the options of a calendar, if rounds open at the times of a calendar. Then
                 the schedule is hybrid or fresh.
 

@@ -268,7 +268,7 @@ def _smallest_sketch(design: Design, frequencies: Frequencies, *, with_linf: boo
         sketch = sketches.smallest(design.tau_of_sketch(frequencies), with_linf=with_linf)
         if budget is None or sketch.bytes_per_client <= budget:
             return sketch
-        sketch = _best_sketch(sketches, compared=True)  # its margin is smaller
+        sketch = _best_sketch(sketches, compared=True)  # without the margin of the width
     except UnreachableError:
         raise OutOfReachError(design, frequencies) from None
     assert design.spec.tau is not None

@@ -93,7 +93,9 @@ def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) ->
 
 
 def histogram_within(proposal: Proposal) -> Proposal | None:
-    """Return the plan with a histogram that the planner prefers to the largest sketches, or None.
+    """Return the plan with a histogram, if it costs at most as much as a curve's largest sketch.
+
+    Otherwise return None. With a budget that fits a histogram, the planner prefers it to sketches.
 
     Args:
         proposal: a proposed plan with a sketch over a list of candidates.
