@@ -63,7 +63,7 @@ def input_share_info(role: Role) -> bytes:
 def input_share_aad(
     task_id: bytes, task: TaskConfiguration, metadata: draft18.ReportMetadata, public_share: bytes
 ) -> bytes:
-    """Return the associated data of a sealed input share, for metadata as draft 18 has them."""
+    """Return the associated data of a sealed input share, for metadata in the form of draft 18."""
     mine = ReportMetadata(metadata.id, metadata.time * task.precision)
     return InputShareAad(task_id, mine, public_share).encode()
 
