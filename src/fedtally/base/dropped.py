@@ -69,7 +69,7 @@ class Dropped(NamedTuple):
         )
 
     def told(self, *, is_private: bool) -> Dropped:
-        """Return the counts that may be shown: none under privacy, as they depend on the items."""
+        """Return the counts that may be shown: all 0 under privacy, as they depend on the items."""
         return NOTHING if is_private else self
 
     def document(self, max_items: int) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """The reports of clients of draft-ietf-ppm-dap-09, and the names and data that they are bound to.
 
-Only reports are of draft 09. The messages between servers and to the collector are always those of
-draft 18. Times here are in seconds, and multiples of the precision of their task.
+Only reports are of draft 09. All other messages, between servers and to the collector, are of draft
+18. Times here are in seconds, and multiples of the precision of their task.
 """
 
 from __future__ import annotations

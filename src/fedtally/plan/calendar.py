@@ -24,7 +24,7 @@ _PERIOD = re.compile(r"([1-9][0-9]{0,5})([dhms])")
 
 @dataclass(frozen=True)
 class Calendar:
-    """When each round is open.
+    """The times when the rounds of a campaign are open, one after the other.
 
     Args:
         start: when round 0 opens, an aware time of whole seconds; it is kept in UTC.

@@ -174,7 +174,7 @@ class Setting:
 
     @property
     def is_noised_once(self) -> bool:
-        """Whether noise is added once to each sum that is opened."""
+        """Whether noise is added once to each sum that is opened, and not by each client."""
         return self.protection(self.example).is_once
 
     def sums(self, schedule: Schedule) -> list[int]:
@@ -592,7 +592,7 @@ class Design(Setting):
 
     @property
     def sizing(self) -> Size:
-        """The way in which rows and width were chosen, which must be known."""
+        """The origin of the size: how rows and width were chosen. It must be known."""
         assert self.origin is not None
         return self.origin
 

@@ -165,7 +165,7 @@ def _shown(design: Design) -> int:
 
 
 def _smallest(guesses: Guesses, tries: int = _REFINED) -> Design | None:
-    """Return the same as `smallest`, from the first guesses; None if no size suffices.
+    """Return the result of `smallest`, found among the best guesses; None if no size suffices.
 
     Args:
         guesses: the guesses of sizes.

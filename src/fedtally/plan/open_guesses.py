@@ -121,7 +121,7 @@ class Guesses:
     wanted: Wanted
 
     def of(self, design: Design) -> Guesses:
-        """Return the same object for another design."""
+        """Return the guesses for another design, with the same frequencies and wanted names."""
         return replace(self, design=design)
 
     @property
@@ -286,7 +286,8 @@ class Guesses:
     ) -> Guess | None:
         """Return about the smallest size that may suffice; None if no width does.
 
-        The number of rows of the spelling is the one with the least risk, then the fewest bytes.
+        Several numbers of rows of the spelling are tried. The guess has the number with the least
+        risk, and then the fewest bytes.
 
         Args:
             design: the design, with its number of rounds.

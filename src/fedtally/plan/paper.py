@@ -121,9 +121,9 @@ def width_oracle(
         frequencies: [d], each in [0, 1].
         tau: the largest error, in (0, 1).
         constant: C; 2 as in the paper's experiments ("we set all constant factors to be 2").
-        num_clients: the number of clients n. It matters only if the frequencies are those of a
-            distribution: n clients with one item each hold at most n items, and hardness is at most
-            the number of items that occur.
+        num_clients: the number of clients n. It matters only if `frequencies` are probabilities,
+            and not yet shares of these clients: n clients with one item each hold at most n items,
+            and the hardness is at most the number of items that occur.
 
     >>> width_oracle([0.5, 0.25, 0.125, 0.125], tau=0.25)
     5

@@ -261,7 +261,10 @@ def _check_relation_of_silos(relation: Relation, asked: Mapping[str, Any]) -> No
 
 
 def _check_hidden(privacy: Privacy, method: SecureSum) -> None:
-    """Refuse to hide the number of clients if the protocol shows it, or without a public bound."""
+    """Refuse to hide the number of clients if this is not possible.
+
+    It needs a public bound on the number, a sum by a trusted server, and central trust.
+    """
     if privacy.max_clients is None:
         raise InvalidInputError(
             f"add-remove needs {opt.max_clients}, a public bound on the number of clients, which is"

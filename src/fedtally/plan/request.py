@@ -38,8 +38,8 @@ _POSITIVE = partial(validate.integer, 1)
 class Request:
     """The options of a campaign, as the user gives them; every option has a default.
 
-    `resolve` checks them. The fields are the keywords of `fedtally.estimate`, which explains them,
-    without those that only a simulation has.
+    `resolve` checks them. The fields are keywords of `fedtally.estimate`, whose documentation
+    explains them. The keywords that only a simulation has are left out.
     """
 
     # keywords: written by tools/keywords.py

@@ -16,7 +16,8 @@ def possible_schedules(
 ) -> list[Schedule]:
     """Return the schedules that a name stands for, the preferred one first.
 
-    It is one schedule, or those that `auto` and `batched:auto` choose from.
+    The names "auto" and "batched:auto" stand for all schedules that they choose from. Every other
+    name stands for one schedule.
 
     Args:
         name: a schedule or its name, "auto" or "batched:auto".

@@ -278,9 +278,9 @@ def _smallest_sketch(design: Design, frequencies: Frequencies, *, with_linf: boo
 
 
 def _best_sketch(sketches: Sketches, *, compared: bool) -> Design:
-    """Return the design whose sketch has the least error of those of at most `max_bytes`.
+    """Return the design with the sketch of least error whose uploads have at most `max_bytes`.
 
-    Without `max_bytes` the bound is `DEFAULT_MAX_BYTES`.
+    If the request has no `max_bytes`, the bound is `DEFAULT_MAX_BYTES`.
     """
     design = sketches.design
     budget = design.spec.size.max_bytes or DEFAULT_MAX_BYTES
@@ -465,8 +465,8 @@ def _best_for_any(design: Design, known: Frequencies) -> Made:
 def _nearby_for_any(design: Design, found: _Tried) -> _Tried:
     """Return the design of least error that a descent over the schedules finds; see `descend`.
 
-    The hardest frequencies of one schedule are not the hardest of another one. So the schedule that
-    is best for the former may be bad for its own hardest frequencies.
+    Each schedule has other hardest frequencies. So a schedule that is best for the hardest
+    frequencies of another schedule may have a large error for its own.
     """
     sketches = Sketches.of(design, found.worst.distribution, design.spec.size.rows)
     careful = design.spec.failure_probability * RISK

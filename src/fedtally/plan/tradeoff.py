@@ -33,7 +33,7 @@ _BUDGETS = (1, 2, 4)  # the budgets for halving the error, as multiples of the p
 
 
 class Size(NamedTuple):
-    """A plan with other bytes: a client's budget and actual upload in bytes, and the error."""
+    """A point of a curve: a client's budget and upload in bytes, and the predicted error."""
 
     max_bytes: int
     bytes_per_client: int

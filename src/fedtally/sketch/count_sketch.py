@@ -77,13 +77,13 @@ class RoundHash(NamedTuple):
         ids: npt.NDArray[np.uint64],
         counts: npt.NDArray[np.int64] | None,
     ) -> None:
-        """Add items to counters, int64 [rows, width]; as for `CountSketch.add`."""
+        """Add items to counters, int64 [rows, width], in place; see `CountSketch.add`."""
         kernels.accumulate(counters, *self, ids, counts)
 
     def add_range(
         self, counters: npt.NDArray[np.int64], first_id: int, counts: npt.NDArray[np.int64]
     ) -> None:
-        """Add the ids from `first_id` on; as for `CountSketch.add_range`."""
+        """Add counts[i] items of the id first_id + i, for each i; see `CountSketch.add_range`."""
         kernels.accumulate_range(counters, *self, first_id, counts)
 
     def cells(
@@ -109,13 +109,13 @@ class Identity(NamedTuple):
         ids: npt.NDArray[np.uint64],
         counts: npt.NDArray[np.int64] | None,
     ) -> None:
-        """Add items to counters, int64 [1, width]; as for `CountSketch.add`."""
+        """Add items to counters, int64 [1, width], in place; see `CountSketch.add`."""
         np.add.at(counters[0], self.places(ids, counters.shape[1]), 1 if counts is None else counts)
 
     def add_range(
         self, counters: npt.NDArray[np.int64], first_id: int, counts: npt.NDArray[np.int64]
     ) -> None:
-        """Add the ids from `first_id` on; as for `CountSketch.add_range`."""
+        """Add counts[i] items of the id first_id + i, for each i; see `CountSketch.add_range`."""
         self.add(counters, kernels.range_ids(first_id, len(counts)), counts)
 
     def cells(
