@@ -1,1 +1,1 @@
-"""What every room stands on: checks of arguments, files, text and the kinds of encodings."""
+"""The code that all packages use: checks of arguments, files, text and the kinds of encodings."""

@@ -54,10 +54,11 @@ def write(
         schema: the name and version of the format.
         meta: the header: values that JSON can hold.
         arrays: the arrays of numbers, by name.
-        private: whether only the owner may read a new file, whatever the umask says.
+        private: whether only the owner may read a new file, whatever the umask says. A file that
+            exists keeps its permissions.
 
     Raises:
-        InvalidInputError: the folder does not exist or is not writable.
+        InvalidInputError: the file cannot be written, see `replacing`.
     """
     with replacing(path, private=private) as temporary, open(temporary, "wb") as file:
         _put(file, _entries(schema, meta, arrays), None)
@@ -132,10 +133,10 @@ def _entries(
 
 
 class replacing:  # noqa: N801 - a context manager, read as a verb
-    """Context that yields a temporary path beside `path`.
+    """Context that yields the path of a temporary file beside `path`.
 
-    On success the temporary file is written through to the disk and replaces `path`, on failure it
-    is deleted.
+    If the block succeeds, the temporary file is written through to the disk and replaces `path`. If
+    it fails, the temporary file is deleted.
 
     >>> import pathlib, tempfile
     >>> target = pathlib.Path(tempfile.mkdtemp()) / "figures.txt"
@@ -146,7 +147,8 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
 
     Args:
         path: the file. If it is a symbolic link, the target of the link is replaced.
-        private: whether only the owner may read a new file, whatever the umask says.
+        private: whether only the owner may read a new file, whatever the umask says. A file that
+            exists keeps its permissions.
 
     Raises:
         InvalidInputError: the path leads over a link that somebody else may have planted, or the
@@ -373,7 +375,7 @@ class _Archive:
             self._check_shrunk(name)
         try:
             return {name: self._values(name) for name in names}
-        except Exception as error:  # as above
+        except Exception as error:  # damaged bytes raise many kinds of errors, see `__init__`
             raise UnreadableFileError(f"{self._name} {_FOREIGN}") from error
 
     def _values(self, name: str) -> npt.NDArray[Any]:

@@ -1,7 +1,8 @@
 """What a campaign leaves out of the rows that it reads, from the source to the answer.
 
-A row, a client's item, or one of too many items of a client does not count. Each is counted here by
-its reason, so that all parts of a table, and all that is told of it, agree.
+A campaign leaves out rows that lack a value, items outside the domain, and a client's items beyond
+the bound. They are counted here by the reason, so that the counts of all parts of a table add up,
+and all reports of the campaign show the same counts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ class Draw(NamedTuple):
     """The effect of the bound on the items of one client, counted in pairs (client, item).
 
     Attributes:
-        clients: the number of clients; one counts in each of its natural rounds.
+        clients: the number of clients; a client counts once in each of its natural rounds.
         several: the number of clients that hold more than one item.
         pairs: the number of distinct pairs before items are dropped at random.
         kept: the number of pairs that are counted.
@@ -68,7 +69,7 @@ class Dropped(NamedTuple):
         )
 
     def told(self, *, is_private: bool) -> Dropped:
-        """Return the counts that may be shown: none under privacy, as they depend on the items."""
+        """Return the counts that may be shown: all 0 under privacy, as they depend on the items."""
         return NOTHING if is_private else self
 
     def document(self, max_items: int) -> dict[str, Any] | None:

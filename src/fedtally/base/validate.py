@@ -1,7 +1,8 @@
 """Checks of arguments.
 
-The keyword is the name that appears in the error message: ``integer(1, width=width)``. The message
-marks it as an argument, so that a command shows its own option `--width` instead.
+The value is given by keyword, and the keyword is its name in the error message:
+``integer(1, width=width)``. The message marks the name as an argument, so that a command shows its
+option `--width` instead.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class Aggregator:
     # ---- reports ----
 
     def _check(self, metadata: ReportMetadata, now: float) -> None:
-        """Refuse a report by its metadata, which both servers see.
+        """Refuse a report whose metadata are not allowed; both servers see the metadata.
 
         Args:
             metadata: the metadata of the report.
@@ -219,7 +219,10 @@ class Aggregator:
             raise RefusedError(ReportError.INVALID_MESSAGE) from None
 
     def _add(self, reports: Iterable[Added]) -> None:
-        """Add reports to their buckets, in the transaction in which `_check_again` passed them."""
+        """Add reports to the sums of their times (`Bucket`), and store their ids as added.
+
+        Call it in the same transaction in which `_check_again` has accepted the reports.
+        """
         by_time: defaultdict[int, list[Added]] = defaultdict(list)
         for each in reports:
             by_time[each.metadata.time].append(each)

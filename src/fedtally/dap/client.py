@@ -54,14 +54,15 @@ def make_report(
         task: the task.
         measurement: 0 or 1 for a count; a list of integers for a vector of sums; the number of a
             bucket for a histogram.
-        leader: the key configuration of the leader, from `choose`.
-        helper: the key configuration of the helper, from `choose`.
+        leader: the key configuration of the leader, from `sealing.choose`.
+        helper: the key configuration of the helper, from `sealing.choose`.
         now: the time, Unix seconds.
         random: `random_bytes` uniform bytes that are used for this report only.
 
     Raises:
-        InvalidInputError: the measurement does not fit the task, the task does not run now, or the
-            task accepts reports of draft 09, which only other programs make.
+        InvalidInputError: the measurement does not fit the task, the task does not run now,
+            `random` has another length, or the task accepts reports of draft 09, which only other
+            programs make.
     """
     check_draft(task)
     if len(random) != random_bytes(task):

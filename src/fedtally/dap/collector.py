@@ -47,6 +47,9 @@ def make_query(task: Task, start: int, end: int) -> CollectionJobReq:
         task: the task.
         start: the first second of the interval, Unix seconds, a multiple of the precision.
         end: the first second after the interval, Unix seconds, a multiple of the precision.
+
+    Raises:
+        InvalidInputError: a time is not a multiple of the precision, or `end` is not after `start`.
     """
     precision = task.configuration.precision
     for name, seconds in (("start", start), ("end", end)):

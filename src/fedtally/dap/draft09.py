@@ -1,7 +1,7 @@
 """The reports of clients of draft-ietf-ppm-dap-09, and the names and data that they are bound to.
 
-Only reports are of draft 09. The messages between servers and to the collector are always those of
-draft 18. Times here are in seconds, and multiples of the precision of their task.
+Only reports are of draft 09. All other messages, between servers and to the collector, are of draft
+18. Times here are in seconds, and multiples of the precision of their task.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def input_share_info(role: Role) -> bytes:
 def input_share_aad(
     task_id: bytes, task: TaskConfiguration, metadata: draft18.ReportMetadata, public_share: bytes
 ) -> bytes:
-    """Return the associated data of a sealed input share, for metadata as draft 18 has them."""
+    """Return the associated data of a sealed input share, for metadata in the form of draft 18."""
     mine = ReportMetadata(metadata.id, metadata.time * task.precision)
     return InputShareAad(task_id, mine, public_share).encode()
 

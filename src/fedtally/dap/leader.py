@@ -350,8 +350,8 @@ class Leader(Aggregator):
             body: the request of the collector, a CollectionJobReq.
 
         Raises:
-            Problem: the request is refused, or the job has failed. If the helper was asked for its
-                share, the batch stays closed.
+            Problem: the request is refused, its batch cannot be closed, or the job has failed. If
+                the helper was asked for its share, the batch stays closed.
         """
         id = resource_id(body)
         with self._store.transaction():
@@ -404,6 +404,8 @@ class Leader(Aggregator):
 
     def fail_collection(self, id: bytes, type: ProblemType) -> None:
         """End a collection job because the helper refuses its share; the batch stays closed.
+
+        It changes nothing if the helper has not been asked, or if the job has an answer.
 
         Args:
             id: the id of the collection job.

@@ -21,7 +21,7 @@ class MalformedError(InvalidInputError):
 
 
 class Reader:
-    """A reader that takes bytes from the front, and remembers its position.
+    """A reader of bytes from first to last, which remembers its position.
 
     >>> reader = Reader(b"abc")
     >>> reader.take(2), reader.is_empty
@@ -138,7 +138,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Fixed:
-    """The encoding of bytes whose number is fixed: the bytes themselves."""
+    """The encoding of a byte string of fixed length: the bytes themselves."""
 
     length: int
 
@@ -161,11 +161,11 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Opaque:
-    """The encoding of bytes of any number: their number, then the bytes.
+    """The encoding of a byte string of any length: its length, then the bytes.
 
     Args:
-        size: the size of the number, in bytes.
-        least: the least number of bytes that is allowed.
+        size: the number of bytes in which the length is written.
+        least: the least length that is allowed, in bytes.
     """
 
     size: int

@@ -59,7 +59,7 @@ class _Kind(NamedTuple):
         number: the number of the VDAF in the draft's table.
         sizes: the class of the message that has its sizes.
         make: a function from a class of Prio3 to its method that makes the VDAF of given sizes.
-        is_hidden: whether noise can hide a report. It can if two reports differ in at most two
+        is_hidden: whether noise can hide a report. It can if any two reports differ in at most two
             counters, by 1 each.
     """
 
@@ -250,7 +250,7 @@ class Task:
             )
 
     def time(self, seconds: float) -> int:
-        """Return a time as reports have it: Unix seconds divided by the precision, rounded down."""
+        """Return a time in the unit of reports: Unix seconds over the precision, rounded down."""
         return int(seconds) // self.configuration.precision
 
     # ---- the public file ----
@@ -342,7 +342,7 @@ class TaskSecret:
     def verify_key(self, task: Task) -> bytes:
         """Return the verification key of a task (draft 18, section 8.6.2).
 
-        It has 32 bytes; in draft 09 only the first 16 of them are used.
+        It has 32 bytes; in draft 09 it is the first 16 of these bytes.
 
         Raises:
             InvalidInputError: the secret belongs to another task.

@@ -1,4 +1,4 @@
-"""A campaign in numbers: the frozen `Plan`, and what its parts answer."""
+"""The plan of a campaign: the frozen `Plan`, its parts and its target."""
 
 from fedtally.plan.parts.candidates import Candidates, check_histogram_domain
 from fedtally.plan.parts.clients import Clients

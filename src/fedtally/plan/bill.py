@@ -1,7 +1,7 @@
 """The bytes and the CPU seconds of each stage of a campaign, predicted from its plan.
 
-Bytes follow exactly from the plan and the number of clients. CPU time is a number of operations,
-each with its time on a `Host` (`plan.costs`).
+Bytes follow exactly from the plan and the number of clients. CPU time is the number of operations
+of each kind, times the seconds of one such operation on a `Host` (`plan.costs`).
 
 The stages have the same names as in the account of a simulated campaign (`Result.secure_sum`).
 """

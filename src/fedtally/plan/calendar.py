@@ -24,7 +24,7 @@ _PERIOD = re.compile(r"([1-9][0-9]{0,5})([dhms])")
 
 @dataclass(frozen=True)
 class Calendar:
-    """When each round is open.
+    """The times when the rounds of a campaign are open, one after the other.
 
     Args:
         start: when round 0 opens, an aware time of whole seconds; it is kept in UTC.
@@ -185,7 +185,8 @@ def checked_time(**named: Any) -> datetime:
     """Return the named time, converted to UTC.
 
     Raises:
-        InvalidInputError: the value is not a `datetime`, or has no offset from UTC.
+        InvalidInputError: the value is not a `datetime`, has no offset from UTC, or is outside the
+            years 1 to 9999 in UTC.
     """
     [(name, value)] = named.items()
     if not isinstance(value, datetime) or value.utcoffset() is None:

@@ -123,7 +123,7 @@ class Host:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], version: str) -> Self:
-        """Read the host that `python -m benchmarks host` measured with these kernels.
+        """Read the host that `python -m benchmarks host` measured with the kernels in use here.
 
         Args:
             path: a file in TOML.

@@ -1,6 +1,6 @@
-"""The design of a plan: what is known before there is a plan, and then its size.
+"""The design of a plan: the values from which the plan is made.
 
-`Setting` holds what is known before the size is chosen, and `Design` adds the size.
+`Setting` holds the values that are known before the size is chosen, and `Design` adds the size.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 DEFAULT_ROWS = 7  # for joint recovery: with the same bytes, more rows change its error little
 DEFAULT_MAX_BYTES = 32_000
-# the width of a usual sketch: the norm of the clip, which hardly depends on the width, is computed
-# with it while the width is still unknown
+# The width of a usual sketch. While the width is unknown, the norm of the clip, the bits of a
+# counter and the size of a proof are estimated with it: they hardly depend on the width.
 _USUAL_WIDTH = 1000
-# an error names the fitting numbers of silos up to the first number, or up to the given number if
-# that is larger, but at most up to the second
+# The error for a number of silos that cannot be summed safely names numbers that can, up to the
+# larger of _TRIED_SILOS and the given number, and at most up to _MOST_TRIED.
 _TRIED_SILOS, _MOST_TRIED = 12, 40
 
 
@@ -152,20 +152,20 @@ class Setting:
 
     @property
     def people(self) -> list[int]:
-        """The number of people behind the clients of each round: more than clients if silos."""
+        """The number of people in each round; for silos in proportion to the number of silos."""
         return [self.expected * clients // self.clients[0] for clients in self.sizes]
 
     @property
     def _are_told(self) -> bool:
-        """Whether the numbers of people in rounds are public, and no round is empty.
+        """Whether the number of people in each round is public, and no round is empty.
 
-        For silos they are private.
+        The number is private for silos, and if the privacy hides the number of clients.
         """
         is_public = self.spec.silos is None and not self.spec.hides_clients
         return is_public and min(self.sizes) > 0
 
     def protection(self, schedule: Schedule) -> Protection:
-        """Return the party that adds the noise, as a `Protection` without terms of privacy."""
+        """Return a `Protection` that states who adds the noise, and has no terms of privacy yet."""
         by = "nobody" if self.spec.noise_by is None else str(self.spec.noise_by)
         has_protocol = not self.spec.summation.is_ideal
         return Protection(
@@ -174,7 +174,7 @@ class Setting:
 
     @property
     def is_noised_once(self) -> bool:
-        """Whether noise is added once to each sum that is opened."""
+        """Whether noise is added once to each sum that is opened, and not by each client."""
         return self.protection(self.example).is_once
 
     def sums(self, schedule: Schedule) -> list[int]:
@@ -191,7 +191,7 @@ class Setting:
         )
 
     def _between(self, share: int) -> tuple[int, int]:
-        """Return the fewest and the most clients that `share` rounds may have together."""
+        """Return the fewest and the most clients that `share` random rounds may have together."""
         total = self.clients[0]
         if share == self.num_rounds:
             return total, total
@@ -270,17 +270,29 @@ class Setting:
     # ---- bytes ----
 
     def bytes_of(self, rows: int, width: int, schedule: Schedule) -> int:
-        """Return the bytes that a client uploads for a sketch in its round, to a few bytes."""
+        """Return about the bytes that a client uploads in its round for a sketch of this size.
+
+        They are right to a few bytes.
+        """
         return self.bytes_of_counters(rows, rows * width, schedule)
 
     def bytes_of_counters(self, rows: int, counters: int, schedule: Schedule) -> int:
-        """Return the same as `bytes_of`, given all counters; rows may differ in width."""
+        """Return the same as `bytes_of`, for rows that may differ in width.
+
+        Args:
+            rows: the number of rows.
+            counters: the number of counters of all rows together.
+            schedule: the hashes of each round.
+        """
         _, bits = self._terms_and_bits(schedule)
         return self._bytes_besides(rows, schedule) + -(-counters * bits // 8)
 
     @cached_property
     def _terms_and_bits(self) -> Callable[[Schedule], tuple[Terms | None, int]]:
-        """A function from a schedule to the terms of a usual sketch and the bits of a counter."""
+        """A function from a schedule to the terms of the secure sum and the bits of a counter.
+
+        Both are for a usual sketch. The terms are None if a trusted server sums.
+        """
 
         @cache
         def terms_and_bits(schedule: Schedule) -> tuple[Terms | None, int]:
@@ -342,8 +354,8 @@ class Setting:
     def noise(self, rows: int, schedule: Schedule) -> float:
         """Return the standard deviation, in counts, of the noise in a counter of a round's sum.
 
-        It is found by Gaussian accounting, which is approximate. The noise of a sum of several
-        rounds is divided among these rounds.
+        It is 0 without privacy. It is found by Gaussian accounting, which is approximate. If rounds
+        are added up before noise is added, the variance of this noise is divided among the rounds.
         """
         asked = self.spec.privacy
         if asked is None:
@@ -413,7 +425,7 @@ class Design(Setting):
         spelling: Spelling | None = None,
         encoding: Encoding = Encoding.SKETCH,
     ) -> Design:
-        """Return this design with a size; see `Chosen` for the arguments."""
+        """Return this design with a size, and without an origin; see `Chosen` for the arguments."""
         return replace(self, size=Chosen(schedule, rows, width, spelling, encoding), origin=None)
 
     def sized_by(self, origin: Size) -> Design:
@@ -553,22 +565,25 @@ class Design(Setting):
         return replace(self, spec=self.spec.with_bytes(max_bytes))
 
     def with_clients(self, num_clients: int) -> Design:
-        """Return the design for another number of clients; silos keep their people per silo."""
+        """Return the design for another number of clients, without a size.
+
+        Silos keep their number of people per silo.
+        """
         spec = self.spec.for_clients(num_clients, self.clients[0])
         return Design.for_fleet(spec, self.domain, num_clients, self.seed)
 
     def with_rounds(self, num_rounds: int) -> Design:
-        """Return the design with another number of rounds."""
+        """Return the design with another number of rounds, without a size."""
         spec = self.spec.with_rounds(num_rounds)
         return Design.for_fleet(spec, self.domain, self.clients[0], self.seed)
 
     def with_cohorts(self, most: int) -> Design:
-        """Return the design with cohorts of at most `most` clients."""
+        """Return the design with cohorts of at most `most` clients, without a size."""
         spec = self.spec.with_cohorts(most)
         return Design.for_fleet(spec, self.domain, self.clients[0], self.seed)
 
     def with_length(self, max_length: int) -> Design:
-        """Return this design of an open domain with another longest string, in bytes."""
+        """Return this design of an open domain with another maximum length of strings, in bytes."""
         domain = OpenStrings.of(self.domain)
         shorter = OpenStrings(max_length, domain.bits, None, domain.normalise)
         return replace(self, domain=shorter)
@@ -577,7 +592,7 @@ class Design(Setting):
 
     @property
     def sizing(self) -> Size:
-        """The way in which rows and width were chosen, which must be known."""
+        """The origin of the size: how rows and width were chosen. It must be known."""
         assert self.origin is not None
         return self.origin
 

@@ -74,9 +74,10 @@ def histogram(design: Design, most: float = float("inf")) -> Design | None:
 def for_bytes(
     design: Design, sketch: Callable[[], Design], frequencies: Callable[[], Frequencies]
 ) -> Design:
-    """Return the design with a histogram or a sketch, within the given budget or the default bytes.
+    """Return the design with a histogram or a sketch, for the budget of bytes in the request.
 
-    The head of this file says which of the two is taken.
+    The head of this file says which of the two is taken. Without a budget, a sketch has the default
+    bytes, and a histogram that the request names has no limit.
 
     Args:
         design: the design, with or without a size.
@@ -110,7 +111,7 @@ def meets_target(design: Design, most: float = float("inf")) -> Design | None:
 
     Args:
         design: the design, whose request has a tau.
-        most: the most bytes of a client in its round, besides the budget of the request.
+        most: the most bytes of a client in its round; the budget of the request applies, too.
     """
     asked = design.spec.size.max_bytes
     limit = most if asked is None else min(most, asked)

@@ -44,7 +44,7 @@ _TURNS = 20  # the most times that a size is widened until it meets its target
 _WIDER = 1.05
 _WIDEST = 64  # the largest width that is tried, as a multiple of the guessed width
 _PRECISION = 1.02  # the relative precision of a value that an error message suggests
-_MORE, _ENOUGH = 4, 1.15  # how often a value that does not suffice is raised, and its factor
+_MORE, _ENOUGH = 4, 1.15  # a value that is too small is raised this often, by this factor
 _CLOSE = 1.005  # the relative precision of the least tau within a budget, and of widths
 _NARROWER = 0.99
 _MOST_CLIENTS = 1000  # the most clients that are tried, as a multiple of the given number
@@ -72,11 +72,14 @@ class Bought(NamedTuple):
 
 
 def smallest(design: Design, law: Frequencies, wanted: Wanted) -> Design:
-    """Return the design with the size that meets its target with the fewest bytes.
+    """Return the design with the size that meets its target.
+
+    Of the sizes that meet the target, it has the lowest risk (`Guess.risk`), and then the fewest
+    bytes.
 
     Raises:
-        InvalidInputError: no size meets the target within any given budget of bytes; the message
-            names changes that help.
+        InvalidInputError: no size meets the target within the bytes, if the request limits them;
+            the message names changes that help.
     """
     guesses = Guesses(design, law, wanted)
     sized = _smallest(guesses)
@@ -86,9 +89,11 @@ def smallest(design: Design, law: Frequencies, wanted: Wanted) -> Design:
 
 
 def best(design: Design, law: Frequencies, wanted: Wanted) -> Bought:
-    """Return the size with the least tau within the budget of bytes, and its predictions.
+    """Return the size with about the least tau within a budget of bytes, and its predictions.
 
-    The least tau balances the two parts of a target: the error, and the names that are read.
+    The budget comes from the request, or else is the default. The least tau balances the two parts
+    of a target: the error, and the names that are read. A tau of up to `_WORTH` times the least is
+    accepted if the sums then show less of single clients.
 
     Raises:
         InvalidInputError: no name can be read, or the sums would show the items of single clients;
@@ -128,7 +133,7 @@ def least_epsilon(design: Design, law: Frequencies, wanted: Wanted) -> Design:
 
 
 def predicted(design: Design, law: Frequencies, wanted: Wanted) -> Names:
-    """Return the names that a design with a size is predicted to read, for its target."""
+    """Return the names that a design with a size is predicted to read, for a threshold of 2 tau."""
     tau = design.spec.tau
     assert tau is not None
     return predict(design.plan(), law, 2 * tau, wanted.length, design.expected)
@@ -160,7 +165,7 @@ def _shown(design: Design) -> int:
 
 
 def _smallest(guesses: Guesses, tries: int = _REFINED) -> Design | None:
-    """Return the same as `smallest`, from the first guesses; None if no size meets the target.
+    """Return the result of `smallest`, found among the best guesses; None if no size suffices.
 
     Args:
         guesses: the guesses of sizes.
@@ -169,7 +174,7 @@ def _smallest(guesses: Guesses, tries: int = _REFINED) -> Design | None:
     best: tuple[int, int, Design] | None = None
     for number, guess in enumerate(guesses.ranked):
         if number >= tries and (best is None or best[0] <= guess.risk):
-            break  # else go on: a size may have a higher risk than its guess, and a later one not
+            break  # else go on: the best size so far has a higher risk than this guess
         refined = _refined(guesses, guess)
         if refined is not None and (best is None or refined[:2] < best[:2]):
             best = refined
@@ -269,12 +274,15 @@ def _least_tau(guesses: Guesses) -> tuple[int, float]:
 
 
 def _affords(guesses: Guesses, risk: int, tau: float) -> bool:
-    """Return whether some guess for another tau fits the bytes with at most this risk."""
+    """Return whether some guess for the target `tau` fits the bytes with at most this risk."""
     return guesses.of(guesses.design.with_tau(tau)).affords(risk)
 
 
 def _bought(guesses: Guesses, guess: Guess, risk: int) -> Bought | None:
-    """Return the size of a guess, made as wide as the budget allows; None if it does not fit."""
+    """Return the size of a guess, made as wide as the budget and the risk allow.
+
+    Return None if even a narrower size does not fit.
+    """
     design = guess.design
 
     def fits(design: Design) -> bool:

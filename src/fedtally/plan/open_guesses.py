@@ -2,8 +2,9 @@
 
 A vector of an open domain has two parts: the *finder* is the sketch that finds the hashes of
 frequent strings, and the *spelling* has the sketches from which their names are read. There is a
-guess for each number of rounds, of rows of the finder and of rows of the spelling.
-`fedtally.plan.open_domain` then computes exact widths for the best guesses.
+guess for each number of rounds, each schedule and each number of rows of the finder. Each guess has
+the number of rows of the spelling that suits it best. `fedtally.plan.open_domain` then computes
+exact widths for the best guesses.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from fedtally.recovery.decoders import OPEN
 from fedtally.sketch import Schedule, Spelling
 from fedtally.sketch.schedule import AUTO
 
-# The factor by which the finder is widened if the frequencies (the law) are only assumed. The
-# strings below tau have about twice the energy (sum of f^2) in words and names that they have under
-# i^-1.1, and no other exponent over a million strings has that much. This margin has no proof:
-# `python -m experiments open-tau` measures it.
+# The factor by which the finder is widened if the frequencies (the law) are only assumed. In words
+# and names, the strings below tau have about twice the energy (sum of f^2) that the power law
+# i^-1.1 gives them. No other exponent over a million strings gives that much. This margin has no
+# proof: `python -m experiments open-tau` measures it.
 FINDER_SPARE = 1.6
 _FINDER_ROWS = (4, 5, 6, 8, 10, 12, 16, 20)
 _SPELLING_ROWS = (3, 4, 5)
@@ -62,7 +63,7 @@ class Guess(NamedTuple):
     Attributes:
         risk: how much the sums show of single clients: 0 hardly anything, 1 something, 2 so that
             the user must allow it.
-        size: the upload bytes of a client.
+        size: the upload bytes of a client in its round.
         design: the design, with its number of rounds and this size.
     """
 
@@ -79,8 +80,9 @@ class _Shared(NamedTuple):
         clients: the number that frequencies are shares of.
         batches: the number of batches of rounds.
         blocks: the number of positions that a client spells.
-        noise: the variance of the noise in a counter over all rounds, for each row of the vector.
-        spread: the squared error of the finder that rare strings cause, times its counters.
+        noise: the variance of the noise in a counter over all rounds, divided by the rows of the
+            vector: it grows in proportion to them.
+        spread: the squared error that strings below tau cause in the finder, times its counters.
         frequent: the number of strings whose frequency is at least 2 tau.
         speller: the sketches that spell names; their rows and noise are not chosen yet.
         rarer: the result of `Speller.rarer` for twice the target tau, from which names are read.
@@ -119,7 +121,7 @@ class Guesses:
     wanted: Wanted
 
     def of(self, design: Design) -> Guesses:
-        """Return the same object for another design."""
+        """Return the guesses for another design, with the same frequencies and wanted names."""
         return replace(self, design=design)
 
     @property
@@ -182,8 +184,10 @@ class Guesses:
     def designs(self) -> list[Design]:
         """The designs, without a size, for each number of rounds that may be chosen.
 
+        Numbers whose rounds cannot be summed as requested are left out.
+
         Raises:
-            InvalidInputError: with none of these numbers the rounds can be summed as requested.
+            InvalidInputError: all numbers are left out.
         """
         designs, refused = [], None
         for number in self._numbers_of_rounds():
@@ -198,7 +202,8 @@ class Guesses:
     def _numbers_of_rounds(self) -> list[int]:
         """Return the numbers of rounds to choose from.
 
-        For each number of positions that a client spells, it is the least number of rounds.
+        More rounds let each client spell fewer positions. Of the numbers of rounds with the same
+        number of positions, only the least is returned.
         """
         if self.spec.size.num_rounds is not None:
             return [self.spec.size.num_rounds]
@@ -218,7 +223,11 @@ class Guesses:
             yield from self._guesses_of(design, schedule, tau)
 
     def _schedules_of(self, design: Design) -> Iterator[tuple[Design, Schedule, float]]:
-        """Yield (design, schedule, tau) for each possible schedule; tau is the finder's error."""
+        """Yield (design, schedule, tau) for each possible schedule.
+
+        Here tau is the largest error that the finder may have. Yield nothing if the noise on the
+        number of people alone exceeds the target.
+        """
         try:
             tau = design.tau_of_sketch(self.law)
         except UnreachableError:
@@ -246,7 +255,10 @@ class Guesses:
                     yield guess
 
     def _shared(self, design: Design, schedule: Schedule, shape: Spelling, tau: float) -> _Shared:
-        """Return the values common to all sizes of a schedule; `tau` is the finder's error."""
+        """Return the values common to all sizes of a schedule.
+
+        The finder's largest error may be `tau`. The `shape` only gives the longest name.
+        """
         f, number, clients = self.law.frequencies, self.law.numbers, design.expected
         batches, rare = schedule.num_batches(design.num_rounds), f < tau
         speller = Speller(self.law, 1, shape.positions(batches), clients / batches, 0.0)
@@ -274,7 +286,8 @@ class Guesses:
     ) -> Guess | None:
         """Return about the smallest size that may suffice; None if no width does.
 
-        The number of rows of the spelling is the one with the least risk, then the fewest bytes.
+        Several numbers of rows of the spelling are tried. The guess has the number with the least
+        risk, and then the fewest bytes.
 
         Args:
             design: the design, with its number of rounds.
@@ -333,10 +346,11 @@ class Guesses:
 
 
 def of_rounds(design: Design, num_rounds: int) -> Design:
-    """Return the design with this number of rounds.
+    """Return the design with this number of rounds, without a size.
 
     Raises:
-        InvalidInputError: the requested sizes of cohorts do not fit the rounds.
+        InvalidInputError: there are fewer clients than rounds, or the rounds cannot be summed as
+            requested.
     """
     made = design.with_rounds(num_rounds)
     made.check_even_rounds()

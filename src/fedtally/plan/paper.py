@@ -58,10 +58,11 @@ def hardness(frequencies: npt.ArrayLike, tau: float) -> float:
 
     It is #{f >= tau} + sum of f^2 / tau^2 over f < tau.
 
-    Equation (2), corollary "Oracle sketch size". Take the error bound without its constant and its
-    rows: at this width or more it is at most tau, and at less than half of this width it is not.
-    The hardness equals sum min(1, f / tau)^2. So it is continuous, does not rise with tau, and is
-    at most the number of items that occur, and at most 1 / tau.
+    Equation (2), corollary "Oracle sketch size". Take the paper's error bound without its constant
+    and its rows. The bound is at most tau if the width is at least the hardness, and above tau if
+    the width is less than half of the hardness. The hardness equals sum min(1, f / tau)^2. So it is
+    continuous and does not rise with tau. It is at most the number of items that occur, and at most
+    1 / tau if frequencies sum to at most 1.
 
     Args:
         frequencies: [d], each in [0, 1].
@@ -81,15 +82,15 @@ def hardness(frequencies: npt.ArrayLike, tau: float) -> float:
 
 
 def rows_for(domain_size: int, p: float, *, constant: float = 1.0, factor: float = 2.0) -> int:
-    """Return the rows for a probability of failure p: L = c log(factor d / p), rounded up.
+    """Return the number of rows L for a probability of failure p: c log(factor d / p), rounded up.
 
     The paper's corollaries use factor 1, its experiments factor 2. The example below is the
     paper's: 175,000 items, p = 0.1.
 
     The constant c depends on the constant C of the width (our remark). Let a row have C counters
     for each heavy item, and let there be no other items. Then a row errs to either side with
-    probability q = (1 - e^(-1/C)) / 2, and the median of an item with probability at most
-    (4 q (1 - q))^(L / 2) to either side. So L = c log(2 d / p) rows suffice, and few less, with
+    probability q = (1 - e^(-1/C)) / 2. The median of an item errs to either side with probability
+    at most (4 q (1 - q))^(L / 2). So L = c log(2 d / p) rows suffice, and hardly fewer do, with
     c = 2 / log(1 / (4 q (1 - q))): 13.8 for C = 1, 4.4 for C = 2, 2.1 for C = 4, 1 from C = 14 on.
 
     Args:
@@ -120,9 +121,9 @@ def width_oracle(
         frequencies: [d], each in [0, 1].
         tau: the largest error, in (0, 1).
         constant: C; 2 as in the paper's experiments ("we set all constant factors to be 2").
-        num_clients: the number of clients n. It matters only if the frequencies are those of a
-            distribution: n clients with one item each hold at most n items, and hardness is at most
-            the number of items that occur.
+        num_clients: the number of clients n. It matters only if `frequencies` are probabilities,
+            and not yet shares of these clients: n clients with one item each hold at most n items,
+            and the hardness is at most the number of items that occur.
 
     >>> width_oracle([0.5, 0.25, 0.125, 0.125], tau=0.25)
     5
@@ -296,6 +297,9 @@ def two_phase(
         rows: the number of rows L; None: see `rows_for`.
         top: the number of largest estimates to which the power law is fitted.
         constant: the constant C of the width.
+
+    Raises:
+        InvalidInputError: no client took part in the pilot, or a value is out of its range.
     """
     decoder = SIMPLEST[Encoding.SKETCH].kind.make([pilot], domain)
     if decoder.num_clients == 0:
@@ -315,9 +319,9 @@ def two_phase(
 
 
 def _two_phase_law(largest: F64, domain_size: int) -> F64:
-    """Return the frequencies beta i^-alpha, fitted by least squares: float64 [at most d].
+    """Return the power law beta i^-alpha that fits the largest frequencies: float64 [at most d].
 
-    The law ends at the rank i where its mass reaches 1.
+    The fit is by least squares. The law ends at the rank i where its mass reaches 1.
     """
     logs = np.log(np.arange(1.0, len(largest) + 1))
 

@@ -100,7 +100,7 @@ class Plan:
             `max_items`, the clip and the privacy then apply to one person, and each client sends
             the number of its people as one more counter. `num_clients` counts silos.
         spelling: the size of the sketches that spell names; given if and only if the domain is
-            open. Both have the same longest name.
+            open. The spelling and the domain have the same maximum length of names.
         encoding: how items become counters: "sketch" or "histogram". A histogram has one row with
             a counter for each candidate, and the schedule shared.
         calendar: the times when each round is open; None: the server decides. With a calendar each
@@ -281,7 +281,7 @@ class Plan:
 
     @cached_property
     def candidates(self) -> Candidates:
-        """The part of the plan about the candidates, which may be counted."""
+        """The part of the plan about the candidates: the items that may be counted."""
         return Candidates(self.domain)
 
     @cached_property
@@ -393,11 +393,13 @@ class Plan:
         return Stopping(*asked, least, target.until_known)
 
     def until_known(self, least_clients: int | None = None) -> Self:
-        """Return the plan that ends as soon as its largest error is known to be within its target.
+        """Return this plan with a rule by which the campaign may end before its last round.
+
+        It ends as soon as its largest error is known to be within the target (`Stopping`).
 
         Args:
-            least_clients: the fewest clients before it may end; None: the clients of the fewest
-                rounds that the rule allows.
+            least_clients: the fewest clients before it may end; None: only the rule's fewest rounds
+                apply.
 
         Raises:
             InvalidInputError: the plan has no target, or cannot end early.
@@ -614,7 +616,7 @@ class Plan:
         if self.secure_sum is None:
             sums = self.max_round_clients, largest, self.noise_bound
             return modulus_bits(*sums, signed=False)
-        from fedtally.secagg.config import whole_bits  # as above
+        from fedtally.secagg.config import whole_bits  # here: it loads the cryptography
 
         return whole_bits(
             self.secure_sum.most_clients,
@@ -674,7 +676,8 @@ class Plan:
             InvalidInputError: a parameter is missing, unknown or out of bounds, or not in the form
                 that docs/plan.md demands.
         """
-        # checked first: a plan of another schema may have other entries, and the error names it
+        # checked first, so that the error for a plan of another schema names the schema, and not
+        # entries that this version does not know
         if isinstance(values, Mapping) and values.get("schema", SCHEMA) != SCHEMA:
             raise InvalidInputError(
                 f"the plan is of schema {values['schema']!r}, this version reads {SCHEMA!r}: make"

@@ -36,7 +36,8 @@ JUMP, FALL = 1.4, 2.0
 # A prediction of exact recovery is relied on with CELLS cells for each item, or if it also holds
 # for sketches narrower by the factors SURE.
 CELLS, SURE = 4, (1.1, 1.25)
-TELLING = 2  # trials tell something only if at least this number of failures is allowed
+# Trials are used for a probability p only if at least this number of them, p * repeats, may fail.
+TELLING = 2
 _STEPS, _CLOSE = 8, 1.005  # the most iterations of `modelled_linf`, and the ratio at which they end
 
 # `Predictor._failure`, a function of tau, or `Predictor._linf`, a function of the probability
@@ -188,8 +189,8 @@ class Predictor:
         The same safeguards as in `modelled_failure` apply.
         """
         found, known, narrower = 0.0, distribution, int(width / JUMP)
-        # `_careful` makes rare items equal below an error, which changes the error. So iterate from
-        # below to the least error that is consistent.
+        # `_careful` gives the items below an error equal frequencies, and this changes the error.
+        # So start from 0 and repeat, until the error is the one that its own frequencies give.
         for _ in range(_STEPS):
             before = found
             found = self._linf(known, p, rows, width)
@@ -226,7 +227,8 @@ class Predictor:
     def _careful(self, distribution: Frequencies, tau: float) -> Frequencies:
         """Return the distribution for which errors of joint recovery are predicted.
 
-        A pilot shows little of rare items: if there was one, these get equal frequencies.
+        A pilot shows little of rare items. So if frequencies come from a pilot, items below a
+        frequency of about `tau` get equal frequencies.
         """
         if not self._fits_items or distribution.fit is None:
             return distribution

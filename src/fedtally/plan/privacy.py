@@ -138,8 +138,8 @@ class Privacy:
                 clients add no noise.
             counters: the number of counters of a client's vector; None: rows times width.
             encoding: the way in which items become counters.
-            probability: the probability with which a counter may exceed the error by which two
-                kinds of noise are compared.
+            probability: if several kinds of noise are possible, the kind whose noise in the largest
+                of `width` counters is smallest is taken. This noise is exceeded with `probability`.
             silos: the request for silos; None: clients are persons.
             per_rounds: the number of rounds in a row to which `participations` applies; None: all.
             guaranteed: the arguments `population` and `not_private` of the `PrivacyConfig`.
@@ -261,7 +261,10 @@ def _check_relation_of_silos(relation: Relation, asked: Mapping[str, Any]) -> No
 
 
 def _check_hidden(privacy: Privacy, method: SecureSum) -> None:
-    """Refuse to hide the number of clients if the protocol shows it, or without a public bound."""
+    """Refuse to hide the number of clients if this is not possible.
+
+    It needs a public bound on the number, a sum by a trusted server, and central trust.
+    """
     if privacy.max_clients is None:
         raise InvalidInputError(
             f"add-remove needs {opt.max_clients}, a public bound on the number of clients, which is"
@@ -311,6 +314,11 @@ def noise_of_release(event: Event, epsilon: float, delta: float, provision: floa
 def worst_pair(spec: SketchSpec, domain: Domain, report: Callable[..., None]) -> Collisions:
     """Return the worst collisions of two candidates under the actual hashes of the campaign.
 
+    Args:
+        spec: the parameters of the sketches, with the seed of the hashes.
+        domain: the candidates.
+        report: a function that is called with ("certify", batches done, all batches).
+
     Raises:
         InvalidInputError: there are more than `MAX_CERTIFIED` candidates.
     """
@@ -332,6 +340,8 @@ def worst_pair(spec: SketchSpec, domain: Domain, report: Callable[..., None]) ->
 
 def check_certificate(plan: Plan, domain: Domain, report: Callable[..., None]) -> None:
     """Refuse a plan whose candidates collide worse than its certificate states.
+
+    A plan without a certificate is accepted.
 
     Raises:
         InvalidInputError: two candidates collide worse, so that the plan's noise is too small.

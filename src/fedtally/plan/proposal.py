@@ -180,10 +180,11 @@ class Proposal:
         return Shapes(worst, others)
 
     def usual(self) -> Plan | None:
-        """Return the plan for the same target if the frequency of rank i were like i^-1.1.
+        """Return the plan for the same target and for assumed frequencies: i^-1.1 at rank i.
 
-        None if the plan's target is not for any frequencies, if no tau was requested, or if clients
-        hold several items: `--like` has names only for populations with one item per client.
+        None if the plan's target is not for any frequencies, if its error does not depend on them,
+        or if no tau was requested. None also if clients hold several items: `--like` has names only
+        for populations with one item per client.
         """
         design = self.design
         if not self.has_shapes or not self.is_for_any:
@@ -194,10 +195,11 @@ class Proposal:
         return smallest_or_ways(design, assumed, with_linf=False).plan()
 
     def relying_on(self, recovery: Recovery) -> Plan | None:
-        """Return the plan for the same target, made for the errors of this decoder, if smaller.
+        """Return a smaller plan for the same target, made for the errors of the decoder `recovery`.
 
-        None if the request names a decoder or has no tau, if the shape of the frequencies is not
-        known, or if this decoder would not be the default decoder of the plan.
+        None if no such plan is smaller, if the request names a decoder or has no tau, or if the
+        shape of the frequencies is not known. None also if `recovery` would not be the default
+        decoder of the smaller plan.
 
         Args:
             recovery: a decoder of `recovery.decoding.resting`: by default, plans are made for the
@@ -217,10 +219,11 @@ class Proposal:
         return plan if is_smaller and self._decoder(plan) is recovery else None
 
     def curves(self) -> dict[str, list[tuple[float, float]]]:
-        """Return curves of the predicted largest error over the upload bytes per client.
+        """Return curves of the predicted largest error, as points (upload bytes per client, error).
 
-        One curve is for the plan's number of rows, another one for the paper's decoder. If the plan
-        has a histogram, the first curve is for sketches with the usual number of rows.
+        The first curve is for the plan's decoder and number of rows, the second for the paper's
+        decoder. If the plan has a histogram, the first curve is for sketches with the usual decoder
+        and number of rows. The keys name decoder and rows.
         """
         recovery, own = self.target.recovery, self.plan.rows
         if not self.plan.vector.shares_counters:
@@ -312,7 +315,7 @@ def propose(
         failed, known = error.design, error.frequencies
 
     def keeps(other: Design) -> bool:
-        # an epsilon that differs is itself the change that is tried
+        # if the tried change is another epsilon, this epsilon must suffice: do not search for one
         is_found = find_epsilon and _epsilon(other) == _epsilon(failed)
         return is_made(lambda: _make(other, frequencies, find_epsilon=is_found))
 
@@ -366,8 +369,9 @@ def for_strings(
 ) -> Proposal:
     """Return a plan for a fleet with an open domain: nobody has the list of strings.
 
-    With a tau the plan has the fewest bytes; with max_bytes and `find_epsilon` in addition, the
-    least epsilon. Without a tau it has the smallest error within the bytes.
+    With a tau the plan has the fewest bytes (`open_domain.smallest`). With tau, max_bytes and
+    `find_epsilon` it has the least epsilon. Without a tau it has about the smallest error within
+    the bytes (`open_domain.best`).
 
     Args:
         design: the design; it has one round if the number of rounds is to be chosen.
@@ -436,7 +440,10 @@ def _left_over(design: Design, plan: Plan, wanted: Wanted) -> str:
 def _in_one_release(
     design: Design, plan: Plan, law: Frequencies, wanted: Wanted
 ) -> tuple[int, Names] | None:
-    """Return the bytes and the names of a private plan with only one release; None if it is one."""
+    """Return the upload bytes and predicted names if all rounds of a private plan were one release.
+
+    None if the plan is not private or has one release already, or if no secure sum is so large.
+    """
     if plan.privacy is None or len(plan.releases) == 1:
         return None
     assert plan.target is not None

@@ -24,7 +24,7 @@ class RareNames(NamedTuple):
     Attributes:
         counters: the number of counters of the sum.
         position: the number of counters that spell one position of a name.
-        clients: the number of clients in the sum.
+        clients: the number of clients in the sum; if they are silos, of their people.
         positions: the number of positions that all rounds together spell.
     """
 
@@ -53,7 +53,10 @@ class RareNames(NamedTuple):
 
     @property
     def is_warned(self) -> bool:
-        """Whether most items of single clients can be read with a list of likely strings."""
+        """Whether most items of single clients can be read with a list of likely strings.
+
+        The sum then has fewer than `WARNED` clients for each counter.
+        """
         return self.counters * WARNED > self.clients
 
     @property

@@ -177,8 +177,8 @@ class Speller:
     def rarer(self, theta: float) -> tuple[float, float]:
         """Return two numbers about the strings; neither depends on rows or noise.
 
-        The first is W times the variance that strings rarer than `theta` cause in a row of W
-        counters, and the second is the number of the other strings.
+        The first is W times the variance, in squared frequencies, that strings rarer than `theta`
+        cause in a row of W counters. The second is the number of the other strings.
         """
         f, number = self.law.frequencies, self.law.numbers
         rare = f < theta
@@ -242,7 +242,10 @@ def _above(law: Frequencies, frequency: float) -> float:
 
 
 def _share_above(law: Frequencies, frequency: float, threshold: float) -> float:
-    """Return the share of the strings above `threshold` that are also above `frequency`."""
+    """Return the share of the strings above `threshold` that are also above `frequency`.
+
+    If no string is above `threshold`, return 1 if `frequency` is at most `threshold`, else 0.
+    """
     above = _above(law, threshold)
     if not above:
         return float(frequency <= threshold)

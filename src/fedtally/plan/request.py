@@ -38,8 +38,8 @@ _POSITIVE = partial(validate.integer, 1)
 class Request:
     """The options of a campaign, as the user gives them; every option has a default.
 
-    `resolve` checks them. The fields are the keywords of `fedtally.estimate`, which explains them,
-    without those that only a simulation has.
+    `resolve` checks them. The fields are keywords of `fedtally.estimate`, whose documentation
+    explains them. The keywords that only a simulation has are left out.
     """
 
     # keywords: written by tools/keywords.py
@@ -92,11 +92,10 @@ class Request:
             not_private: with privacy, whether to allow options that are not private: a seed, the
                 true frequencies, the input's own items as candidates.
             silos: the options of silos, if clients are silos of many people each. Then the relation
-                is add-remove of a person, and the schedule is shared. If a plan is given, it has
-                these options itself.
-
-            recurring: the options of a calendar, if rounds open by one. Then the schedule is hybrid
-                or fresh.
+                is add-remove of a person, and the schedule is shared. If a plan is given, the
+                options come from this plan, and must not be set here.
+            recurring: the options of a calendar, if rounds open at the times of a calendar. Then
+                the schedule is hybrid or fresh.
 
         Raises:
             InvalidInputError: options are out of bounds, or do not go together.
@@ -296,7 +295,10 @@ class Request:
         )
 
     def _domain(self) -> Domain | str | None:
-        """Return the requested candidates; if none are named, those of a given open-domain plan."""
+        """Return the requested candidates; None: none are named.
+
+        If a plan with an open domain is given, None and "open" stand for the plan's domain.
+        """
         is_open = self.domain is None or (
             isinstance(self.domain, str) and self.domain == OpenStrings.kind
         )
@@ -304,7 +306,7 @@ class Request:
             return OpenStrings.rebuild(self.plan.domain, {})
         if self.domain is None or isinstance(self.domain, Domain):
             return self.domain
-        from fedtally.sources import domain_of  # it loads what reads tables
+        from fedtally.sources import domain_of  # here: it loads the readers of tables
 
         return domain_of(self.domain)
 
@@ -386,7 +388,8 @@ class AskedSize:
         encoding: the way in which items become counters, or None.
         rows: the number of rows, from the given plan or as requested, or None.
         width: the number of counters per row, or None.
-        max_bytes: the most upload bytes per client and round; None: the default.
+        max_bytes: the most upload bytes per client and round; None: no bound if there is a tau,
+            otherwise the default.
         num_rounds: the number of rounds for which clients are drawn; None: the natural rounds (a
             column of the input), the rounds of the given plan, or one round.
         schedule: a `Schedule`, "auto" or "batched:auto".
@@ -437,6 +440,7 @@ class CampaignSpec:
         tau: the largest error of any frequency that is allowed; None: no target.
         failure_probability: the probability, in (0, 1), with which tau may be exceeded.
         silos: the options of silos; None: clients are persons.
+        recurring: the options of a calendar; None: the rounds have no calendar.
     """
 
     domain: Domain | str | None
@@ -487,7 +491,10 @@ class CampaignSpec:
         return self.relation is not None
 
     def with_delta(self, num_clients: int) -> CampaignSpec:
-        """Return the spec with the default delta for `num_clients`, unless a delta is requested."""
+        """Return the spec with the default delta for `num_clients`.
+
+        If the request has a delta or a bound `max_clients`, the spec is returned unchanged.
+        """
         asked = self.privacy
         if asked is None or asked.delta is not None or asked.max_clients is not None:
             return self
@@ -499,7 +506,7 @@ class CampaignSpec:
         return replace(self, privacy=replace(self.privacy, epsilon=epsilon))
 
     def with_bytes(self, max_bytes: int | None) -> CampaignSpec:
-        """Return the spec with another bound on the upload bytes; None: the default bound."""
+        """Return the spec with another bound on the upload bytes; for None see `AskedSize`."""
         return replace(self, size=replace(self.size, max_bytes=max_bytes))
 
     def with_rounds(self, num_rounds: int | None) -> CampaignSpec:
@@ -515,7 +522,9 @@ class CampaignSpec:
         return replace(self, summation=replace(self.summation, max_cohort=most))
 
     def for_clients(self, number: int, before: int) -> CampaignSpec:
-        """Return the spec for another number of clients; silos keep their mean number of people.
+        """Return the spec for another number of clients.
+
+        Silos keep their mean number of people. The new number replaces a requested `max_clients`.
 
         Args:
             number: the new number of clients.

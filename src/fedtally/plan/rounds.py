@@ -16,7 +16,8 @@ def possible_schedules(
 ) -> list[Schedule]:
     """Return the schedules that a name stands for, the preferred one first.
 
-    It is one schedule, or those that `auto` and `batched:auto` choose from.
+    The names "auto" and "batched:auto" stand for all schedules that they choose from. Every other
+    name stands for one schedule.
 
     Args:
         name: a schedule or its name, "auto" or "batched:auto".
@@ -43,9 +44,10 @@ def possible_schedules(
 
 
 def numbers_of_batches(num_rounds: int) -> set[int]:
-    """Return the numbers of batches to try: successive ones differ by a factor of about sqrt(2).
+    """Return the numbers of batches to try.
 
-    Where batches have few rounds, it is the sizes of the batches that differ by this factor.
+    Successive numbers differ by a factor of about sqrt(2). If there are many batches of few rounds,
+    the sizes of the batches differ by this factor instead.
 
     >>> sorted(numbers_of_batches(20))
     [1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 20]
@@ -58,7 +60,8 @@ def numbers_of_batches(num_rounds: int) -> set[int]:
 def round_size_bounds(expected: float) -> tuple[int, int]:
     """Return the fewest and the most clients of a round whose clients are drawn at random.
 
-    The size of a round is outside these bounds with a probability of about 1e-9.
+    The size of a round is outside these bounds with a probability of about 1e-9. The first bound is
+    negative if fewer than 36 clients are expected.
 
     >>> round_size_bounds(10_000.0)
     (9400, 10600)

@@ -74,7 +74,9 @@ class Made:
 
 
 def smallest(design: Design, frequencies: Frequencies, *, with_linf: bool = True) -> Design:
-    """Return the design with the size that meets tau with the fewest bytes, within any max_bytes.
+    """Return the design with the size that meets tau with the fewest bytes, at most max_bytes.
+
+    If a pilot tells too little about the frequencies, the size meets tau for any frequencies.
 
     Args:
         design: the design, whose request has a tau.
@@ -83,6 +85,7 @@ def smallest(design: Design, frequencies: Frequencies, *, with_linf: bool = True
 
     Raises:
         OutOfReachError: no size meets tau.
+        InvalidInputError: the request names the encoding histogram, and no histogram is possible.
     """
     spec = design.spec
     assert spec.tau is not None
@@ -106,6 +109,8 @@ def smallest(design: Design, frequencies: Frequencies, *, with_linf: bool = True
 def best(design: Design, frequencies: Frequencies, *, compared: bool = True) -> Design:
     """Return the design with the size of the smallest error within max_bytes or the default bytes.
 
+    A histogram may exceed the default bytes, see `fedtally.plan.encodings`.
+
     Args:
         design: the design.
         frequencies: the known frequencies.
@@ -124,9 +129,9 @@ def best(design: Design, frequencies: Frequencies, *, compared: bool = True) -> 
 
 
 def least_epsilon(design: Design, frequencies: Frequencies) -> Design:
-    """Return the design with the least epsilon, to two digits, with which a sketch meets tau.
+    """Return the design with the least epsilon, to two digits, with which some size meets tau.
 
-    The sketch must fit max_bytes. The returned design has no size yet.
+    The size, a sketch or a histogram, must fit max_bytes. The returned design has no size yet.
 
     Raises:
         OutOfReachError: no epsilon suffices.
@@ -186,7 +191,9 @@ def for_any(design: Design, *, find_epsilon: bool = False) -> Made:
 
 
 def for_frequencies(design: Design, frequencies: Frequencies) -> Made:
-    """Return the plan for given frequencies: with tau of the fewest bytes, else of the least error.
+    """Return the plan for given frequencies.
+
+    If the request has a tau, the plan has the fewest bytes; otherwise it has the least error.
 
     Raises:
         OutOfReachError: no plan meets the target.
@@ -199,7 +206,10 @@ def for_frequencies(design: Design, frequencies: Frequencies) -> Made:
 
 
 def _promising(design: Design, frequencies: Frequencies) -> Made:
-    """Return the plan of a design with a size, with its predicted error as its target."""
+    """Return the plan of a design with a size; its target follows from its predicted error.
+
+    The target is the error that is exceeded with only `RISK` times the failure probability.
+    """
     plan, p, recovery = design.plan(), design.spec.failure_probability, recovery_with(design)
     linf = predict_linf(plan, frequencies, recovery, p, expected=design.expected)
     careful = predict_linf(plan, frequencies, recovery, p * RISK, expected=design.expected)
@@ -211,6 +221,9 @@ def _with_exact_noise(design: Design, frequencies: Frequencies) -> Made:
     """Return the plan of a design with a size that was chosen for a target.
 
     The sketch is widened if exact accounting demands more noise than the size was chosen with.
+
+    Raises:
+        OutOfReachError: widening the sketch does not help, or exceeds the budget of bytes.
     """
     tau, budget = design.spec.tau, design.spec.size.max_bytes
     assert tau is not None
@@ -255,7 +268,7 @@ def _smallest_sketch(design: Design, frequencies: Frequencies, *, with_linf: boo
         sketch = sketches.smallest(design.tau_of_sketch(frequencies), with_linf=with_linf)
         if budget is None or sketch.bytes_per_client <= budget:
             return sketch
-        sketch = _best_sketch(sketches, compared=True)  # its margin is smaller
+        sketch = _best_sketch(sketches, compared=True)  # without the margin of the width
     except UnreachableError:
         raise OutOfReachError(design, frequencies) from None
     assert design.spec.tau is not None
@@ -265,9 +278,9 @@ def _smallest_sketch(design: Design, frequencies: Frequencies, *, with_linf: boo
 
 
 def _best_sketch(sketches: Sketches, *, compared: bool) -> Design:
-    """Return the design whose sketch has the least error of those of at most `max_bytes`.
+    """Return the design with the sketch of least error whose uploads have at most `max_bytes`.
 
-    Without `max_bytes` the bound is `DEFAULT_MAX_BYTES`.
+    If the request has no `max_bytes`, the bound is `DEFAULT_MAX_BYTES`.
     """
     design = sketches.design
     budget = design.spec.size.max_bytes or DEFAULT_MAX_BYTES
@@ -279,7 +292,7 @@ def _best_sketch(sketches: Sketches, *, compared: bool) -> Design:
 def reaches(design: Design, frequencies: Frequencies) -> bool:
     """Return whether a sketch or a histogram meets the design's tau, within max_bytes if given.
 
-    To be quick, only sketches with the usual number of rows are tried.
+    To be quick, only sketches with the requested or else the usual number of rows are tried.
     """
     return _sketch_reaches(design, frequencies) or encodings.meets_target(design) is not None
 
@@ -371,6 +384,9 @@ def _widened(made: Made, worst: hardest.Hardest) -> tuple[Made, hardest.Hardest]
     With joint recovery the error is small once the items are fitted. Near the width where they
     start to be fitted the error is irregular, so that a single widening may not lower it. With the
     median decoder the error falls steadily as the width grows.
+
+    Raises:
+        OutOfReachError: the sketch exceeds the budget, or `_STEPS` widenings are not enough.
     """
     design, spec, steps = made.design, made.design.spec, 0
     assert spec.tau is not None
@@ -449,8 +465,8 @@ def _best_for_any(design: Design, known: Frequencies) -> Made:
 def _nearby_for_any(design: Design, found: _Tried) -> _Tried:
     """Return the design of least error that a descent over the schedules finds; see `descend`.
 
-    The hardest frequencies of one schedule are not the hardest of another one. So the schedule that
-    is best for the former may be bad for its own hardest frequencies.
+    Each schedule has other hardest frequencies. So a schedule that is best for the hardest
+    frequencies of another schedule may have a large error for its own.
     """
     sketches = Sketches.of(design, found.worst.distribution, design.spec.size.rows)
     careful = design.spec.failure_probability * RISK

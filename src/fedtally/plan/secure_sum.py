@@ -76,7 +76,10 @@ def cohort_sizes(
 
 
 class Keys(NamedTuple):
-    """The keys of a simulated campaign, with a registered identity for each client."""
+    """The keys of a simulated campaign, with the registered identities of its clients.
+
+    If the secure sum has no registered identities, there are none, and no allow list.
+    """
 
     server: SigningKey
     leader: PrivateKey
@@ -92,8 +95,8 @@ def make_keys(
 
     Args:
         summation: the method of summing rounds.
-        num_clients: the number of clients of each round, or of each release of two servers. There
-            is an identity for each client of the largest one.
+        num_clients: the number of clients of each round, or of each release of two servers. If the
+            method has registered identities, there is one for each client of the largest of these.
         random: a function that returns n random bytes; seeded, to repeat a simulation exactly.
     """
     identities: tuple[SigningKey, ...] = ()

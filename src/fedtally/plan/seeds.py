@@ -3,11 +3,11 @@
 The error of a sketch with only a hundred counters depends much on its one draw of hashes. An item
 shares its cell with some other candidates, which have the signs +1 and -1. If these signs do not
 cancel, the rare items together shift the cell by about the same amount in every campaign. So if the
-user gives no seed, several are drawn. If every candidate is held once, each seed leaves an energy
-(the mean squared counter), and the seed with the least energy is taken. The choice depends only on
-hashes and public candidates, not on clients. docs/accuracy.md says what it gains. Trial campaigns
-with the plan's frequencies show this gain only if their rare items are similar to the population's
-rare items. Plans for any frequencies have no rare items.
+user gives no seed, several are drawn. For each, a sketch is made in which every candidate is held
+once. The seed whose sketch has the least energy (the mean squared counter) is taken. The choice
+depends only on hashes and public candidates, not on clients. docs/accuracy.md says what it gains.
+Trial campaigns with the plan's frequencies show this gain only if their rare items are similar to
+the population's rare items. Plans for any frequencies have no rare items.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Silos: their options, which numbers of silos can sum securely, and how well sums show sizes."""
+"""Silos: their options, the numbers that can sum securely, and how well a sum shows one's size."""
 
 from __future__ import annotations
 
@@ -142,8 +142,9 @@ def in_ranges(numbers: Iterable[int]) -> str:
 def size_shown(plan: Plan, sums: int = 1, confidence: float = 0.95) -> float:
     """Return the precision, in +- people, with which a sum shows the size of one silo.
 
-    It is for a reader who knows the sizes of all other silos. It is a quantile of the least noise
-    on the number of people, which is taken as normal. More honest silos in a sum add more noise.
+    The reader of the sum is assumed to know the sizes of all other silos. The precision is a
+    quantile of the least noise on the number of people, which is taken as normal; it is 0 without
+    privacy. With more honest silos in a sum, the noise is larger.
 
     Args:
         plan: a plan of silos.

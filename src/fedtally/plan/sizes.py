@@ -7,10 +7,10 @@ budget of bytes. Both predict errors by `Predictor`. The paper's own sizes are i
 
 Plans are sized for the errors of joint recovery, but by default belief propagation decodes the
 answer. Its errors are smaller. This margin covers frequencies that differ from the assumed ones. A
-pilot whose clients were drawn with those of the campaign shows the frequencies. Then a smaller
-margin suffices, and `size_by_answer` searches for a smaller size. The margin that is left must
-cover the errors of the pilot. They are largest if many items have nearly the same frequency, which
-a pilot may not show.
+pilot shows the frequencies, if its clients were drawn from the same population as the campaign's.
+Then a smaller margin suffices, and `size_by_answer` searches for a smaller size. The margin that is
+left must cover the errors of the pilot. They are largest if many items have nearly the same
+frequency, which a pilot may not show.
 """
 
 from __future__ import annotations
@@ -84,6 +84,9 @@ def size_by_model(
     with_linf: bool = True,
 ) -> Size:
     """Return the smallest rows x width that are predicted to meet tau, plus a margin of the width.
+
+    If a pilot tells too little about the frequencies (`TOO_UNCERTAIN`), return the paper's size for
+    the worst frequencies, with a message.
 
     Args:
         distribution: the known frequencies.
@@ -370,11 +373,11 @@ class Answering(Predictor):
     def failures(
         self, distribution: Frequencies, tau: float, rows: int, width: int
     ) -> Iterator[float]:
-        """Yield two numbers that must be at most p, for joint recovery and the answering decoder.
+        """Yield numbers that must all be at most p, for joint recovery and the answering decoder.
 
-        The first is the probability that joint recovery exceeds its allowed error. The second is
-        the probability that the answering decoder exceeds tau, divided by `TRUSTED`, because it
-        relies on rare items as the pilot suggests them.
+        The last number is the probability that the answering decoder exceeds tau, divided by
+        `TRUSTED`, because this decoder relies on rare items as the pilot suggests them. The others
+        are the probabilities that joint recovery exceeds tau / `SHARE` (`Predictor.failures`).
         """
         yield from super().failures(distribution, tau / SHARE, rows, width)
         known, numbers = distribution.rising
@@ -382,7 +385,10 @@ class Answering(Predictor):
         yield kind_of(self.answer).failure(known, sums, numbers, tau) / TRUSTED
 
     def modelled_linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
-        """Return the larger of the two predicted errors, in the sense of `failures`."""
+        """Return the larger of two errors: `SHARE` times joint recovery's, and the answer's.
+
+        The answering decoder exceeds its error only with `TRUSTED` times the probability p.
+        """
         known, numbers = distribution.rising
         sums = self._sums(distribution, rows, width)
         own = kind_of(self.answer).predict(known, sums, numbers, p * TRUSTED).linf
@@ -415,7 +421,8 @@ def size_by_answer(
     """Return the smallest rows x width with which the answering decoder is predicted to meet tau.
 
     Return None if its errors cannot be predicted, or if it has no advantage: with noise, few cells,
-    many candidates, several items per client, rounds that differ, or a pilot of few clients.
+    many candidates, several items per client, rounds that differ, or a pilot of few clients. Return
+    None also if no size meets tau.
 
     Args:
         distribution: the frequencies that a pilot suggests.

@@ -7,8 +7,8 @@ docs/accuracy.md says why. The best number of batches depends on the width, and 
 number of batches: both are chosen in turn until nothing changes.
 
 **Targets out of reach.** Noise causes an error that no width removes, and the bytes limit the
-width. `Sketches.reach` returns the smallest error that is possible. By bisection over it, the
-planner finds how many clients or bytes, or which epsilon, would suffice.
+width. `Sketches.reach` returns the smallest error that is possible. The planner searches by
+bisection for the clients, the bytes or the epsilon with which this error is small enough.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Sketches:
         return self._nearby(sized, error, found) if compared else found
 
     def reach(self, rows: int, max_bytes: int | None = None) -> float:
-        """Return the least possible value of the largest error, for a given number of rows.
+        """Return the least value that the largest error can have, by the error model.
 
         It is infinite if no width fits the bytes.
 
@@ -156,9 +156,9 @@ class Sketches:
         return self.design.bytes_of(rows, width, schedule)
 
     def best_schedule(self, rows: int, width: int, now: Schedule | None = None) -> Schedule:
-        """Return the schedule with the smallest error for the same bytes.
+        """Return the schedule with the smallest error for the bytes of a given sketch.
 
-        The present schedule stays, unless another one is clearly better.
+        The present schedule is returned unless another one is clearly better (`_BETTER`).
 
         Schedules are tried one after the other, in both directions, as long as errors fall. With a
         growing number of batches the error first falls and then rises.

@@ -72,9 +72,10 @@ def check_stopping(
         protection: the party that adds the noise, and what follows from it.
 
     Raises:
-        InvalidInputError: joint recovery cannot decode the sums, or its errors say nothing about
-            the errors of the answer; looking at the sums costs privacy; or the rule needs all
-            clients.
+        InvalidInputError: the rule does not work with these candidates, clients or vectors, or with
+            this way to sum; looking at the sums costs privacy; the plan has too few rounds, rows or
+            clients; the errors of joint recovery say nothing about the errors of the answer; or the
+            number of clients is noised.
     """
     check(
         given(until_known=True),

@@ -97,7 +97,7 @@ def lines_of_sum(
 
 
 def _planes(entries: int, bits: int) -> int:
-    """Return the number of entries in bit planes but the first; these are slower (`packing`)."""
+    """Return the number of entries in all bit planes but the first, which cost more (`packing`)."""
     return entries * (bits.bit_count() - 1)
 
 
@@ -361,8 +361,8 @@ class _Batch(_Masked):
             "opened": counters,
         }
         if self.proof is not None:
-            # both servers check and add up each report; modular arithmetic replaces the operations
-            # that were counted above
+            # In addition, both servers check each report, and add it up in modular arithmetic, word
+            # by word.
             words = self.proof.circuit.length
             opened = extended(opened, proof=held + kept, word=(held + 3 * kept) * words)
         noise = self.crowd.plan.protection.of_server()

@@ -33,7 +33,7 @@ _BUDGETS = (1, 2, 4)  # the budgets for halving the error, as multiples of the p
 
 
 class Size(NamedTuple):
-    """A plan with other bytes: a client's budget and actual upload in bytes, and the error."""
+    """A point of a curve: a client's budget and upload in bytes, and the predicted error."""
 
     max_bytes: int
     bytes_per_client: int
@@ -93,7 +93,9 @@ def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) ->
 
 
 def histogram_within(proposal: Proposal) -> Proposal | None:
-    """Return the plan with a histogram that the planner prefers to the largest sketches, or None.
+    """Return the plan with a histogram, if it costs at most as much as a curve's largest sketch.
+
+    Otherwise return None. With a budget that fits a histogram, the planner prefers it to sketches.
 
     Args:
         proposal: a proposed plan with a sketch over a list of candidates.

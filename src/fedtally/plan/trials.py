@@ -36,8 +36,8 @@ F64 = npt.NDArray[np.float64]
 MOST_CELLS = 150  # the most counters of a sketch whose campaigns are simulated
 CANDIDATES = 100_000
 ITEMS = 5000
-# No more campaigns are run if the observed failures are so few that they would have at most this
-# probability with a failure rate of twice the allowed one.
+# The largest probability with which campaigns may end too early. `exceeds` ends if the observed
+# failures would have at most this probability with a failure rate of twice the allowed one.
 _SURE = 0.02
 _FIRST_ID = 1
 _SHARED = Schedule.parse("shared")

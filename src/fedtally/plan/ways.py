@@ -27,8 +27,8 @@ from fedtally.plan.sizes import UnreachableError
 from fedtally.plan.sketches import Sketches
 from fedtally.privacy.config import MAX_EPSILON
 
-_MORE_CLIENTS = (100, 10, 3)  # multiples of the clients up to which a number is searched for
-_TRIES, _ENOUGH = 5, 1.1  # how often a value that does not suffice is raised, and the first factor
+_MORE_CLIENTS = (100, 10, 3)  # upper ends of the search for clients, as multiples of their number
+_TRIES, _ENOUGH = 5, 1.1  # the most values that are tested, and the factor between the first two
 
 
 class Way(NamedTuple):
@@ -196,7 +196,7 @@ class _Looked:
         return Way.of("cohort", value, f"cohorts of up to {{:,}} ({opt.max_cohort})")
 
     def upload(self) -> Way | None:
-        """Return the change to the fewest upload bytes that suffice."""
+        """Return the change to the fewest upload bytes with which a sketch suffices."""
         spec = self.design.spec
         if spec.size.max_bytes is None or not spec.size.allows(Encoding.SKETCH):
             return None

@@ -122,7 +122,7 @@ def bound_items_of_each(
 ) -> npt.NDArray[np.bool_]:
     """Return which items of many clients stay by the rule of `bound_items`, as a mask.
 
-    If both functions draw the same words, the same items stay.
+    If this function and `bound_items` draw the same words for a client, the same items stay.
 
     Args:
         ids: uint64 [items]; client i holds the distinct ids[starts[i] : starts[i + 1]].

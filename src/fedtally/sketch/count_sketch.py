@@ -77,13 +77,13 @@ class RoundHash(NamedTuple):
         ids: npt.NDArray[np.uint64],
         counts: npt.NDArray[np.int64] | None,
     ) -> None:
-        """Add items to counters, int64 [rows, width]; as for `CountSketch.add`."""
+        """Add items to counters, int64 [rows, width], in place; see `CountSketch.add`."""
         kernels.accumulate(counters, *self, ids, counts)
 
     def add_range(
         self, counters: npt.NDArray[np.int64], first_id: int, counts: npt.NDArray[np.int64]
     ) -> None:
-        """Add the ids from `first_id` on; as for `CountSketch.add_range`."""
+        """Add counts[i] items of the id first_id + i, for each i; see `CountSketch.add_range`."""
         kernels.accumulate_range(counters, *self, first_id, counts)
 
     def cells(
@@ -109,13 +109,13 @@ class Identity(NamedTuple):
         ids: npt.NDArray[np.uint64],
         counts: npt.NDArray[np.int64] | None,
     ) -> None:
-        """Add items to counters, int64 [1, width]; as for `CountSketch.add`."""
+        """Add items to counters, int64 [1, width], in place; see `CountSketch.add`."""
         np.add.at(counters[0], self.places(ids, counters.shape[1]), 1 if counts is None else counts)
 
     def add_range(
         self, counters: npt.NDArray[np.int64], first_id: int, counts: npt.NDArray[np.int64]
     ) -> None:
-        """Add the ids from `first_id` on; as for `CountSketch.add_range`."""
+        """Add counts[i] items of the id first_id + i, for each i; see `CountSketch.add_range`."""
         self.add(counters, kernels.range_ids(first_id, len(counts)), counts)
 
     def cells(
@@ -344,8 +344,8 @@ class CountSketch:
             it is the number of their people. This number can carry noise, and then may be 0 or
             negative if there are few people.
         num_silos: the number of silos in the sum; 0 if clients are persons.
-        noise: the mark of the noise of differential privacy that is in the counters, or None where
-            they are exact. Only code that adds noise sets it. It protects from mistakes, not from
+        noise: the mark of the noise of differential privacy that is in the counters; None: they are
+            exact. Only code that adds noise sets the mark. It protects from mistakes, not from
             forgers: anybody can write a file of a sketch.
     """
 
@@ -398,8 +398,8 @@ class CountSketch:
                 of `counts`, or the number of ids without `counts`.
 
         Raises:
-            InvalidInputError: a count is negative, a dtype is wrong, or noise is in the counters
-                already. The sketch is then unchanged.
+            InvalidInputError: a count is negative, a dtype or a shape is wrong, the total weight
+                would reach 2^62, or noise is in the counters already. The sketch is then unchanged.
         """
         whole = None if counts is None else _clients_per_item(counts)
         given = None if num_clients is None else validate.integer(0, num_clients=num_clients)
@@ -461,8 +461,9 @@ class CountSketch:
         """Add another sketch of the same spec and round.
 
         Raises:
-            IncompatibleError: the specs, the rounds or the marks of noise differ. This sketch is
-                then unchanged.
+            IncompatibleError: the specs, the rounds or the marks of noise differ.
+            InvalidInputError: a counter could reach 2^62. After each error this sketch is
+                unchanged.
         """
         check_compatible(self.spec, other.spec)
         if self.round != other.round:
@@ -483,7 +484,7 @@ class CountSketch:
         self.num_silos += other.num_silos
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the sketch to one file, whole or not at all."""
+        """Write the sketch to one file, whole or not at all; only its owner may read a new file."""
         archive.write(path, SCHEMA, self._meta(), self._arrays(), private=True)
 
     def to_bytes(self) -> bytes:

@@ -1,11 +1,11 @@
-"""The schedules, which say which hashes each round uses.
+"""The schedules: a schedule decides which hashes each round uses. B is its number of batches.
 
 | schedule   | locations | signs                                   |
 |------------|-----------|-----------------------------------------|
 | shared     | one set   | one set                                 |
 | fresh      | per round | per round                               |
 | hybrid     | one set   | per round                               |
-| batched:B  | one set   | per batch of consecutive rounds, B of them |
+| batched:B  | one set   | per batch of consecutive rounds         |
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BATCHED_AUTO = "batched:auto"
 
 
 class ScheduleKind(Enum):
-    """The closed list of schedules."""
+    """The closed list of the kinds of schedules."""
 
     SHARED = "shared"
     FRESH = "fresh"
@@ -61,6 +61,8 @@ class Schedule:
     def parse(cls, text: str | Schedule) -> Schedule:
         """Return the schedule that `text` names: shared, fresh, hybrid or batched:B.
 
+        A `Schedule` is returned unchanged.
+
         Raises:
             InvalidInputError: the text names no schedule.
         """
@@ -85,7 +87,7 @@ class Schedule:
         """Return the number of sets of signs that `num_rounds` rounds use.
 
         Raises:
-            InvalidInputError: more batches than rounds.
+            InvalidInputError: the schedule has more batches than there are rounds.
         """
         if self.kind is ScheduleKind.SHARED:
             return 1

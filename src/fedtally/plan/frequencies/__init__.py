@@ -1,1 +1,1 @@
-"""What is known of the frequencies: known, assumed, read from a pilot, or the hardest ones."""
+"""The frequencies that a plan is made for: known, assumed, read from a pilot, or the hardest."""

@@ -1,12 +1,12 @@
 """The hardest frequencies for a plan, and a few well-known shapes with names.
 
-The *hardest* frequencies are those with the largest error. Joint recovery fits an item that stands
-out from the noise of all items that are not fitted. Items that are all a little too small to stand
-out hide each other: none of them is fitted, and no other items of the same total frequency collide
-as much. So the hardest shape is a plateau: as many items as possible of one frequency, each just
-too small to be fitted. For the median decoder the hardest shape is a plateau, too. Its items are
-about as frequent as the error is large, as in the paper's lower bound. The number of items depends
-on the plan and its noise, so it is searched for.
+The *hardest* frequencies make the error of the plan largest. Joint recovery fits an item that
+stands out from the noise of all items that are not fitted. Items that are all a little too small to
+stand out hide each other: none of them is fitted, and no other items of the same total frequency
+collide as much. So the hardest shape is a plateau: as many items as possible of one frequency, each
+just too small to be fitted. For the median decoder the hardest shape is a plateau, too. Its items
+are about as frequent as the error is large, as in the paper's lower bound. The number of items
+depends on the plan and its noise, so it is searched for.
 """
 
 from __future__ import annotations

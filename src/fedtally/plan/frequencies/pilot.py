@@ -169,8 +169,8 @@ class _Heads(NamedTuple):
             stand out. These items belong to the tail.
         light_error: float64 [light], the mean squared errors of `light`.
         residual: float64 [rows, width, batches], the sums less the heavy and the light items.
-        share: the residual keeps this share of the mean square of all other items; the fit absorbs
-            the rest.
+        share: the share of the mean square of all other items that the residual keeps; the fit
+            absorbs the rest.
     """
 
     heavy: F64
@@ -436,11 +436,11 @@ def _fourth_powers(
 
     Args:
         residual: the residual of the one batch.
-        share: the same as in `_Heads`.
+        share: the share of the mean square of other items that the residual keeps, as in `_Heads`.
         width: the width of the sketch.
         clients: n, the number of clients.
-        light: the same as in `_Heads`.
-        squared_error: `light_error` of `_Heads`.
+        light: the frequencies of the items that are clearly fitted but do not stand out.
+        squared_error: the mean squared errors of `light`.
     """
     cells = residual.reshape(-1) * clients
     square = float(np.mean(cells**2))

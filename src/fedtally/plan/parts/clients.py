@@ -77,6 +77,10 @@ class Clients:
     def numbered(self, persons: int, silos: int) -> str:
         """Return the number of clients in words.
 
+        Args:
+            persons: the number of clients, if they are persons.
+            silos: the number of clients, if they are silos.
+
         >>> Clients(5000, 3).numbered(900, 2), Clients(1, 3).numbered(900, 0)
         ('2 silos of at most 5000 people each', '900 clients')
         """
@@ -85,7 +89,12 @@ class Clients:
         return f"{silos} silos of at most {self.people} people each"
 
     def most_people(self, persons: int, silos: int) -> int:
-        """Return the most people in a sum of this number of persons, or else of silos."""
+        """Return the most people in a sum.
+
+        Args:
+            persons: the number of clients in the sum, if they are persons.
+            silos: the number of clients in the sum, if they are silos.
+        """
         return persons if self.kind == "persons" else silos * self.people
 
     def shown_people(self, people: int, silos: int) -> int:

@@ -203,7 +203,7 @@ class Protection:
                 return [self._noise.noise()] * 2
 
     def stddev(self, clients: int, sums: int = 1) -> float:
-        """Return the standard deviation of the noise in a counter of released sums together.
+        """Return the standard deviation of the noise in a counter of the total of released sums.
 
         Args:
             clients: the number of clients in all of these sums, without any that dropped out.

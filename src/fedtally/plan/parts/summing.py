@@ -114,7 +114,11 @@ class Summing:
 
     @property
     def honest_clients(self) -> int:
-        """The fewest honest clients that are sure to be in one sum."""
+        """The fewest honest clients that are sure to be in one sum.
+
+        If a trusted server sums, the plan states no such number: it is then the number of clients
+        in the largest round, an upper bound.
+        """
         return self.max_round_clients if self.terms is None else self.terms.honest_survivors
 
     @property
