@@ -26,7 +26,7 @@ class ByRound:
         labels: the label of each round of the plan; None: rounds have only numbers.
 
     Attributes:
-        landed: the rounds whose sums are there.
+        landed: the rounds whose sums the part has.
     """
 
     def __init__(self, part: Part, labels: Sequence[str] | None) -> None:
@@ -35,7 +35,10 @@ class ByRound:
         self._fits: dict[tuple[int, ...], CampaignDecoder] = {}
 
     def sums(self, rounds: Sequence[int]) -> list[CountSketch]:
-        """Return the sums with these numbers. The number of a sum is that of its first round."""
+        """Return the sums with these numbers.
+
+        The number of a sum is the number of its first round.
+        """
         chosen = set(rounds)
         return [sketch for sketch in self.part.sketches if sketch.round in chosen]
 
@@ -45,6 +48,9 @@ class ByRound:
 
     def chosen(self, asked: str) -> list[int]:
         """Return the numbers of the sums of a window, ascending.
+
+        Args:
+            asked: the window, such as "last:7" or "auto", as `Result.window` takes it.
 
         Raises:
             InvalidInputError: there is no such window; the message says why.
@@ -71,7 +77,9 @@ class ByRound:
         )
 
     def history(self, most: int = LONGEST) -> FittedDecoder | None:
-        """Return one fit of the last landed rounds; None if the decoder makes no fit.
+        """Return one fit of the last landed rounds.
+
+        It is None in an open domain, and if the decoder makes no fit.
 
         Windows and trends read their values from this fit.
 

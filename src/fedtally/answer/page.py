@@ -138,7 +138,7 @@ class Listed:
         confidence: the confidence level of the limits, 0 to 1.
         shares_counters: whether items share counters; in a histogram none does.
         domain: the candidates.
-        draw: a function that draws the list as bars; its argument is True for a phone.
+        draw: a function that draws the list as bars. Its argument says whether it is for a phone.
         truth: a function that returns the true frequencies of items, or None if they are unknown.
         left_out: the number of candidates that the list leaves out, in words.
         standing: all estimates, and the candidates above noise; None: that is unknown.

@@ -162,9 +162,10 @@ class Result(Part, Answer):
     def recognise(self, columns: Iterable[Any]) -> None:
         """Use the words of a public list as names of the hashes that stand out.
 
-        A word names a hash if the counters that spell names fit this word, and fit no other word of
-        the list as well. Frequencies do not change. The words whose hashes stand out are saved with
-        the result. The list must be public: a list of what clients hold is not.
+        A word names a hash if the counters that spell names fit this word clearly better than all
+        other words of the list with this hash. Frequencies do not change. The words whose hashes
+        stand out are saved with the result. The list must be public: a list of what clients hold is
+        not.
 
         Args:
             columns: the words as columns of text, one after the other. The columns together may
@@ -285,7 +286,7 @@ class Result(Part, Answer):
 
     def _of(self, rounds: Sequence[int]) -> Result:
         """Return the answer of the rounds with these numbers, not yet decoded."""
-        # sums do not say how many contributions in a window are of the same client
+        # The sums do not show how many contributions of a window one client made.
         account = self._account() | {"timings": None, "attendance": None, "num_silos": None}
         if self.plan.is_open:  # a window alone has too few clients to read names
             account["known_names"] = tuple(self.names.values())
@@ -378,8 +379,8 @@ class Result(Part, Answer):
             "num_silos": self.num_silos,
             "round_labels": None if self.round_labels is None else list(self.round_labels),
             "known_names": None if self.known_names is None else list(self.known_names),
-            # absent if the campaign had all its rounds: such files have not changed since there are
-            # early ends
+            # Leave this out if the campaign had all its rounds. So its file is the same as before
+            # early ends existed.
             **({} if self.ended is None else {"ended": self.ended}),
         }
 

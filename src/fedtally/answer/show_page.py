@@ -66,7 +66,7 @@ def show_page(shown: Mapping[str, Any]) -> str:
 
 
 def at_most(share: float) -> str:
-    r"""Return an upper bound in percent, rounded upwards, with a space that no line breaks.
+    r"""Return an upper bound in percent, rounded upwards, with a no-break space before the sign.
 
     >>> [at_most(share) for share in (0.05, 0.1359150, 0.3694536, 0.9996813, 1.0)]
     ['5\xa0%', '13.6\xa0%', '37\xa0%', '99.97\xa0%', '100\xa0%']

@@ -232,8 +232,8 @@ def refit(
         cells: the index of each item's cell in the flattened `residual`, int64 [n, rows, 1 or
             batches]. With 1 it is the cell of the first batch, and the other batches follow it.
         signs: the sign of each item in each cell, int8 [n, rows, batches], +1 or -1.
-        clients: the number of clients in each batch, float64 [batches]; a batch without clients is
-            ignored.
+        clients: the number of clients in each batch, float64 [batches]. A batch without clients has
+            no weight, and its values become 0.
         residual: the landed frequencies less the items' values, float64 [rows, width, batches],
             C-contiguous; changed.
         values: the items' frequencies, float64 [n, batches], C-contiguous; changed.
