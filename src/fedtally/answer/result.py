@@ -313,14 +313,16 @@ class Result(Part, Answer):
         """Return the items whose frequencies changed over the last landed rounds, and the changes.
 
         An item is listed if its e-value (evidence for a change, `recovery.changes`) is large
-        enough. On average at most a share `alpha` of the list did not change, on whatever day one
-        looks. The size of a change is the difference of two windows' estimates.
+        enough. On average at most a share `alpha` of the list did not change. This holds at every
+        look, however often one looks. The size of a change is the difference of two windows'
+        estimates.
 
         Args:
             window: the rounds of the current shares, as for `window`. If several rounds share one
                 set of hashes, "last:1" means all of the last such rounds.
             against: the number of landed rounds before the window to compare with; None: all rounds
-                before it in the history.
+                before it in the history. A sum that adds up several rounds counts as one, and
+                rounds with one set of hashes are taken together.
             alpha: the share of listed items that may be unchanged, above 0 and below 1.
             history: the most rounds to examine, from 2 to 64.
             progress: called as `prepare` says.

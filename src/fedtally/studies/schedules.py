@@ -194,7 +194,10 @@ class Comparison(NamedTuple):
 
 @dataclass(frozen=True)
 class StudyResult:
-    """The measurements of a study, and the population that it used."""
+    """The measurements of a study, and the population that it used.
+
+    `missing` is the number of incomplete rows, which were left out.
+    """
 
     study: Study
     domain: Domain
