@@ -43,7 +43,7 @@ class ByRound:
         return [sketch for sketch in self.part.sketches if sketch.round in chosen]
 
     def alone(self, number: int) -> CampaignDecoder:
-        """Return the decoder of the sum with this number, of the kind that decodes all sums."""
+        """Return a decoder of only the sum with this number, of the same kind as for all sums."""
         return fit(self.part, self.sums([number]), self.part.decoding.recovery)
 
     def chosen(self, asked: str) -> list[int]:
@@ -101,7 +101,7 @@ class ByRound:
     def _now(self) -> list[int]:
         """Return the numbers of the sums of the window "auto".
 
-        These are the fewest of the last sums that tell most of the current frequencies
+        These are the last sums, as many as give the best estimate of the current frequencies
         (`shortest_enough`).
         """
         auto = opt.window("auto")

@@ -194,7 +194,7 @@ def _leader(estimates: Sequence[Bar], labels: Sequence[str], narrow: bool) -> st
 
 
 def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
-    """Draw the legend if there is more than bars: bars first, then the narrower limits."""
+    """Draw the legend if the chart shows more than bars: bars first, then the narrower limits."""
     named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     order = ("estimated", "among", "if they stand", "true")
     names = sorted(named, key=lambda name: [part in name for part in order].index(True))
@@ -237,7 +237,7 @@ def _draw_limits(
     thin: Sequence[bool],
     label: str = "",
 ) -> None:
-    """Draw the limits of each estimate as a line with ends, less `origins` (shares).
+    """Draw the limits of each estimate, minus its share in `origins`, as a line with ends.
 
     An item that may be 0 has a thin line with an upper end only. Exact counts have no line.
     """

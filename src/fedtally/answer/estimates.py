@@ -116,8 +116,8 @@ def with_doubts(estimates: Sequence[Estimate], above: Sequence[bool] | None) -> 
 
     Args:
         estimates: the listed estimates.
-        above: whether each estimate stands above noise (`Tabular.above_noise`); None: unknown, all
-            do.
+        above: whether each estimate stands above noise (`Tabular.above_noise`); None: it is
+            unknown, and no estimate changes.
 
     >>> [one.low for one in with_doubts([Estimate("tea", 0.1, 0.01, 0.2, 9.0)], [False])]
     [0.0]
@@ -132,9 +132,9 @@ def largest_uncertainty(estimates: Sequence[Estimate]) -> tuple[float, float] | 
     """Return the largest error of estimates that can be told from 0, for two readings.
 
     Returns:
-        the largest distance from the share among the clients, and from the share in the population
-        that they are a sample of. None if there are no intervals, or no estimate can be told from
-        0.
+        the largest distance of an estimate from the share among the clients, and from the share in
+        the population that they are a sample of. None if there are no intervals, or no estimate can
+        be told from 0.
 
     >>> largest_uncertainty([Estimate("tea", 0.5, 0.25, 0.75, 500.0, 0.0)])
     (0.25, 0.25)

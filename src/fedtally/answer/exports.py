@@ -16,7 +16,7 @@ _BYTES_PER_ROW = 112
 
 
 def check_export_path(path: str | os.PathLike[str]) -> None:
-    """Raise InvalidInputError unless the name of `path` ends like a table's: see `TABLES`.
+    """Raise InvalidInputError unless the name of `path` ends in a suffix of tables (`TABLES`).
 
     Commands call it before they decode, so that the error does not come after hours of work.
 

@@ -97,7 +97,7 @@ class Part:
         secure_sum: how the sums were made, JSON-able; None: as the plan says.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
             no client is in more than one, or the number is private.
-        num_silos: the number of silos, each counted once; None: none is in two of the sums.
+        num_silos: the number of silos, each counted once; None: no silo is in two of the sums.
         draw: the number of items that the bound on a client's items dropped, JSON-able; None: none
             were dropped, or the number is private.
         ended: how the campaign ended before its last round, JSON-able; None: it did not.
@@ -156,7 +156,7 @@ class Part:
     def _count(self, attendance: Sequence[int] | None, num_silos: int | None) -> None:
         """Set the numbers of contributions, clients and silos; refuse numbers that do not fit."""
         silos = sum(sketch.num_silos for sketch in self.sketches)
-        self.num_silos = silos  # each adds noise to each of its sums
+        self.num_silos = silos  # unless a number is given, no silo is in two of the sums
         if num_silos is not None:
             self.num_silos = validate.integer(min(1, silos), silos, num_silos=num_silos)
         self.num_contributions = sum(sketch.num_clients for sketch in self.sketches)

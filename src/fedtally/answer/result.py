@@ -57,7 +57,7 @@ class Result(Part, Answer):
         timings: the seconds of each stage.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
             no client is in more than one, or the number is private.
-        num_silos: the number of silos, each counted once; None: none is in two of the sums.
+        num_silos: the number of silos, each counted once; None: no silo is in two of the sums.
         draw: the number of items that the bound on a client's items dropped, JSON-able; None: none
             were dropped, or the number is private.
         ended: how the campaign ended before its last round, JSON-able, by `campaign.ending`; None:

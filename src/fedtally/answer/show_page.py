@@ -104,9 +104,10 @@ def _document(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _marks(sketches: npt.NDArray[np.int64]) -> npt.NDArray[np.int16]:
-    """Return the counters that each phone's word changes, by number from 1, with their signs.
+    """Return the counters that each phone's word changes: int16 [phones, rows].
 
-    The result is int16 [phones, rows]: a word changes one counter in each row, by 1 or -1.
+    A word changes one counter in each row, by 1 or -1. An entry is the number of this counter, from
+    1, times the change.
     """
     phones, places = np.nonzero(sketches)
     found = ((places + 1) * sketches[phones, places]).astype("<i2")

@@ -328,7 +328,7 @@ def trends_of(
 
 
 def series_of(sums: ByRound, items: Sequence[str | int], whole: bool, history: int) -> Series:
-    """Return the shares by round of items in the domain; `Result.series` describes the rest."""
+    """Return the shares of items by round; `Result.series` describes the other arguments."""
     return _series(sums.part, _Rounds.of(sums, history), items, whole)
 
 

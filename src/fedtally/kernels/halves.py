@@ -127,7 +127,7 @@ class Halves:
         """Return the rows of which at least one must be heavy: the search begins in each of them.
 
         Without `need`: if a sum of numbers is positive, one of their rotations has only positive
-        partial sums (cycle lemma). With it: the first of `need` heavy rows has `need` - 1 rows
+        partial sums (cycle lemma). With `need`: the first of `need` heavy rows has `need` - 1 rows
         after it.
         """
         return range(self._rows - need + 1 if need else self._rows)

@@ -35,7 +35,7 @@ class Extension(NamedTuple):
 
 
 def level_for(prime: int) -> str | None:
-    """Return the level of the kernels for integers mod an odd prime; None: use NumPy."""
+    """Return the level (instruction set) for integers mod an odd prime; None: use NumPy."""
     level = backend()
     return level if prime < 1 << 32 and level != "numpy" else None
 
@@ -106,7 +106,7 @@ class SketchInputs:
         self._least = sum(widths) + abstain
 
     def compute(self, level: str, words: Array, joint: Array, share: int) -> I64:
-        """Return the factors: int64 [..., slots, 2, K].
+        """Return the factors of all products: int64 [..., slots, 2, K].
 
         Args:
             level: the level, which `level_for` returns.

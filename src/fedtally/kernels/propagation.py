@@ -36,7 +36,7 @@ LANES = 32
 FAR = 8.0
 COLUMNS = 161  # columns of a table: values from -FAR to FAR standard deviations
 STEP = 2 * FAR / (COLUMNS - 1)
-LEAST = 1e-9  # a variance below this share of the noise's is rounding
+LEAST = 1e-9  # a variance below this share of the noise's variance is only rounding
 TINY = 1e-9  # squared clients: used in place of a variance of 0
 OWN_SHARE = 0.05  # the least share of a cell's variance that remains without an item's own part
 # The number of parts of the items, each with its own sums. It does not depend on the number of

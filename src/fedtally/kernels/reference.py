@@ -41,14 +41,14 @@ def hash_words(tables: U32, ids: U64) -> U32:
 
 
 def locations(words: U32, width: int) -> npt.NDArray[np.intp]:
-    """Return the cell of each word: its upper 24 bits, scaled to 0 .. width-1."""
+    """Return the cell of each hash word: its upper 24 bits, scaled to 0 .. width-1."""
     return (((words >> np.uint32(8)).astype(np.uint64) * np.uint64(width)) >> np.uint64(24)).astype(
         np.intp
     )
 
 
 def signs(words: U32, bit: int) -> I64:
-    """Return +1 where the bit of the word is 0, -1 where it is 1."""
+    """Return the sign that one bit of each hash word gives: +1 if the bit is 0, -1 if it is 1."""
     return 1 - 2 * ((words >> np.uint32(bit)) & np.uint32(1)).astype(np.int64)
 
 
@@ -274,14 +274,14 @@ def invert(
 
 
 def group(ids: U64) -> tuple[I64, I64]:
-    """Return each distinct id's first place, in order, and how often the id occurs: int64."""
+    """Return where each distinct id first occurs, ascending, and how often: int64 each."""
     _, first, counts = np.unique(ids, return_index=True, return_counts=True)
     order = np.argsort(first)
     return first[order].astype(np.int64), counts[order].astype(np.int64)
 
 
 def bucket_of(clients: U64) -> npt.NDArray[np.uint8]:
-    """Return the bucket of each client, uint8 [n]."""
+    """Return the bucket of each client (one of 64 groups, by a hash of the client): uint8 [n]."""
     return ((clients * GOLDEN) >> _BUCKET_SHIFT).astype(np.uint8)
 
 

@@ -330,7 +330,7 @@ class Design:
         return sum(self.number_in([client], k) ** 2 for k in parts)
 
     def _square(self) -> int:
-        """Return the largest squared l2 norm that the plan allows one contribution to a round."""
+        """Return the largest squared l2 norm of one contribution to a round under the plan."""
         event = self.terms.event
         most = event.encoding.exposure(self.plan.rows, event.max_items).square
         return (
@@ -340,7 +340,10 @@ class Design:
         )
 
     def _product(self, release: int, towards: I64, held: Sequence[int]) -> float:
-        """Return the largest inner product with `towards` that the plan allows a client's items."""
+        """Return the largest inner product of a client's contribution with `towards`.
+
+        The client holds the items with the ids `held`, and the plan's bounds are enforced.
+        """
         cells, signs = self._hash(self._releases_of_plan[release].start)
         places = np.array(held, np.intp) - 1
         rows = np.arange(self.plan.rows)[:, None]

@@ -46,9 +46,9 @@ class Release(NamedTuple):
         planned: the root mean square of the planned noise.
         measured: the root mean square of the released sums less the exact sums.
         positive: the share of positive values among all noise values other than 0.
-        correlation: the correlation, -1 to 1, with another release of the same campaign, for the
-            release whose correlation has the largest absolute value. If the plan has one release,
-            the correlation with the release of the next campaign.
+        correlation: the correlation, -1 to 1, with the other release of the same campaign for which
+            its absolute value is largest. If the plan has one release, the correlation with the
+            release of the next campaign.
     """
 
     rounds: range

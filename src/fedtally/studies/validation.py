@@ -433,8 +433,8 @@ def run_open(
         progress: called as (stage, done, total or None), as for `run`.
 
     Raises:
-        InvalidInputError: the data cannot be used, or no plan meets the request; the message names
-            one that would.
+        InvalidInputError: the data cannot be used, or no plan meets the request; the message then
+            names a request that a plan would meet.
     """
     validate.integer(1, MOST_REPEATS, repeats=repeats)
     report, seed = progress or (lambda *_: None), campaign_seed(asked.seed)

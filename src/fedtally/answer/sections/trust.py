@@ -396,7 +396,7 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def cautions(plan: Plan) -> list[str]:
-    """Return the warnings on clients that stay away or go offline, if a plan bears none."""
+    """Return warnings if the plan loses a sum when one client stays away or goes offline."""
     return [said for said in (_none_to_spare(plan), _bears_no_dropout(plan)) if said]
 
 
