@@ -86,7 +86,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def seconds(number: float) -> str:
-    """Return a time with two digits, in the unit that suits it.
+    """Return a time with two digits (more from 100 on), in the unit that suits it; "" for 0.
 
     >>> seconds(0.0), seconds(2.34e-5), seconds(9.97e-5), seconds(456.0), seconds(4e7)
     ('', '23 µs', '100 µs', '7.6 min', '11,111 h')

@@ -133,7 +133,7 @@ class Candidates(Rows):
             part.check_table_fits(memory)
 
     def check_listed(self) -> None:
-        """Return: all rows are candidates of a list."""
+        """Raise nothing: all rows are candidates of a list."""
 
     def are_few(self) -> bool:
         """Return whether there are at most `MAX_LISTED` candidates."""
@@ -180,7 +180,7 @@ class Strings(Rows):
         yield self._all[1]
 
     def check_table(self, memory: int | None) -> None:
-        """Return: the strings that were found are few, and in memory already."""
+        """Raise nothing: the strings that were found are few, and in memory already."""
 
     def check_listed(self) -> None:
         """Raise InvalidInputError: an open domain has no list of candidates."""
@@ -210,7 +210,7 @@ class ReadStrings(Strings):
 
 
 class FoundStrings(Strings):
-    """The hashes that stand out in an answer of one part, ascending, named or not."""
+    """The hashes that stand out in an answer of one part, ascending, with or without a name."""
 
     def hashes(self) -> list[U64]:
         """Return the hashes that stand out."""

@@ -26,7 +26,7 @@ class ByRound:
         labels: the label of each round of the plan; None: rounds have only numbers.
 
     Attributes:
-        landed: the rounds whose sums are there.
+        landed: the rounds whose sums the part has.
     """
 
     def __init__(self, part: Part, labels: Sequence[str] | None) -> None:
@@ -35,16 +35,22 @@ class ByRound:
         self._fits: dict[tuple[int, ...], CampaignDecoder] = {}
 
     def sums(self, rounds: Sequence[int]) -> list[CountSketch]:
-        """Return the sums with these numbers. The number of a sum is that of its first round."""
+        """Return the sums with these numbers.
+
+        The number of a sum is the number of its first round.
+        """
         chosen = set(rounds)
         return [sketch for sketch in self.part.sketches if sketch.round in chosen]
 
     def alone(self, number: int) -> CampaignDecoder:
-        """Return the decoder of the sum with this number, of the kind that decodes all sums."""
+        """Return a decoder of only the sum with this number, of the same kind as for all sums."""
         return fit(self.part, self.sums([number]), self.part.decoding.recovery)
 
     def chosen(self, asked: str) -> list[int]:
         """Return the numbers of the sums of a window, ascending.
+
+        Args:
+            asked: the window, such as "last:7" or "auto", as `Result.window` takes it.
 
         Raises:
             InvalidInputError: there is no such window; the message says why.
@@ -71,7 +77,9 @@ class ByRound:
         )
 
     def history(self, most: int = LONGEST) -> FittedDecoder | None:
-        """Return one fit of the last landed rounds; None if the decoder makes no fit.
+        """Return one fit of the last landed rounds.
+
+        It is None in an open domain, and if the decoder makes no fit.
 
         Windows and trends read their values from this fit.
 
@@ -93,7 +101,7 @@ class ByRound:
     def _now(self) -> list[int]:
         """Return the numbers of the sums of the window "auto".
 
-        These are the fewest of the last sums that tell most of the current frequencies
+        These are the last sums, as many as give the best estimate of the current frequencies
         (`shortest_enough`).
         """
         auto = opt.window("auto")

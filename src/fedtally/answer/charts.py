@@ -109,7 +109,7 @@ def top_items(
         confidence: the confidence of the limits, for the legend.
         num_clients: the number of clients that the frequencies are shares of.
         truth: the true share of each item; None: unknown.
-        doubtful: whether each item cannot be told from 0; None: each can.
+        doubtful: whether each item cannot be told from 0; None: every item can.
         note: a text above the panels.
         unit: the plural noun for what is counted: clients or contributions.
         narrow: whether the figure is for a phone: short labels, no second panel.
@@ -184,7 +184,7 @@ def _took_part(number: int, unit: str) -> tuple[str, str]:
 def _leader(estimates: Sequence[Bar], labels: Sequence[str], narrow: bool) -> str:
     """Return a title with the item that is surely the most frequent; "" if none is.
 
-    An item surely is if its lower limit is above the upper limits of all others.
+    The first item surely is if its lower limit is above the upper limits of all other items.
     """
     least = estimates[0].low if len(estimates) > 1 else None
     if least is None or not all(one.high is not None and least > one.high for one in estimates[1:]):
@@ -194,7 +194,7 @@ def _leader(estimates: Sequence[Bar], labels: Sequence[str], narrow: bool) -> st
 
 
 def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
-    """Draw the legend if there is more than bars: bars first, then the narrower limits."""
+    """Draw the legend if the chart shows more than bars: bars first, then the narrower limits."""
     named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     order = ("estimated", "among", "if they stand", "true")
     names = sorted(named, key=lambda name: [part in name for part in order].index(True))
@@ -237,7 +237,7 @@ def _draw_limits(
     thin: Sequence[bool],
     label: str = "",
 ) -> None:
-    """Draw the limits of each estimate as a line with ends, less `origins` (shares).
+    """Draw the limits of each estimate, minus its share in `origins`, as a line with ends.
 
     An item that may be 0 has a thin line with an upper end only. Exact counts have no line.
     """
@@ -586,7 +586,7 @@ def _largest(
     predicted: Mapping[str, Sequence[tuple[float, float]]],
     target: float | None,
 ) -> float:
-    """Return the largest error to draw, as a share of clients."""
+    """Return the largest error of the curves, and of the target if any, as a share of clients."""
     measured = [point.high for points in curves.values() for point in points]
     foreseen = [error for curve in predicted.values() for _, error in curve]
     return max([*measured, *foreseen, 0.0 if target is None else target])

@@ -99,7 +99,7 @@ def uncertainty(frequencies: F64, limits: Limits, sampling: F64) -> Uncertainty:
 def is_told_from_zero(estimate: Estimate) -> bool:
     """Return whether an estimate can be told from 0: its interval excludes 0.
 
-    An estimate without an interval can, and so can an exact count, even a count of 0.
+    An estimate without an interval counts as told from 0, and so does an exact count, even of 0.
 
     >>> [is_told_from_zero(Estimate("tea", 0.1, low, 0.2, 10.0)) for low in (0.0, 0.01, None)]
     [False, True, True]
@@ -116,8 +116,8 @@ def with_doubts(estimates: Sequence[Estimate], above: Sequence[bool] | None) -> 
 
     Args:
         estimates: the listed estimates.
-        above: whether each estimate stands above noise (`Tabular.above_noise`); None: unknown, all
-            do.
+        above: whether each estimate stands above noise (`Tabular.above_noise`); None: it is
+            unknown, and no estimate changes.
 
     >>> [one.low for one in with_doubts([Estimate("tea", 0.1, 0.01, 0.2, 9.0)], [False])]
     [0.0]
@@ -132,9 +132,9 @@ def largest_uncertainty(estimates: Sequence[Estimate]) -> tuple[float, float] | 
     """Return the largest error of estimates that can be told from 0, for two readings.
 
     Returns:
-        the largest distance from the share among the clients, and from the share in the population
-        that they are a sample of. None if there are no intervals, or no estimate can be told from
-        0.
+        the largest distance of an estimate from the share among the clients, and from the share in
+        the population that they are a sample of. None if there are no intervals, or no estimate can
+        be told from 0.
 
     >>> largest_uncertainty([Estimate("tea", 0.5, 0.25, 0.75, 500.0, 0.0)])
     (0.25, 0.25)
@@ -144,7 +144,9 @@ def largest_uncertainty(estimates: Sequence[Estimate]) -> tuple[float, float] | 
 
 
 def uncertainty_of(estimates: Sequence[Estimate]) -> Uncertainty | None:
-    """Return how far each of these estimates may be off; None where they have no intervals.
+    """Return how far each of these estimates may be off; None if one of them has no interval.
+
+    It is None, too, if there are no estimates.
 
     >>> tea = Estimate("tea", 0.5, 0.47, 0.52, 500.0, 0.04)
     >>> [round(float(part.max()), 3) for part in uncertainty_of([tea])[:3]]

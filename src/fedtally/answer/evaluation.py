@@ -16,7 +16,8 @@ from fedtally.recovery.linear_system import Decoder, Ids
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-# Both times the threshold: names with this estimate are judged; a true share this large is right.
+# Two shares of `NameEvaluation.threshold`. Precision judges the names whose estimate is at least
+# _SHOWN of the threshold. A name is right if the true share of its string is at least _HELD of it.
 _SHOWN, _HELD = 0.75, 0.5
 
 
@@ -26,8 +27,8 @@ class Evaluation(NamedTuple):
     Attributes:
         linf: the largest absolute error.
         l2: the root of the sum of squared errors.
-        coverage: the share of all candidates whose interval holds the truth, where each interval is
-            that of one item named beforehand; None where there are no intervals.
+        coverage: the share of all candidates whose interval holds the truth; None where there are
+            no intervals. The intervals are those for items that somebody named beforehand.
         k: the length of the two lists: the k largest estimates and the k largest true counts.
         precision_at_k: the share of the k largest estimates whose true count is at least the k-th
             largest true count, and at least 1. Ties at the k-th place thus count as found.
@@ -52,16 +53,16 @@ class NameEvaluation(NamedTuple):
         strings: the number of strings whose true frequency is above the threshold.
         recall: the share of these strings that are named; None where there are none.
         precision: the share of right names among names whose estimate is at least three quarters of
-            the threshold. A name is right if at least half of the threshold hold the string. None
-            if there are no such names.
+            the threshold. A name is right if the true share of its string is at least half the
+            threshold. None if there are no such names.
         named: the number of names that were read.
         wrong: the number of wrong names: nobody holds the string, or fewer than half of the clients
-            with its hash do. Then most of what the hash counts is of another string.
+            with its hash hold it. Then most of these clients hold other strings.
         linf: the largest absolute error of a frequency, over all strings that somebody holds or
             that stand out. Strings with the same hash count together, here and below.
         l2: the root of the sum of the squared errors of the same frequencies.
-        coverage: the share of the named strings whose interval holds the truth, where each interval
-            is that of one item named beforehand; None without intervals or names.
+        coverage: the share of the named strings whose interval holds the truth; None without
+            intervals or names. The intervals are those for items that somebody named beforehand.
     """
 
     threshold: float
@@ -218,7 +219,7 @@ def _overlap(
     best = np.lexsort((truth.positions, -truth.counts))[:k]
     if not len(best):
         return 0.0, 0.0
-    # If fewer than k items have a true count, each of them is a right answer.
+    # If fewer than k items have a true count above 0, each of them is a right answer.
     floor = truth.counts[best].min() if len(best) == k else 1
     good = truth.positions[truth.counts >= floor]
     return float(np.isin(estimated, good).sum() / max(1, len(estimated))), float(

@@ -16,9 +16,9 @@ _BYTES_PER_ROW = 112
 
 
 def check_export_path(path: str | os.PathLike[str]) -> None:
-    """Raise InvalidInputError unless the name of `path` ends like a table's: see `TABLES`.
+    """Raise InvalidInputError unless the name of `path` ends in a suffix of tables (`TABLES`).
 
-    Commands call it before the work, so that the error does not come after hours.
+    Commands call it before they decode, so that the error does not come after hours of work.
 
     >>> check_export_path("estimates.csv")
     """
@@ -57,7 +57,7 @@ def _write_parquet(table: Any, path: str) -> int:
     return 0
 
 
-_CSV, _PARQUET = TABLES  # an end without a writer shows when this is imported
+_CSV, _PARQUET = TABLES  # fails at import if TABLES gets a suffix that has no writer here
 _WRITERS: Mapping[str, Callable[[Any, str], int]] = {_CSV: _write_csv, _PARQUET: _write_parquet}
 
 

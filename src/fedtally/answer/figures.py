@@ -84,7 +84,7 @@ def _round_numbers(low: float, high: float) -> list[float]:
 
 
 def written(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
-    """Return the figure, after writing it to `path` whole or not at all; None: not written."""
+    """Write a figure to `path`, whole or not at all, and return it; None: only return it."""
     if path is not None:
         check(path)
         with replacing(path) as temporary:
@@ -93,7 +93,10 @@ def written(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
 
 
 def note_above(figure: Figure, note: str) -> None:
-    """Write a note above a figure. The note may hold labels of rounds."""
+    """Write a note above a figure.
+
+    The note may hold labels of rounds, in any script, so fonts are chosen for its letters.
+    """
     if note:
         families, drawn = fonts_for(note)
         text = drawable(note, drawn).replace("$", r"\$")

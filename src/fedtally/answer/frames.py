@@ -104,16 +104,18 @@ class Tabular(Table):
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
         """Return whether each estimate surely stands above noise; None: that is unknown.
 
-        An estimate does if its limits exclude 0, where the limits of all candidates hold at once.
-        So, with the confidence of the limits, somebody holds every item above noise. It is unknown
-        without limits, and in an open domain, which has no list of candidates.
+        An estimate stands above noise if its limits exclude 0, where the limits of all candidates
+        hold at once. So, with the confidence of the limits, somebody holds every item above noise.
+        This is unknown without limits, and in an open domain, which has no list of candidates.
         """
 
     def uncertainty(self, items: Sequence[str | int]) -> Uncertainty | None:
-        """Return how far estimates of named items may be off; None if the confidence is 0.
+        """Return how far estimates of named items may be off.
 
-        There are three distances: among the clients that took part, for a wider population of which
-        they are a sample, and for both together.
+        There are three distances: from the estimate to the share among the clients that took part;
+        from this share to the share in a wider population, of which the clients are a sample; and
+        from the estimate to the share in the population. It is None if the confidence is 0, or no
+        item is named.
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 600 + ["milk"] * 400, width=64, seed=1)

@@ -147,7 +147,7 @@ def _extent(places: Any, step: float) -> tuple[float, float]:
 
 
 def _map_height(places: Any, step: float, crowds: Sequence[Any], narrow: bool) -> float:
-    """Return the height of the figure in inches that leaves little of it empty."""
+    """Return a height for the figure, in inches, that leaves little of the figure empty."""
     whole, across = max(_drawn_height(places, step, narrow), 1.8), _across(narrow)
     return whole + 0.7 + (across / len(crowds) * 0.9 + 0.5 if crowds else 0.0)
 

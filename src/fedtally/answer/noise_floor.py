@@ -1,4 +1,4 @@
-"""The candidates that surely stand above noise, and the share below which nobody can tell."""
+"""The candidates that surely stand above noise, and the share below which an item may be noise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from fedtally.answer.estimates import Estimate, with_doubts
 
-if TYPE_CHECKING:  # who shows a plan needs no decoder
+if TYPE_CHECKING:  # commands that show only a plan must not load decoders
     from fedtally.answer.answer import Answer
     from fedtally.recovery.linear_system import F64
 
@@ -55,10 +55,10 @@ class Standing:
 
 
 def standing(result: Answer) -> Standing | None:
-    """Return which candidates stand above noise; None where nobody can say so.
+    """Return all estimates, and the candidates that stand above noise; None if that is unknown.
 
-    It is None without intervals, in an open domain (which has no list of candidates), and if there
-    are more than `MOST` candidates to decode again.
+    It is unknown without intervals, in an open domain (which has no list of candidates), and if
+    there are more than `MOST` candidates to decode again.
 
     >>> import fedtally
     >>> found = standing(fedtally.estimate(["tea"] * 9, domain=["tea", "milk"], seed=1))

@@ -35,7 +35,7 @@ def cautions(part: Part) -> Iterator[str]:
     yield from on_spaces(part.domain)
     yield from on_oddities(part.domain)
     yield from part.notes
-    # use intervals only if they are there already: to ask for notes must not start a fit
+    # Use the intervals only if they exist already: a request for notes must not start a fit.
     yield from on_target(part.plan, part.ready("intervals"))
 
 
@@ -145,7 +145,7 @@ def on_screening(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
         where = f" of round {found['round'] + 1}" if plan.num_rounds > 1 else ""
         cohorts = f"the {found['cohorts']} cohorts{where}"
         if found["verdict"] == "not screened":
-            # what an earlier run found is lost, which might have been a warning
+            # without cohorts, the findings of an earlier run are lost: they may have been an alarm
             is_lost = not found["cohorts"]
             if refuses or is_lost:
                 what = "the sum" if is_lost else "the sums of the cohorts"
@@ -175,7 +175,7 @@ def on_screening(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
 
 
 def on_target(plan: Plan, intervals: Intervals | None) -> Iterator[str]:
-    """Yield a note if the errors of an open domain are larger than its plan promised.
+    """Yield a note if the errors of an open domain may be larger than its plan promised.
 
     An open domain has no pilot run that measures the frequencies beforehand.
 

@@ -35,7 +35,7 @@ from fedtally.plan import Plan
 LIST, ASKED, CHANGED = "Most frequent items", "Items asked for", "Items that changed"
 _MOST_CHANGES = 20  # the most changed items that a page lists
 _FEWEST_OF_CURVE = 10  # items above noise; with fewer, the list says as much as a curve
-_BOUNDS = ("epsilon", "delta", "rho")  # the names of fields that are upper bounds begin so
+_BOUNDS = ("epsilon", "delta", "rho")  # fields whose names begin so are upper bounds
 
 
 def check_report_path(path: str | os.PathLike[str]) -> None:
@@ -138,7 +138,7 @@ class Listed:
         confidence: the confidence level of the limits, 0 to 1.
         shares_counters: whether items share counters; in a histogram none does.
         domain: the candidates.
-        draw: a function that draws the list as bars; its argument is True for a phone.
+        draw: a function that draws the list as bars. Its argument says whether it is for a phone.
         truth: a function that returns the true frequencies of items, or None if they are unknown.
         left_out: the number of candidates that the list leaves out, in words.
         standing: all estimates, and the candidates above noise; None: that is unknown.
@@ -164,7 +164,7 @@ class Content:
         question: a sentence on what is counted.
         banner: the warning above everything, on missing privacy; "": none.
         verdict: sentences on what was found, and how sure it is.
-        privacy: one sentence on what protects clients; "": the banner says so.
+        privacy: one sentence on what protects clients; "": the banner or the sections say it.
         tables: the lists of estimates, as `table` returns each.
         figures: the charts, as the function `figures` returns them.
         sections: the sections, as `section` returns each.

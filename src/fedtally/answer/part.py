@@ -43,7 +43,7 @@ from fedtally.recovery.names import read_names
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.sketch import CountSketch, check_compatible
 
-LEAST = 0.5  # of a client: what rounds to none is no item to list
+LEAST = 0.5  # the smallest count to list, in clients: a smaller one rounds to 0
 AS_USUAL = Decoding()
 
 Progress = Callable[[str, int, int | None], None]
@@ -51,7 +51,7 @@ Progress = Callable[[str, int, int | None], None]
 
 @contextmanager
 def reporting(part: Part, progress: Progress | None) -> Iterator[None]:
-    """Report the fits of a part that are made meanwhile, as `Part.prepare` says."""
+    """Report the progress of fits that a part makes within the block, as `Part.prepare` says."""
     part.progress = progress
     try:
         yield
@@ -62,13 +62,16 @@ def reporting(part: Part, progress: Progress | None) -> Iterator[None]:
 def fit(
     part: Part, sketches: Sequence[CountSketch], recovery: str, known: FoundFit | None = None
 ) -> CampaignDecoder:
-    """Return the decoder of some sums of a part, or the one that answers in its place.
+    """Return the decoder of some sums of a part.
+
+    If the part was asked for "auto" and the decoder does not fit the sums, the decoder that takes
+    its place is returned.
 
     Args:
         part: the part.
         sketches: the sums.
         recovery: the name of the decoder.
-        known: the fit that was found in these sums before; None: it is looked for.
+        known: the fit that was found in these sums before; None: the decoder looks for one.
     """
     kind, report = kind_of(recovery), part.progress
     if kind.fits_items:
@@ -94,7 +97,7 @@ class Part:
         secure_sum: how the sums were made, JSON-able; None: as the plan says.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
             no client is in more than one, or the number is private.
-        num_silos: the number of silos, each counted once; None: none is in two of the sums.
+        num_silos: the number of silos, each counted once; None: no silo is in two of the sums.
         draw: the number of items that the bound on a client's items dropped, JSON-able; None: none
             were dropped, or the number is private.
         ended: how the campaign ended before its last round, JSON-able; None: it did not.
@@ -153,7 +156,7 @@ class Part:
     def _count(self, attendance: Sequence[int] | None, num_silos: int | None) -> None:
         """Set the numbers of contributions, clients and silos; refuse numbers that do not fit."""
         silos = sum(sketch.num_silos for sketch in self.sketches)
-        self.num_silos = silos  # each adds noise to each of its sums
+        self.num_silos = silos  # unless a number is given, no silo is in two of the sums
         if num_silos is not None:
             self.num_silos = validate.integer(min(1, silos), silos, num_silos=num_silos)
         self.num_contributions = sum(sketch.num_clients for sketch in self.sketches)
@@ -190,15 +193,18 @@ class Part:
                 _ = self.names
 
     span: Window | None = None  # the rounds that the answer is about; None: all that landed
-    # Of a window: the decoder whose estimates rest on the rounds about it, too. Limits do not.
+    # For a window: the decoder of its estimates, if these also rest on the rounds around it. Limits
+    # never do.
     expected: CampaignDecoder | None = None
 
-    # Reported to while `recovered` fits. A cached property takes no arguments, so `prepare` leaves
-    # it here.
+    # Called while `recovered` fits. A cached property takes no arguments, so `reporting` sets this
+    # attribute instead.
     progress: Progress | None = None
 
     def ready(self, name: str) -> Any:
-        """Return what a cached property holds; None before anybody asked: no fit starts.
+        """Return the value of a cached property; None if it was not computed yet.
+
+        So this starts no fit.
 
         >>> import fedtally
         >>> fedtally.estimate(["tea"], seed=1).ready("no such property") is None
@@ -210,15 +216,15 @@ class Part:
     def recovery(self) -> str:
         """How the sums are decoded: the name of a decoder, such as "joint" or "median".
 
-        Where nobody asked for a decoder by its name, and one turns out not to fit the sums, it is
-        that of the decoder that takes its place from then on.
+        With "auto", a decoder may turn out not to fit the sums. From then on this is the name of
+        the decoder that takes its place.
         """
         decoder = self.fitted
         return self.decoding.recovery if decoder is None else str(decoder.recovery)
 
     @property
     def fitted(self) -> CampaignDecoder | None:
-        """The decoder before shrinkage; None before anybody asked for it: this starts no fit."""
+        """The decoder before shrinkage; None if it was not made yet: this starts no fit."""
         decoder: CampaignDecoder | None = self.ready("recovered")
         return decoder
 
@@ -229,13 +235,13 @@ class Part:
 
     @property
     def known_fit(self) -> FoundFit | None:
-        """The fit that a decoder found in these sums; None before it has decoded them."""
+        """The fit that a decoder found in these sums, now or before; None if there is none yet."""
         found = None if self.fitted is None else self.fitted.found
         return self._known_fit if found is None else found
 
     @cached_property
     def _found(self) -> dict[int, float]:
-        """The frequencies of the hashes that stand out, where the domain is open."""
+        """The frequency of each hash that stands out, by hash; empty unless the domain is open."""
         if not self.plan.is_open:
             return {}
         ids = self.recovered.heavy_ids
@@ -257,14 +263,14 @@ class Part:
     @property
     def num_unread(self) -> int:
         """The number of hashes that stand out and could not be read; 0 before names are read."""
-        names = self.ready("names")  # whoever asks for notes must not start to read
+        names = self.ready("names")  # a request for notes must not start to read names
         return 0 if names is None else self.num_found - len(names)
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """The names of the hashes that were read, where the domain is open.
+        """The names that were read, by hash; empty unless the domain is open.
 
-        A hash that stands out and is not there was found, and could not be read.
+        A hash that stands out and has no entry here could not be read.
         """
         if not isinstance(self.domain, OpenStrings):
             return {}
@@ -288,7 +294,7 @@ class Part:
     @property
     def known_names(self) -> tuple[str, ...] | None:
         """The names of an open domain, sorted; None before they were read."""
-        names = self.ready("names")  # whoever saves a result must not start to read
+        names = self.ready("names")  # saving a result must not start to read names
         return self._known_names if names is None else tuple(sorted(names.values()))
 
     @cached_property
@@ -330,11 +336,14 @@ class Part:
         check_table_fits(self.domain.size, memory, held, kind.rests_on)
 
     def sampling_error(self, frequencies: F64) -> F64:
-        """Return the half-widths for a population that the clients are a sample of, float64 [n]."""
+        """Return the half-widths of the sampling error of frequencies, float64 [n].
+
+        This is the error as to a wider population, of which the clients are a sample.
+        """
         # Clients, not contributions, are the sample. Clients that hold the same in many rounds tell
         # as much as fewer clients of one round each: (sum k)^2 / sum k^2 of them (Kish 1965).
         squares = sum(rounds**2 * number for rounds, number in enumerate(self.attendance, start=1))
-        if self.repeats_are_private:  # at worst everybody comes as often as may be
+        if self.repeats_are_private:  # at worst, each person counts as often as the plan allows
             assert self.plan.privacy is not None
             squares *= self.plan.privacy.event.contributions
         elif self.span is not None:
@@ -351,7 +360,7 @@ class Part:
 
     @property
     def repeats_are_unknown(self) -> bool:
-        """Whether nobody can say how many clients made the contributions, or nobody may."""
+        """Whether the number of clients that made the contributions is unknown or private."""
         return self.repeats_are_private or (self.span is not None and self.span.repeats > 1)
 
     @property
@@ -406,8 +415,9 @@ def _intervals(part: Part, decoder: CampaignDecoder, kind: str, confidence: floa
     terms = part.plan.privacy
     if terms is None or terms.event.relation != "add-remove":
         return made
-    # Under this relation the number of clients is noised, too, in each release. Shares of it are as
-    # uncertain as it is. Shares of silos add up: it has the noise of all silos in all sums.
+    # Under this relation each release adds noise to the number of clients, too. Frequencies are
+    # shares of this number, so they are as uncertain as it is. Every silo adds its share of the
+    # noise: the number holds the noise of all silos in all sums.
     silos = sum(sketch.num_silos for sketch in part.sketches)
     stddev = part.plan.protection.stddev(silos, len(part.sketches))
     return NoisyNumberIntervals(made, stddev / part.num_contributions, confidence)
@@ -425,7 +435,7 @@ def _check_silos(plan: Plan, sketches: Sequence[CountSketch]) -> None:
 
 
 def _check_planned(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> None:
-    """Refuse sums of another plan, whose items and symbols are in other counters."""
+    """Refuse sums or a domain of another plan: its items and symbols are in other counters."""
     check_compatible(check_landed(sketches), plan.spec, "the sums are not those of the plan")
     plan.candidates.check_domain(domain)
 

@@ -16,13 +16,16 @@ _NOBODY = np.empty(0, np.uint64)
 
 
 class PooledLimits:
-    """Limits of frequencies in all parts together, not yet clipped to 0 and 1.
+    """Limits of frequencies in all parts together.
+
+    `at` and `listed` do not clip the limits to 0 and 1; `all` does.
 
     If there is one part, its limits are used. The errors of different parts are independent, since
     their hashes and noise are. Limits of several parts are pooled in one of three ways:
 
     - Joint recovery and belief propagation: errors are normal, so half-widths add up in squares.
-      They are taken around the values before shrinkage, which goes the same way in all parts.
+      They are taken around the values before shrinkage, since shrinkage moves values the same way
+      in all parts.
     - The median: errors are not normal. The distribution of their sum is measured at ids that
       nobody holds in any part.
     - Otherwise (a median beside joint recovery): each of K parts has limits of the confidence

@@ -141,7 +141,8 @@ def ended(said: object, plan: Plan) -> dict[str, Any] | None:
         plan: the plan in the file.
 
     Raises:
-        InvalidInputError: as for `draw`, or the plan does not allow this way to end.
+        InvalidInputError: as for `draw`; the end is not before the plan's last round; or the plan
+            does not allow this way to end.
     """
     if said is None:
         return None

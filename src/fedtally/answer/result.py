@@ -57,7 +57,7 @@ class Result(Part, Answer):
         timings: the seconds of each stage.
         attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
             no client is in more than one, or the number is private.
-        num_silos: the number of silos, each counted once; None: none is in two of the sums.
+        num_silos: the number of silos, each counted once; None: no silo is in two of the sums.
         draw: the number of items that the bound on a client's items dropped, JSON-able; None: none
             were dropped, or the number is private.
         ended: how the campaign ended before its last round, JSON-able, by `campaign.ending`; None:
@@ -162,9 +162,10 @@ class Result(Part, Answer):
     def recognise(self, columns: Iterable[Any]) -> None:
         """Use the words of a public list as names of the hashes that stand out.
 
-        A word names a hash if the counters that spell names fit this word, and fit no other word of
-        the list as well. Frequencies do not change. The words whose hashes stand out are saved with
-        the result. The list must be public: a list of what clients hold is not.
+        A word names a hash if the counters that spell names fit this word clearly better than all
+        other words of the list with this hash. Frequencies do not change. The words whose hashes
+        stand out are saved with the result. The list must be public: a list of what clients hold is
+        not.
 
         Args:
             columns: the words as columns of text, one after the other. The columns together may
@@ -285,7 +286,7 @@ class Result(Part, Answer):
 
     def _of(self, rounds: Sequence[int]) -> Result:
         """Return the answer of the rounds with these numbers, not yet decoded."""
-        # sums do not say how many contributions in a window are of the same client
+        # The sums do not show how many contributions of a window one client made.
         account = self._account() | {"timings": None, "attendance": None, "num_silos": None}
         if self.plan.is_open:  # a window alone has too few clients to read names
             account["known_names"] = tuple(self.names.values())
@@ -312,14 +313,16 @@ class Result(Part, Answer):
         """Return the items whose frequencies changed over the last landed rounds, and the changes.
 
         An item is listed if its e-value (evidence for a change, `recovery.changes`) is large
-        enough. On average at most a share `alpha` of the list did not change, on whatever day one
-        looks. The size of a change is the difference of two windows' estimates.
+        enough. On average at most a share `alpha` of the list did not change. This holds at every
+        look, however often one looks. The size of a change is the difference of two windows'
+        estimates.
 
         Args:
             window: the rounds of the current shares, as for `window`. If several rounds share one
                 set of hashes, "last:1" means all of the last such rounds.
             against: the number of landed rounds before the window to compare with; None: all rounds
-                before it in the history.
+                before it in the history. A sum that adds up several rounds counts as one, and
+                rounds with one set of hashes are taken together.
             alpha: the share of listed items that may be unchanged, above 0 and below 1.
             history: the most rounds to examine, from 2 to 64.
             progress: called as `prepare` says.
@@ -378,8 +381,8 @@ class Result(Part, Answer):
             "num_silos": self.num_silos,
             "round_labels": None if self.round_labels is None else list(self.round_labels),
             "known_names": None if self.known_names is None else list(self.known_names),
-            # absent if the campaign had all its rounds: such files have not changed since there are
-            # early ends
+            # Leave this out if the campaign had all its rounds. So its file is the same as before
+            # early ends existed.
             **({} if self.ended is None else {"ended": self.ended}),
         }
 

@@ -178,7 +178,10 @@ def _round_labels(labels: Any, plan: Plan) -> list[str] | None:
 
 
 def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the largest size of each array of a saved result in bytes, for `archive`."""
+    """Return the largest size of each array of a saved result in bytes; None: no bound.
+
+    `archive` refuses larger arrays.
+    """
     plan = Plan.from_dict(meta["plan"])
     fits: dict[str, int | None] = {f"fit_{name}": None for name in _FIT_ARRAYS}
     return fits | {
@@ -192,7 +195,10 @@ def _limits(meta: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int 
 
 
 def _fit_parts(result: SavedResult) -> tuple[dict[str, Any] | None, dict[str, npt.NDArray[Any]]]:
-    """Return joint recovery's fit as header entries and arrays of a file; none if it is cheap."""
+    """Return joint recovery's fit as header entries and arrays of a file.
+
+    There are none if nothing was fitted, or the candidates are so few that a new fit is fast.
+    """
     found = result.fit
     if found is None or result.domain.size < _SLOW:
         return None, {}

@@ -136,7 +136,7 @@ class Screen:
         yield self.top
         taken = len(console.render_lines(self.top, options, pad=False)) - self.more
         notes = noted(self.notes)
-        # If lines are short, leave out hints first, beginning with the last one, and then notes.
+        # If there are too many lines, leave out hints first, beginning with the last, then notes.
         sizes = [(len(notes), number) for number in range(len(self.hints), -1, -1)]
         fewest = min(self.alarms, 1)
         fewer = [(number, 0) for number in range(len(notes) - 1, fewest - 1, -1)]
@@ -159,7 +159,7 @@ def next_rows(hints: Sequence[tuple[str, str]]) -> list[tuple[str, RenderableTyp
 
 @dataclass(frozen=True)
 class _Hints:
-    """Commands, none of them shortened, each with its purpose beside it, or below if needed."""
+    """Commands, each with its purpose beside it, or below it on a narrow screen; none is cut."""
 
     hints: Sequence[tuple[str, str]]
 

@@ -66,7 +66,7 @@ def show_page(shown: Mapping[str, Any]) -> str:
 
 
 def at_most(share: float) -> str:
-    r"""Return an upper bound in percent, rounded upwards, with a space that no line breaks.
+    r"""Return an upper bound in percent, rounded upwards, with a no-break space before the sign.
 
     >>> [at_most(share) for share in (0.05, 0.1359150, 0.3694536, 0.9996813, 1.0)]
     ['5\xa0%', '13.6\xa0%', '37\xa0%', '99.97\xa0%', '100\xa0%']
@@ -104,9 +104,10 @@ def _document(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _marks(sketches: npt.NDArray[np.int64]) -> npt.NDArray[np.int16]:
-    """Return the counters that each phone's word changes, by number from 1, with their signs.
+    """Return the counters that each phone's word changes: int16 [phones, rows].
 
-    The result is int16 [phones, rows]: a word changes one counter in each row, by 1 or -1.
+    A word changes one counter in each row, by 1 or -1. An entry is the number of this counter, from
+    1, times the change.
     """
     phones, places = np.nonzero(sketches)
     found = ((places + 1) * sketches[phones, places]).astype("<i2")

@@ -26,14 +26,15 @@ _LONGEST_SHOWN = 300  # characters of a name in a table: a longer one is cut off
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table, not that of the names.
+    """A column of a table, other than the column of names.
 
     Attributes:
         name: the heading.
         cells: the text of each row.
-        rank: the order in which columns are left out if there is no room, 1 first; columns of the
-            same rank are left out together; 0: never.
-        wishes: whether the column is left out as soon as names would be shorter than they wish.
+        rank: the order in which columns are left out if there is no room, 1 first. Columns of the
+            same rank are left out together. 0: the column is never left out.
+        wishes: whether the column is left out as soon as names would have fewer than `_WISHED`
+            terminal columns. Otherwise it is left out only below `_SHORTEST`.
         group: the heading above this and neighbouring columns; "": none.
         justify: the alignment; "left" for words.
     """
@@ -55,7 +56,7 @@ class FittedTable:
         names: the name of each row.
         after: the columns after the names.
         before: the columns before the names.
-        noun: the plural noun for what has the names.
+        noun: the plural noun for the named things, such as items.
         folds: whether long names are wrapped onto several lines, and not shortened.
         shares: the share that each row's bar shows, in the column after the first of `after`; ():
             no bars.

@@ -1,9 +1,9 @@
 """The items that changed over the rounds of a campaign, and the shares of an item by round.
 
 An item is listed if its e-value (evidence for a change, `recovery.changes`) is large enough: then a
-change of its level explains its rounds much better than no change does. This holds however often
-one looks. The size of a change is the difference of two windows of rounds. The limits of a window
-use only the rounds in it.
+change of its level explains its rounds much better than no change does. The error rate of the list
+holds however often one looks. The size of a change is the difference between an item's shares in
+two windows of rounds. The limits of a window use only the rounds in it.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Change:
         item: the label of the item.
         kind: "rising", "falling", "new" or "gone". A new item was not visible before the change,
             and an item that is gone is not visible since the change.
-        frequency: the item's share in the window of current rounds, before any prior; it may be
-            below 0.
+        frequency: the item's share in the window of current rounds, estimated without a prior; it
+            may be below 0.
         low, high: the limits of `frequency`, 0 to 1.
         before: the item's share in the earlier rounds that the window is compared with.
         before_low, before_high: the limits of `before`.
@@ -88,7 +88,7 @@ class Point:
         last_round: the number in the plan of the last of these rounds.
         label: the label of the first round; None: rounds have only numbers.
         clients: the number of contributions in these rounds.
-        frequency: the share in these rounds, before any prior; it may be below 0.
+        frequency: the share in these rounds, estimated without a prior; it may be below 0.
         low, high: the limits of `frequency`, 0 to 1.
     """
 
@@ -103,7 +103,7 @@ class Point:
 
 
 class Series(Table):
-    """The shares of items in each landed round: a table of `Point`, item by item.
+    """The shares of items in each of the last landed rounds: a table of `Point`, item by item.
 
     Attributes:
         points: the rows of the table.
@@ -185,8 +185,8 @@ class Series(Table):
 class Trends(Table):
     """The items that changed, the latest change first: a table of `Change`.
 
-    On average at most a share `alpha` of the listed items did not change, on whatever day one
-    looks.
+    On average at most a share `alpha` of the listed items did not change. This holds at every look,
+    however often one looks.
 
     Attributes:
         changed: the rows of the table.
@@ -328,7 +328,7 @@ def trends_of(
 
 
 def series_of(sums: ByRound, items: Sequence[str | int], whole: bool, history: int) -> Series:
-    """Return the shares by round of items in the domain; `Result.series` describes the rest."""
+    """Return the shares of items by round; `Result.series` describes the other arguments."""
     return _series(sums.part, _Rounds.of(sums, history), items, whole)
 
 
@@ -462,7 +462,9 @@ class _Rounds(ABC):
         """Return the values of the last landed rounds.
 
         Raises:
-            InvalidInputError: the decoder has no values for single rounds; the message says why.
+            InvalidInputError: there can be no trend: for example, the answer is of a window, the
+                domain is open, or the decoder has no values for single rounds. The message says
+                why.
         """
         part = sums.part
         if part.span is not None:
@@ -487,14 +489,19 @@ class _Rounds(ABC):
 
     @abstractmethod
     def _measured(self, ids: U64, places: Bools) -> tuple[Measured, float]:
-        """Return the items' values in the chosen columns together, and those columns' clients."""
+        """Do the same as `together`, but ignore the noise on the number of clients."""
 
     @abstractmethod
     def _values(self, ids: U64) -> RoundValues:
-        """Return the items' values in each column."""
+        """Do the same as `by_round`, but ignore the noise on the number of clients."""
 
     def together(self, ids: U64, places: Bools) -> tuple[Measured, float]:
-        """Return the items' values in the chosen columns together, and those columns' clients."""
+        """Return the items' counts in the chosen columns together, and these columns' clients.
+
+        Args:
+            ids: the ids of the items, uint64 [n].
+            places: whether each column is chosen, bool [columns].
+        """
         found, clients = self._measured(ids, places)
         noise = [self.columns[place].noise for place in np.flatnonzero(places)]
         # a noisy number of clients makes the shares of it uncertain, too
@@ -502,7 +509,7 @@ class _Rounds(ABC):
         return found._replace(stddev=np.hypot(found.stddev, relative * found.value)), clients
 
     def by_round(self, ids: U64) -> RoundValues:
-        """Return the items' values in each column."""
+        """Return the counts of the items with these ids in each column."""
         found = self._values(ids)
         noise = np.array([column.noise for column in self.columns])
         if not noise.any():
@@ -540,7 +547,8 @@ class _Rounds(ABC):
     def before(self, now: Bools, number: int | None) -> Bools:
         """Return the columns of the landed rounds before a window: bool [columns].
 
-        `number` is the number of rounds to take, the latest first; None: all of them.
+        `number` is the number of sums to take, the latest first. Columns are taken whole, so there
+        may be more. None: all of them. (A sum may add up several rounds.)
 
         Raises:
             InvalidInputError: there are no rounds before the window.

@@ -135,7 +135,10 @@ class LandedRounds:
         return self.last(int(length[1])) if length else self._between(*asked.split("..", 1))
 
     def check(self, without: str = f"leave {opt.window} out, for all rounds") -> None:
-        """Raise InvalidInputError if privacy hides the number of clients: then no window exists.
+        """Raise InvalidInputError if the campaign has no windows.
+
+        It has none if the plan has one round, if all rounds are added up in one sum, or if privacy
+        hides the number of clients.
 
         Args:
             without: the advice at the end of the error.
@@ -156,7 +159,11 @@ class LandedRounds:
             )
 
     def last(self, number: int) -> list[int]:
-        """Return the numbers of the sums of the last `number` landed rounds, or of all if fewer."""
+        """Return the numbers of the sums of the last `number` landed rounds, or of all if fewer.
+
+        Raises:
+            InvalidInputError: the window would have only some of the rounds in a sum.
+        """
         found: list[int] = []
         held = 0
         for sum_ in reversed(self._sums):

@@ -197,7 +197,7 @@ def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U
 
 
 def locations(words: U32, width: int) -> npt.NDArray[np.intp]:
-    """Return the cell of each word in a row of `width` counters.
+    """Return the cell of each hash word in a row of `width` counters.
 
     >>> locations(np.array([0, 2**32 - 1], np.uint32), 10).tolist()
     [0, 9]
@@ -206,7 +206,7 @@ def locations(words: U32, width: int) -> npt.NDArray[np.intp]:
 
 
 def signs(words: U32, bit: int) -> I64:
-    """Return +1 where the bit of the word is 0, -1 where it is 1.
+    """Return the sign that one bit of each hash word gives: +1 if the bit is 0, -1 if it is 1.
 
     >>> signs(np.array([0, 4], np.uint32), 2).tolist()
     [1, -1]
@@ -232,8 +232,8 @@ def refit(
         cells: the index of each item's cell in the flattened `residual`, int64 [n, rows, 1 or
             batches]. With 1 it is the cell of the first batch, and the other batches follow it.
         signs: the sign of each item in each cell, int8 [n, rows, batches], +1 or -1.
-        clients: the number of clients in each batch, float64 [batches]; a batch without clients is
-            ignored.
+        clients: the number of clients in each batch, float64 [batches]. A batch without clients has
+            no weight, and its values become 0.
         residual: the landed frequencies less the items' values, float64 [rows, width, batches],
             C-contiguous; changed.
         values: the items' frequencies, float64 [n, batches], C-contiguous; changed.

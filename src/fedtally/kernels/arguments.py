@@ -69,7 +69,11 @@ def check_counts(counts: Any, length: int) -> I64:
 def check_encoding(
     counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64
 ) -> tuple[U32, U32, U64]:
-    """Return the tables and ids of an encoding as contiguous arrays, or raise InvalidInputError."""
+    """Return the tables and ids of an encoding as contiguous arrays, or raise InvalidInputError.
+
+    `counters` and `sign_bit` are checked, too. `counters` must be contiguous already, since the
+    kernel changes them in place.
+    """
     if (
         counters.dtype != np.int64
         or counters.ndim != 2
@@ -82,7 +86,8 @@ def check_encoding(
     validate.integer(1, MAX_ROWS, rows=counters.shape[0])
     validate.integer(1, MAX_WIDTH, width=counters.shape[1])
     validate.integer(0, 7, sign_bit=sign_bit)
-    # If both arguments are the same array, the compiled kernel hashes each id once: keep them so.
+    # If `location` and `sign` are the same array, the compiled kernel hashes each id only once. So
+    # return one array for both.
     same = sign is location
     location = check_tables(location)
     sign = location if same else check_tables(sign)

@@ -83,8 +83,8 @@ def one_thread() -> Iterator[None]:
 def num_threads() -> int:
     """Return the largest number of threads that a kernel may use.
 
-    The number is FEDTALLY_NUM_THREADS or, if this is not set, the number of cores that this process
-    may use.
+    The number is 1 within `one_thread`. Otherwise it is FEDTALLY_NUM_THREADS or, if this is not
+    set, the number of cores that this process may use.
     """
     if _alone.get():
         return 1
@@ -111,7 +111,10 @@ def blocks(count: int, size: int) -> Iterator[slice]:
 
 
 def in_threads(work: Callable[[Any], None], jobs: Iterable[Any], threads: int) -> None:
-    """Call `work` on every job, in `threads` threads; kernels release Python's global lock."""
+    """Call `work` on every job, in `threads` threads.
+
+    The threads run at the same time, because kernels release Python's global lock.
+    """
     if threads == 1:
         for job in jobs:
             work(job)

@@ -32,7 +32,7 @@ from fedtally.kernels.backends import (
     num_threads,
 )
 
-_SPARE = 1e-6  # steps of the codes: larger than any floating-point error
+_SPARE = 1e-6  # added before a code is rounded up: larger than any floating-point error
 _HELD = 64  # values of a row that fit into registers: then decoding all ids is fastest
 # float32 is exact for integers up to 2^24: sums below it need half the memory.
 _FLOAT32_EXACT = 1 << 24
@@ -84,7 +84,7 @@ class Decoder:
         expected: the approximate number of ids to estimate; preparation is cheaper if it is small.
         fold: how rows are combined: "median" or "mean".
         signed: whether counters have signs. Otherwise there is one batch, and a row's value for an
-            id is the id's cell.
+            id is the counter in the id's cell.
     """
 
     def __init__(
@@ -154,7 +154,8 @@ class Decoder:
 
         Returns:
             the distance of each such id from `first_id`, ascending: int64 [n], and its estimate:
-            float64 [n]. None: this search does not work with these tables; use `range`.
+            float64 [n]. None: use `range` instead, since the search does not support these tables
+            or a floor of 0 or less, or would not be faster.
         """
         if self._level == "numpy" or self._values.dtype != np.float32 or len(self._layout) > 1:
             return None
@@ -200,7 +201,8 @@ class Decoder:
             need = (rows + 1) // 2
             codes: U8 = np.where(self._values > floor, -(-255 // need), 0).astype(np.uint8)
             return codes
-        # Values below `low` get its code. Both this and rounding up make sums larger: none is lost.
+        # Values below `low` count as `low`, and codes are rounded up. Both only make the sum of an
+        # id's codes larger, so no id above the floor is lost.
         low = -3.0 * float(np.sqrt(np.mean(np.square(self._values, dtype=np.float64))))
         step = rows * (floor - low) / 255
         steps: F64 = np.ceil((self._values.astype(np.float64) - low) / step + _SPARE)
@@ -257,7 +259,11 @@ class Decoder:
         self._layout = np.array([(s.group, s.shift, s.bits) for s in subtables], np.uint32)
 
     def _fits_float32(self) -> bool:
-        """Return whether float32 holds every partial sum exactly."""
+        """Return whether to compute in float32.
+
+        For integers: whether float32 holds every partial sum exactly. Sums in floating point keep
+        their own precision.
+        """
         if self._sums.dtype.kind == "f":
             return bool(self._sums.dtype == np.float32)
         largest = sum(max(int(batch.max()), -int(batch.min())) for batch in self._sums)
@@ -268,7 +274,13 @@ class Decoder:
 def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list[Subtable]:
     """Return the tables that make decoding cheapest: few large tables, or more that fit caches.
 
-    All tables together take at most twice the memory of the sums, or 64 MiB if that is more.
+    All tables together take at most twice the memory of the sums (8 bytes each), or 64 MiB if that
+    is more.
+
+    Args:
+        shape: the shape of the sums: batches, rows, width.
+        itemsize: the bytes of a value in a table.
+        expected: the approximate number of ids to estimate.
     """
     batches, rows, width = shape
     allowed = max(1 << 26, 2 * 8 * batches * rows * width)

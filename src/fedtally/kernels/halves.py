@@ -1,4 +1,7 @@
-"""A search for the ids of a range with heavy cells, without testing each id: meet in the middle."""
+"""A search for the ids of a range with heavy cells, without testing each id: meet in the middle.
+
+A heavy cell is a cell with a large value. `Halves.find` says how many cells of an id must be heavy.
+"""
 
 from __future__ import annotations
 
@@ -124,13 +127,20 @@ class Halves:
         """Return the rows of which at least one must be heavy: the search begins in each of them.
 
         Without `need`: if a sum of numbers is positive, one of their rotations has only positive
-        partial sums (cycle lemma). With it: the first of `need` heavy rows has `need` - 1 rows
+        partial sums (cycle lemma). With `need`: the first of `need` heavy rows has `need` - 1 rows
         after it.
         """
         return range(self._rows - need + 1 if need else self._rows)
 
     def _tops(self, values: F32) -> F32:
-        """Return the largest value of each key of a row: float32 [blocks of words, patterns]."""
+        """Return the largest value that an id with each key can have in a row.
+
+        Args:
+            values: the values of the row, float32 [width, patterns of signs].
+
+        Returns:
+            float32 [blocks of words, patterns of signs]: a block and a pattern make a key.
+        """
         first = np.arange(1 << (32 - self._top), dtype=np.uint64) << np.uint64(self._top - 8)
         last = first + np.uint64((1 << (self._top - 8)) - 1)
         # The words of a block have at most two cells.
@@ -159,7 +169,10 @@ class Halves:
     def _meet(
         self, row: int, values: F32, keys: U32, tops: F32, need: int, least: float
     ) -> list[U64]:
-        """Return the ids with one of the keys in a row, as one array for each thread."""
+        """Return the heavy ids that have one of the keys in a row, as one array for each thread.
+
+        Some ids may be outside the range, since the search takes all y of every x.
+        """
         found: list[U64] = []
 
         def one(part: slice) -> None:

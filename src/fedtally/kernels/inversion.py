@@ -72,7 +72,8 @@ class Inversion:
                 on the draw.
 
         Returns:
-            int64 [n], or None: some word equals the upper half of an entry (or is 0 or 2^64 - 1).
+            int64 [n]. None if `low` is None and some word equals the upper half of an entry. In the
+            compiled kernel, words that are 0 or 2^64 - 1 give None, too.
         """
         words = check_ids(words)
         if low is not None or backend() == "numpy":

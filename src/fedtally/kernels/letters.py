@@ -1,4 +1,4 @@
-"""Compiled loops over the symbols of one name; `recovery.names` defines them in NumPy.
+"""Compiled loops over the symbols of names; `recovery.names` defines them in NumPy.
 
 The arguments are not checked. Do not call these functions if `backends.backend()` is "numpy".
 """
@@ -18,7 +18,7 @@ U8 = npt.NDArray[np.uint8]
 
 
 def posteriors(every: Sequence[F64], pairs: F64, single: F64, weight: float, end: int) -> list[F64]:
-    """Return the probability of each byte at each place of a name, given all its places.
+    """Return the probability of each byte at each place of each name, given all places of the name.
 
     Args:
         every: the likelihoods of the bytes of each name, float64 [places, 256] each.
@@ -59,13 +59,17 @@ def likeliest(copies: F64, posterior: F64, prior: F64, branches: int, most: int)
 def interpolated(
     posterior: F64, parity: F64, replaced: int, by_flips: I64, end: int, unused: int
 ) -> U8:
-    """Return words that are interpolated from the surest places: uint8 [n, size - 1].
+    """Return words that are interpolated from the surest places: uint8 [words, size - 1].
+
+    The surest places of the name and of its parity symbols are chosen, as many as the name has
+    symbols (size).
 
     Args:
         posterior: the log probabilities of the symbols before the end mark, float64 [size - 1,
             256].
-        parity: the log probabilities of the parity symbols, float64 [n, 256].
-        replaced: the number of chosen places to replace, one at a time.
+        parity: the log probabilities of the parity symbols, float64 [parity symbols, 256].
+        replaced: the number of chosen places to replace, one at a time, by the surest place that
+            was not chosen.
         by_flips: the combinations of second-best symbols in the order to try, int64 [2^flips].
         end: the end mark's symbol.
         unused: the smallest byte that no name has.

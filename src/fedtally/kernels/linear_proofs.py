@@ -35,7 +35,7 @@ class Extension(NamedTuple):
 
 
 def level_for(prime: int) -> str | None:
-    """Return the level of the kernels for integers mod an odd prime; None: use NumPy."""
+    """Return the level (instruction set) for integers mod an odd prime; None: use NumPy."""
     level = backend()
     return level if prime < 1 << 32 and level != "numpy" else None
 
@@ -106,10 +106,10 @@ class SketchInputs:
         self._least = sum(widths) + abstain
 
     def compute(self, level: str, words: Array, joint: Array, share: int) -> I64:
-        """Return the factors: int64 [..., slots, 2, K].
+        """Return the factors of all products: int64 [..., slots, 2, K].
 
         Args:
-            level: from `level_for`.
+            level: the level, which `level_for` returns.
             words: the report's integers, [..., length].
             joint: the joint randomness, integers [..., 3, K].
             share: the inverse of the number of shares, mod p.
@@ -135,12 +135,12 @@ class Gadget:
     P is the number of interpolation nodes, which is above the number of calls.
 
     Args:
-        field: the field, of a degree that `compiles`.
+        field: the field, with a degree that `compiles` accepts.
         chunk: the number of products in a call, at most 4096.
-        between: words [P, P], below p: what the value at node i is multiplied with, to be a part of
-            the value at the next point after node j.
-        wire_basis: words [P, P], below p: the coefficient of X^j in what the value of a wire at
-            node i is multiplied with, at [j, i].
+        between: words [P, P], below p. Entry [i, j] is the weight of the value at node i in the
+            value at the point that follows node j.
+        wire_basis: words [P, P], below p. Entry [j, i] is the coefficient of X^j in the basis
+            polynomial of node i, by which a wire's value at node i is multiplied.
         gadget_basis: words [2P, 2P - 1], below p: the same for the gadget polynomial.
     """
 
@@ -165,7 +165,7 @@ class Gadget:
         """Return proofs: the seeds, and the gadget polynomial at 2P - 1 points.
 
         Args:
-            level: from `level_for`.
+            level: the level, which `level_for` returns.
             inputs: the factors of the gadget's calls, integers [..., calls, 2 chunk, K].
             seeds: the random seeds of the wires, integers [..., 2 chunk, K].
 
@@ -185,7 +185,7 @@ class Gadget:
         """Return the wires and the gadget polynomial at a point, after room for one element.
 
         Args:
-            level: from `level_for`.
+            level: the level, which `level_for` returns.
             inputs: the factors of the gadget's calls, integers [..., calls, 2 chunk, K].
             proof: the proof, integers [..., 2 chunk + 2P - 1, K].
             point: the point at which the polynomials are evaluated, integers [..., K].
@@ -217,7 +217,11 @@ class Gadget:
 def _run(
     level: str, prime: int, kernel: Callable[..., bool], tail: Shape, *arrays: tuple[Array, int]
 ) -> I64:
-    """Run a kernel on pairs (array, number of its own axes); reduce mod p and rerun if needed."""
+    """Return what a kernel computes from arrays, given as pairs (array, number of its own axes).
+
+    If the kernel refuses the integers, since some are not below p, they are reduced mod p, and the
+    kernel runs again.
+    """
     leads = {array.shape[:-axes] for array, axes in arrays}
     # usually the shapes are equal, and this test is faster than NumPy's broadcast
     lead = leads.pop() if len(leads) == 1 else np.broadcast_shapes(*leads)

@@ -9,8 +9,8 @@ Items are kept in blocks of `LANES`, the last of them filled up, so that the ker
 order:
 
 - words: uint32 [blocks, groups, rows, LANES], the hash words that give cells and signs. Under
-  "fresh" there is one group a batch, else a group gives the signs of 8 batches, and the first one
-  the cells.
+  "fresh" (each batch has its own locations) there is one group a batch. Otherwise a group gives the
+  signs of 8 batches, and the first group gives the cells.
 - beliefs: float32 [blocks, rows, batches, LANES], the messages: expected counts, in clients.
 - unsure: float32 [blocks, rows, kinds, LANES], the messages' variances; kinds is the number of
   batches under "fresh", else 1: the variance of the sum over batches.
@@ -36,7 +36,7 @@ LANES = 32
 FAR = 8.0
 COLUMNS = 161  # columns of a table: values from -FAR to FAR standard deviations
 STEP = 2 * FAR / (COLUMNS - 1)
-LEAST = 1e-9  # a variance below this share of the noise's is rounding
+LEAST = 1e-9  # a variance below this share of the noise's variance is only rounding
 TINY = 1e-9  # squared clients: used in place of a variance of 0
 OWN_SHARE = 0.05  # the least share of a cell's variance that remains without an item's own part
 # The number of parts of the items, each with its own sums. It does not depend on the number of
@@ -85,8 +85,8 @@ class Rule(NamedTuple):
         shares: each batch's share of a cell's noise, float64 [batches]; ones under "fresh".
         clearly: the factor by which the spread between batches must exceed what noise explains.
         update: the weight of the new value in an updated message, 0 to 1.
-        gate: a number of standard deviations; an item sends a cell no message if the item's other
-            rows say less.
+        gate: a number of standard deviations. An item sends a cell no message if the item's value
+            from the other rows is smaller: then the new message is 0.
     """
 
     table: Table
@@ -98,7 +98,14 @@ class Rule(NamedTuple):
 
 
 class Read(NamedTuple):
-    """The items' values according to their cells, float64 [n] each, and the stddevs' range."""
+    """The items' values according to their cells.
+
+    Attributes:
+        value: the value of each item, from all rows, float64 [n].
+        stddev: the standard deviation of each value, float64 [n].
+        scales: the smallest and the largest standard deviation of values from all rows, or from all
+            rows but one.
+    """
 
     value: F64
     stddev: F64
@@ -113,8 +120,9 @@ class Exchanged(NamedTuple):
         explained: the sums of all messages in each cell, shaped like the residual, float64.
         unknown: the sums of the messages' variances, shaped like the variance, float64.
         moved: the root mean square change of the messages, in their standard deviations.
-        fits: float64 [3], mean squared errors of a row over their prediction, where the other rows
-            say at most 2 standard deviations, at most FAR, and more.
+        fits: float64 [3], the mean squared error of a row's value over its predicted variance, for
+            items that send messages. The three means are for items whose value from the other rows
+            is at most 2 standard deviations, at most FAR, and more. An error counts at most 25.
         numbers: the number of errors in each of the three means of `fits`, float64 [3].
     """
 
@@ -145,7 +153,10 @@ def pack_words(words: U32) -> U32:
 def read_messages(
     cells: Cells, words: U32, count: int, beliefs: F32 | None = None, unsure: F32 | None = None
 ) -> Read:
-    """Return what the cells say of `count` items; None for `beliefs`: items sent no messages."""
+    """Return the values of `count` items according to their cells.
+
+    If `beliefs` is None, items have sent no messages yet.
+    """
     _check(cells, words, count, beliefs, unsure)
     if backend() == "numpy":
         return _joined(cells, words, count, beliefs, unsure)[0]
@@ -155,7 +166,10 @@ def read_messages(
 def exchange_messages(
     cells: Cells, words: U32, count: int, beliefs: F32, unsure: F32, rule: Rule
 ) -> Exchanged:
-    """Return what the cells say of `count` items, and move their messages in place."""
+    """Return the values of `count` items, and the sums of their new messages.
+
+    The messages, `beliefs` and `unsure`, are updated in place.
+    """
     _check(cells, words, count, beliefs, unsure)
     batches = cells.residual.shape[2]
     if rule.weights.shape != (batches,) or rule.shares.shape != (batches,):
@@ -173,7 +187,8 @@ def exchange_messages(
 def posterior(table: Table, values: F64, stddevs: F64) -> tuple[F64, F64]:
     """Return means and variances of counts given values, interpolated: float64, like values.
 
-    Beyond FAR standard deviations, the mean is the value, and the variance that of its noise.
+    For a value from FAR standard deviations on, the mean is the value, and the variance is the
+    variance of its noise.
     """
     scales = len(table.entries)
     row, column = place(table, values, stddevs)
@@ -226,7 +241,12 @@ def clearly_larger(excess: F64, poisson: F64, square: F64, clearly: float, sprea
 def _joined(
     cells: Cells, words: U32, count: int, beliefs: F32 | None, unsure: F32 | None
 ) -> tuple[Read, dict[str, F64]]:
-    """Combine an item's rows, weighted by precision; arrays are [rows, batches or kinds, n]."""
+    """Return the items' values from all rows, weighted by precision, and the numbers behind them.
+
+    These numbers are arrays [rows, batches or kinds, n] by name. "others" are the values from all
+    rows but one, "noise" their variances, and "scale" the standard deviations of their sums over
+    batches, [rows, n].
+    """
     rows, width, batches = cells.residual.shape
     own = np.moveaxis(words, 0, 2).reshape(words.shape[1], rows, -1)[..., :count]
     groups = np.arange(batches) if cells.fresh else np.arange(batches) // 8
@@ -274,7 +294,7 @@ def _joined(
 
 
 def _flat(blocked: F32, count: int) -> F32:
-    """Return [rows, batches or kinds, n] of an array in blocks."""
+    """Return an array in blocks as an array [rows, batches or kinds, n]."""
     _, rows, batches, _ = blocked.shape
     return np.moveaxis(blocked, 0, 2).reshape(rows, batches, -1)[..., :count]
 

@@ -41,14 +41,14 @@ def hash_words(tables: U32, ids: U64) -> U32:
 
 
 def locations(words: U32, width: int) -> npt.NDArray[np.intp]:
-    """Return the cell of each word: its upper 24 bits, scaled to 0 .. width-1."""
+    """Return the cell of each hash word: its upper 24 bits, scaled to 0 .. width-1."""
     return (((words >> np.uint32(8)).astype(np.uint64) * np.uint64(width)) >> np.uint64(24)).astype(
         np.intp
     )
 
 
 def signs(words: U32, bit: int) -> I64:
-    """Return +1 where the bit of the word is 0, -1 where it is 1."""
+    """Return the sign that one bit of each hash word gives: +1 if the bit is 0, -1 if it is 1."""
     return 1 - 2 * ((words >> np.uint32(bit)) & np.uint32(1)).astype(np.int64)
 
 
@@ -102,8 +102,8 @@ def symbol_means(tables: U32, sums: F64, first_id: int, most: F64) -> F64:
     """Return means over rows of sign * counter, each cut to -most .. most: float64 [sketches, 256].
 
     `tables` is [sketches, rows, 8, 256] and `sums` [sketches, rows, width], one sketch after the
-    other. The ids are first_id .. first_id + 255, of which first_id is a multiple of 256. Bit 0 of
-    a word is its sign. The rows are added one after the other.
+    other. The ids are first_id .. first_id + 255; first_id is a multiple of 256. Bit 0 of a word
+    is its sign. The rows are added one after the other.
     """
     sketches, rows, width = sums.shape
     upper = tables[:, :, 1, first_id >> 8 & 255].copy()
@@ -132,12 +132,12 @@ def refit(
 ) -> None:
     """Fit the values of all items to all cells, in place, by Gauss-Seidel sweeps over the items.
 
-    In an item's turn z_m, its value in batch m, is its old value plus the mean over rows of sign *
-    residual. The mean of z over batches, weighted by clients, is kept. Of the deviation of batch m
-    from that mean, the share k_m is kept. Unless `frozen`, k_m is v / (v + noise of the cells).
-    Here v is the clients' own sampling noise (Poisson), or the spread between batches where that is
-    clearly larger. Items that share no cell with an item between them take their turns together,
-    which gives the same result.
+    In an item's turn, let z_m be its old value in batch m plus the mean over rows of sign *
+    residual. The mean of z over batches, weighted by clients, is kept. Of the deviation of z_m from
+    this mean, the share k_m is kept. Unless `frozen`, k_m is v / (v + noise of the cells). Here v
+    is the clients' own sampling noise (Poisson), or the spread between batches where the spread is
+    clearly larger. Items that share no cell take their turns together where this does not change
+    the result (`_turns`).
     """
     rows, batches = signs.shape[1:]
     weights = clients / clients.sum()
@@ -170,7 +170,11 @@ def refit(
 
 
 def _turns(cells: I64) -> list[I64]:
-    """Return turns of items: an item's turn is after those of earlier items that share a cell."""
+    """Return the items of each turn: an item's turn is after all earlier items that share a cell.
+
+    Args:
+        cells: the index of each item's cells, int64 [n, rows, 1 or batches].
+    """
     last: dict[int, int] = {}
     turns: list[list[int]] = []
     for item, own in enumerate(cells.reshape(len(cells), cells.shape[1] * cells.shape[2]).tolist()):
@@ -227,10 +231,10 @@ def _multiply(a: U64, b: int) -> U64:
 
 
 def heavy(tables: U32, values: F32, need: int, least: float, first_id: int, count: int) -> U64:
-    """Return the ids of a range with heavy cells. `values` is [rows, width, patterns of signs].
+    """Return the ids of a range with heavy cells, ascending: uint64 [n].
 
-    Without `need` the sum of an id's values exceeds `least`; with it, that number of them do.
-    values: [rows, width, patterns of signs]
+    `values` is [rows, width, patterns of signs]. If `need` is 0, the sum of an id's values exceeds
+    `least`. Otherwise at least `need` of its values exceed `least`.
     """
     found = [np.empty(0, np.uint64)]
     rows, width, patterns = values.shape
@@ -249,8 +253,9 @@ def invert(
     """Return `first` plus the number of entries of the table that are at most u = 2^64 word + low.
 
     `cumulative` holds the upper and the lower 64 bits of the entries, ascending. A word that
-    differs from every upper half settles the draw alone. Where some word does not and `low` is
-    None, the answer is None. With `scan` every entry is compared, instead of a search.
+    differs from every upper half settles the draw alone. If some word equals an upper half and
+    `low` is None, the function returns None. With `scan`, words are compared with every entry
+    instead of a binary search.
     """
     upper, lower = cumulative
     below = np.zeros(len(words), np.int64)
@@ -269,14 +274,14 @@ def invert(
 
 
 def group(ids: U64) -> tuple[I64, I64]:
-    """Return each distinct id's first place, in order, and how often the id occurs: int64."""
+    """Return where each distinct id first occurs, ascending, and how often: int64 each."""
     _, first, counts = np.unique(ids, return_index=True, return_counts=True)
     order = np.argsort(first)
     return first[order].astype(np.int64), counts[order].astype(np.int64)
 
 
 def bucket_of(clients: U64) -> npt.NDArray[np.uint8]:
-    """Return the bucket of each client, uint8 [n]."""
+    """Return the bucket of each client (one of 64 groups, by a hash of the client): uint8 [n]."""
     return ((clients * GOLDEN) >> _BUCKET_SHIFT).astype(np.uint8)
 
 

@@ -18,7 +18,7 @@ _MOST_ROWS = 1 << 32  # `distinct_rows` takes fewer rows than this
 
 
 def group(ids: U64) -> tuple[I64, I64]:
-    """Return each distinct id's first place, in order, and its number of occurrences: int64 each.
+    """Return where each distinct id first occurs, ascending, and how often it occurs: int64 each.
 
     >>> [part.tolist() for part in group(np.array([7, 5, 7], np.uint64))]
     [[0, 1], [2, 1]]
@@ -33,6 +33,8 @@ def group(ids: U64) -> tuple[I64, I64]:
 
 def spread(columns: Sequence[U64]) -> tuple[U64, I64]:
     """Return rows sorted by their clients' buckets; within a bucket their order does not change.
+
+    A bucket is one of 64 groups of clients (`reference.bucket_of`).
 
     Args:
         columns: uint64 [n] each; the first holds the clients.

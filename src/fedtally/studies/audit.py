@@ -139,7 +139,7 @@ class AuditResult:
 
     @property
     def failures(self) -> list[str]:
-        """The failures in words; a correct engine has failures in one of a million audits."""
+        """The failures in words; a correct engine has any in at most one of a million audits."""
         found = [check.failure for check in self.checks if check.probability < self.level]
         if (seen := self.detection) is not None:
             if seen.bound > seen.guaranteed:

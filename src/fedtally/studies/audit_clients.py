@@ -29,7 +29,7 @@ _CROWD = 1024  # the clients of a crowd in a round, where the plan sets no limit
 _STARTS = 16  # first items to try in the greedy choice of a crowd's items
 _CHOICES = 1024  # steps of the greedy choice for all releases, about: bounds its time
 _MOST_OF_CROWDS = 16  # campaigns for each kind of crowd; a crowd that needs more is left out
-_SEEN = 10.0  # standard deviations: a crowd must move a release so far if its bound is missing
+_SEEN = 10.0  # standard deviations by which a crowd must move a release if its bound is missing
 USUAL_CLIENTS = 64  # clients of a round, where the plan sets no limit
 _COINS = 512  # the most clients with a coin in a campaign: more reveal little and take time
 I64 = npt.NDArray[np.int64]
@@ -40,7 +40,7 @@ class Client(NamedTuple):
 
     Attributes:
         rounds: the numbers of the rounds that it takes part in.
-        held: the ids of its items if its coin says yes.
+        held: the ids of its items if its coin says yes, or if it has no coin.
         other: the ids of its items if its coin says no.
         direction: the difference between the releases in the two cases (`Moved`); empty: the client
             has no coin.
@@ -55,7 +55,13 @@ class Client(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """The counters that a client's coin changes in release k, and by how much: int64 [moved]."""
+    """The counters that a client's coin changes in one release, and by how much.
+
+    Attributes:
+        release: the number of the release, from 0.
+        counters: the indexes of the counters, int64 [n].
+        by: the change of each of them, int64 [n].
+    """
 
     release: int
     counters: I64
@@ -130,7 +136,7 @@ class Population(NamedTuple):
 
 
 class Design:
-    """The clients for the campaigns of a plan: as many as it accepts, in known rounds.
+    """The clients for the campaigns of a plan: a number that it accepts, in known rounds.
 
     Clients with a coin share no counter, so that they are independent observations of the noise.
     """
@@ -198,15 +204,18 @@ class Design:
             return []
         event = self.terms.event
         more = event.max_items + 1
-        # Use the fewest items that show a missing bound. If there is a clip, it would cut more
-        # items, and hide that the bound on items is missing.
+        # Use the fewest items that show a missing bound. With a clip, try only one item too many:
+        # the clip would cut more items, and hide that the bound on items is missing.
         numbers = [more] if event.is_clipped else [more << i for i in range(9)]
         found = next(filter(None, (self._crowd("items", number, rng) for number in numbers)), None)
         clip = self._crowd("clip", event.max_items, rng) if event.is_clipped else None
         return [crowd for crowd in (found, clip) if crowd is not None]
 
     def _crowd(self, bound: str, number: int, rng: np.random.Generator) -> Crowd | None:
-        """Return a crowd whose clients hold `number` items each; None if it would not be seen."""
+        """Return a crowd whose clients hold `number` items each.
+
+        It is None if there can be no such crowd, or if it would not show that the bound is missing.
+        """
         if number > len(self._ids):
             return None
         held = [
@@ -255,7 +264,7 @@ class Design:
         return not self.is_hidden
 
     def _vectors_of(self, number: int) -> int:
-        """Return the number of vectors that hold `number` contributions."""
+        """Return the number of vectors that are sent with `number` contributions: one for each."""
         return number
 
     def _crowd_places(self, bound: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -304,21 +313,24 @@ class Design:
         return math.ceil((_SEEN * noise / (gap * number)) ** 2)
 
     def number_in(self, clients: Sequence[Client], release: int) -> int:
-        """Return the most contributions that the plan allows these clients to a release."""
+        """Return the most contributions that these clients may make to a release under the plan."""
         each = self.terms.event.silos_per_person
         return each * sum(
             self._release_of[round] == release for client in clients for round in client.rounds
         )
 
     def number_square(self, client: Client) -> int:
-        """Return the squared change of the hidden numbers of clients by one client, else 0."""
+        """Return the squared l2 norm of one client's change of the hidden numbers of clients.
+
+        It is 0 if the number of clients is not hidden.
+        """
         if not self.is_hidden:
             return 0
         parts = range(len(self._releases_of_plan)) if self.are_rounds_known else range(1)
         return sum(self.number_in([client], k) ** 2 for k in parts)
 
     def _square(self) -> int:
-        """Return the largest squared l2 norm that the plan allows one contribution to a round."""
+        """Return the largest squared l2 norm of one contribution to a round under the plan."""
         event = self.terms.event
         most = event.encoding.exposure(self.plan.rows, event.max_items).square
         return (
@@ -328,7 +340,10 @@ class Design:
         )
 
     def _product(self, release: int, towards: I64, held: Sequence[int]) -> float:
-        """Return the largest inner product with `towards` that the plan allows a client's items."""
+        """Return the largest inner product of a client's contribution with `towards`.
+
+        The client holds the items with the ids `held`, and the plan's bounds are enforced.
+        """
         cells, signs = self._hash(self._releases_of_plan[release].start)
         places = np.array(held, np.intp) - 1
         rows = np.arange(self.plan.rows)[:, None]
@@ -369,7 +384,7 @@ class Design:
     def _places(self, most_usual: int = USUAL_CLIENTS) -> list[tuple[int, ...]]:
         """Return the rounds of each client.
 
-        A round has `most_usual` clients if the plan sets no limit.
+        A round has up to `most_usual` clients if neither the plan nor the caller says how many.
         """
         plan, together = self.plan, self.terms.event.participations
         # The engine draws these clients' rounds itself, so 0 stands for any round. There are enough
@@ -405,7 +420,7 @@ class Design:
         return -(-summing.least_clients // min(map(len, together)))
 
     def _clients(self, places: list[tuple[int, ...]], rng: np.random.Generator) -> list[Client]:
-        # The rounds of clients are unknown. If clients hold nothing, the exact sums are 0.
+        # If the rounds of clients are unknown, clients hold nothing: then the exact sums are 0.
         silos = self._silos_of
         if not self.are_rounds_known:
             return [Client(rounds, (), (), silos=silos(i)) for i, rounds in enumerate(places)]
@@ -466,7 +481,7 @@ class Design:
     def _worst(
         self, rounds: Sequence[int], against: tuple[int, ...] | None, free: Any
     ) -> tuple[int, ...]:
-        """Return items of one client whose sketch, less that of `against`, has a large norm.
+        """Return items of one client whose sketch, less the sketch of `against`, has a large norm.
 
         The client's sketch stays within the clip in all rounds. Items are chosen one by one: each
         time the item that adds the most to the norm, the first one among equals.

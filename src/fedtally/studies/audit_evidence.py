@@ -46,8 +46,9 @@ class Release(NamedTuple):
         planned: the root mean square of the planned noise.
         measured: the root mean square of the released sums less the exact sums.
         positive: the share of positive values among all noise values other than 0.
-        correlation: the largest absolute correlation with another release of the same campaign. If
-            the plan has one release, the correlation with the release of the next campaign.
+        correlation: the correlation, -1 to 1, with the other release of the same campaign for which
+            its absolute value is largest. If the plan has one release, the correlation with the
+            release of the next campaign.
     """
 
     rounds: range
@@ -339,12 +340,13 @@ def _shown(result: Result, is_hidden: bool) -> Any:
         result.secure_sum,
         result.sizing,
     )
-    # Timings reveal what clients hold. A private result must have none, so they are compared.
+    # Timings reveal what clients hold. A private result must have none, so its timings are
+    # compared. A result that is marked not private may have timings.
     return found if result.not_private else (*found, result.timings)
 
 
 def _correlations(residuals: Sequence[Sequence[I64]]) -> list[float]:
-    """Return the largest absolute correlation of each release (see `Release.correlation`)."""
+    """Return each release's correlation of the largest absolute value (`Release.correlation`)."""
     flat = np.stack([np.concatenate(own) for own in residuals]).astype(np.float64)
     # only one release: compare it with itself, shifted by one campaign
     if len(flat) == 1:

@@ -34,7 +34,7 @@ def design_of(
 
 
 class People(Design):
-    """People in the silos of a plan: as many in each silo, in all rounds that a silo may have."""
+    """People in the silos of a plan: the same number in each silo, in all rounds of the silo."""
 
     def crowds(self, rng: np.random.Generator) -> list[Crowd]:
         """Return the crowds of `Design`, and a crowd of people in too many silos."""
@@ -92,7 +92,10 @@ class People(Design):
         return max(min(number, self.plan.max_round_clients), self.terms.event.silos_per_person)
 
     def _places(self, most_usual: int = USUAL_CLIENTS) -> list[tuple[int, ...]]:
-        """Return the rounds of each person: each silo has as many people, in all its rounds."""
+        """Return the rounds of each person.
+
+        Every silo has the same number of people, in all its rounds.
+        """
         releases, silos = len(self._releases_of_plan), self._num_silos
         each = self.terms.event.silos_per_person
         # Enough people in each release that noise does not make their number negative.

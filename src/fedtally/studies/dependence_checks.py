@@ -5,11 +5,13 @@ each row adds up to 0, the sum of each row is exact. So the following are compar
 draws:
 
 - the sums of the noise of each row, release and campaign: by their rank under the convolved
-  distribution (`Ranks`), and by whether they are even; - how many draws of each size a row or a
-  release has, whatever their order and signs: each number is binomial given those before it, so
-  that its rank is a fair coin, and two rows or releases agree in half of their coins; - how many
-  pairs of counters have the same noise, or the opposite, in every campaign: a union bound; - signs
-  and sizes of each two counters, over the campaigns, where these are enough to show something.
+  distribution (`Ranks`), and by whether they are even;
+- how many draws of each size a row or a release has, whatever their order and signs. Each number is
+  binomial given the numbers before it. So a fair coin says whether it is large or small, and two
+  rows or releases agree in half of their coins;
+- how many pairs of counters have the same noise, or the opposite, in every campaign: a union bound;
+- signs and sizes of each two counters over the campaigns, if the campaigns are enough to show
+  something.
 """
 
 from __future__ import annotations
@@ -116,7 +118,7 @@ def _ranked(
 
 
 def _of_sums(ranks: Ranks, name: str, failure: str) -> Check:
-    """Check sums [campaigns, parts]: all together, and each part's over the campaigns."""
+    """Check sums [campaigns, parts]: all together, and the sums of each part over the campaigns."""
     campaigns, parts = ranks.side.shape
     events = [(ranks.side > 0, 0.5), *((ranks.depth < tail, tail) for tail in _TAILS)]
     best = 1.0
@@ -199,7 +201,7 @@ def _correlated_pairs(
 ) -> list[Check]:
     """Check the noise of every two counters for correlation over the campaigns.
 
-    There are no checks if the campaigns are too few to show anything.
+    If the campaigns are too few to show anything, nothing is compared, and the checks pass.
     """
     parts = [
         Ranks.joined(

@@ -189,7 +189,10 @@ class Ranks(NamedTuple):
         ]
 
     def _distance(self) -> float:
-        """Return a bound on a p-value: of how far the ranks are from uniform (Massart 1990)."""
+        """Return a bound on the p-value of the ranks' largest distance from uniform.
+
+        The bound is the inequality of Dvoretzky, Kiefer and Wolfowitz (Massart 1990).
+        """
         n = self.side.size
         if not n:
             return 1.0
@@ -302,8 +305,8 @@ def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure:
 def reordered(noise: Sequence[I64], distribution: Distribution) -> Check:
     """Check that no two releases have the same noise in another order.
 
-    They have if one key is used twice, with its draws in different places. Two independent releases
-    have the same number of draws of each value with a probability that is at most that of the
+    This would happen if one key was used twice, with its draws in different places. Two independent
+    releases have the same number of draws of each value with at most the probability of the
     likeliest such numbers.
 
     Args:
@@ -426,7 +429,7 @@ def epsilon_bound(
         yes: whether the event was seen, in each trial of the world where it is expected.
         no: whether the event was seen, in each trial of the other world.
         delta: the delta of the guarantee.
-        false_alarm: the probability that the bound is larger than epsilon.
+        false_alarm: the largest probability that the bound exceeds epsilon.
 
     >>> seen, not_seen = np.ones(100, bool), np.zeros(100, bool)
     >>> round(epsilon_bound(seen, not_seen, 1e-6, 1e-3), 2)

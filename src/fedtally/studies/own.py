@@ -105,7 +105,7 @@ def load(name: str, method: str) -> type[Any]:
 
 
 def fits_items(name: str) -> bool:
-    """Return whether a decoder is known to fit the heavy items together; a user's one is not.
+    """Return whether a decoder fits the heavy items together; False for a user's decoder.
 
     >>> fits_items("median"), fits_items("joint"), fits_items("mine:Decoder")
     (False, True, False)

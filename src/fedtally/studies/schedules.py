@@ -194,7 +194,10 @@ class Comparison(NamedTuple):
 
 @dataclass(frozen=True)
 class StudyResult:
-    """The measurements of a study, and the population that it used."""
+    """The measurements of a study, and the population that it used.
+
+    `missing` is the number of incomplete rows, which were left out.
+    """
 
     study: Study
     domain: Domain
@@ -381,7 +384,7 @@ def _planned(
 def _landed(
     plan: Plan, population: _Population, rounds: Sequence[RoundTally], random: Random
 ) -> list[CountSketch]:
-    # use the server of real campaigns, so that the noise is theirs; nothing is stored
+    # Use the server of real campaigns, so that the noise is the same as there. Nothing is stored.
     server = FrequencyServer(plan, MemoryBooks())
     for sketch in encode(plan, population.domain, rounds, lambda *_: None):
         if sketch.num_clients:  # in a small population some rounds are empty and have no sum

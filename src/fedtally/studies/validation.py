@@ -151,8 +151,8 @@ class Verdict(NamedTuple):
         allowed: the largest value of `exceeded` for which the plan passes. A plan that meets its
             target has more in at most 1 of 100 such studies.
         met: whether `exceeded` is at most `allowed`.
-        detectable: a probability: plans that exceed the target's error at least so often fail in at
-            least 9 of 10 studies. None: there are too few repeats for that.
+        detectable: a probability. A plan whose error exceeds the target with at least this
+            probability fails in at least 9 of 10 studies. None: there are too few repeats for that.
     """
 
     exceeded: int
@@ -309,7 +309,10 @@ class TrialResult:
         return self._predictor.failure(self.distribution, plan.target.linf, plan.rows, plan.width)
 
     def predicted(self, probability: float) -> float | None:
-        """Return the predicted largest error that is exceeded with this probability."""
+        """Return the predicted largest error that is exceeded with this probability.
+
+        It is None if `distribution` is None.
+        """
         if self.distribution is None:
             return None
         plan = self.trial.plan
@@ -320,7 +323,8 @@ class TrialResult:
     ) -> list[tuple[float, float]]:
         """Return pairs (bytes per client, predicted largest error) for widths near the plan's.
 
-        The number of rows is the plan's.
+        The number of rows is the plan's. There are no pairs if `distribution` is None, or if the
+        plan has a histogram, which has only one width.
 
         Args:
             probability: the probability with which the error is exceeded.
@@ -429,8 +433,8 @@ def run_open(
         progress: called as (stage, done, total or None), as for `run`.
 
     Raises:
-        InvalidInputError: the data cannot be used, or no plan meets the request; the message names
-            one that would.
+        InvalidInputError: the data cannot be used, or no plan meets the request; the message then
+            names a request that a plan would meet.
     """
     validate.integer(1, MOST_REPEATS, repeats=repeats)
     report, seed = progress or (lambda *_: None), campaign_seed(asked.seed)
@@ -460,7 +464,7 @@ def _tried(
     candidates = encoder.domain()
     _check(plan, trial.decoder, candidates, people)
     if not plan.vector.shares_counters:
-        # the same number of candidates, numbered by rank: the error does not depend on their names
+        # Use the source's candidates: they are as many, and the error does not depend on names.
         plan = replace(plan, domain=candidates.describe())
     rng, random = (
         np.random.default_rng(int.from_bytes(seed, "little")),
@@ -517,7 +521,10 @@ def _named_anew(
 
 
 def _name_length(people: RoundTally, strings: Names, threshold: float) -> int:
-    """Return the 90 % quantile of the lengths of strings above a frequency: bytes, at least 1."""
+    """Return the 90 % quantile of the lengths of strings above a frequency: bytes, at least 1.
+
+    It is `NAME_LENGTH` if there are no such strings.
+    """
     frequent = people.ids[people.counts > threshold * people.num_clients]
     lengths = strings.lengths(frequent)
     return max(1, int(np.quantile(lengths, 0.9, method="higher"))) if len(lengths) else NAME_LENGTH
@@ -554,7 +561,7 @@ def _joined(rounds: Sequence[RoundTally]) -> RoundTally:
 def _populations(
     people: RoundTally, trial: Trial, rng: np.random.Generator
 ) -> Iterator[list[RoundTally]]:
-    """Yield for each repeat the rounds with their clients, in the plan's numbers."""
+    """Yield the rounds of each repeat with their clients: as many of both as in the plan."""
     number, rounds = trial.plan.num_clients, trial.plan.num_rounds
     for _ in range(trial.repeats):
         if people.members is None:

@@ -73,7 +73,8 @@ def stricter(trends: Trends) -> str:
     """Return a sentence on how many listed items meet the stricter rule, and what it promises."""
     number = sum(change.flagged for change in trends.changed)
     meet = in_number(number, "one of these meets", "{} of these meet")
-    # Once the oldest rounds are left out, looks test other rounds: the level holds for one set.
+    # Once the oldest rounds are left out, later looks test other rounds. Then the level holds only
+    # for all looks at the same rounds.
     looks = "does, at any look at these rounds" if trends.earlier else "ever does, at any look"
     level = amounts.level(1 - trends.alpha)
     return f"{meet} a stricter rule: with {level} no unchanged item {looks}"

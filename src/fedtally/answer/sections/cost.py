@@ -102,7 +102,9 @@ def dimensions(plan: Plan) -> str:
 
 
 def upload(plan: Plan) -> str:
-    """Return the bytes that a client uploads, and of the two exact encodings, in words.
+    """Return the bytes that a client uploads, and the bytes of the exact encodings, in words.
+
+    In an open domain the counters for hashes and names stand in place of the exact encodings.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
@@ -139,10 +141,10 @@ def _sends(plan: Plan) -> str:
 
 
 def line(plan: Plan, traffic: Mapping[str, Any] = _NOTHING) -> str:
-    """Return the bytes that a client uploads, and of a histogram, in words.
+    """Return the bytes that a client uploads, and the bytes of a histogram, in words.
 
-    The histogram is left out if clients do not know its candidates, which came from the input.
-    `traffic` is the argument of `rows`.
+    The histogram is left out in an open domain, which has no list of candidates, and if DAP servers
+    made the sums. `traffic` is the argument of `rows`.
 
     >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},

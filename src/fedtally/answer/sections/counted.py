@@ -78,7 +78,10 @@ def line(result: Result) -> str:
 
 
 def left_out(result: Result, listed: Sequence[Estimate]) -> str:
-    """Return the number of candidates below half a client that a list leaves out; "" if none.
+    """Return the number of candidates below half a client that a list leaves out, in words.
+
+    It is "" if there are none, if the list is empty or leaves out larger estimates, too, or if so
+    many candidates are left out that decoding them again takes long.
 
     Args:
         result: the whole result.
@@ -146,7 +149,7 @@ def by_calendar(plan: Plan) -> str:
 
 
 def ends(plan: Plan) -> str:
-    """Return when a campaign may end before its last round, in words; "" if it never does."""
+    """Return when the plan's rule ends a campaign early, in words; "" if the plan has no rule."""
     rule = plan.stopping
     if rule is None:
         return ""

@@ -120,7 +120,7 @@ def none_listed() -> Text:
 
 
 def has_widths(estimates: Sequence[Estimate]) -> bool:
-    """Return whether some estimate has limits to show; those of exact counts have no width.
+    """Return whether some estimate has limits to show; limits of exact counts have no width.
 
     >>> has_widths([Estimate("tea", 0.1, 0.1, 0.1, 10.0)])
     False
@@ -129,10 +129,10 @@ def has_widths(estimates: Sequence[Estimate]) -> bool:
 
 
 def digits_of(estimates: Sequence[Estimate]) -> int:
-    """Return the decimals of a percentage that all frequencies and limits of a list have.
+    """Return the number of decimals for all frequencies and limits of a list, in percent.
 
-    Half-widths count too: an interval must not look as if it had no width. Below 1e-9 they are
-    rounding.
+    Half-widths of intervals count, too: an interval must not look as if it had no width. Those
+    below 1e-9 are only rounding, and do not count.
 
     >>> digits_of([Estimate("tea", 0.5, 0.499998, 0.500002, 5e5)])
     5

@@ -396,12 +396,15 @@ def planned_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def cautions(plan: Plan) -> list[str]:
-    """Return the warnings on clients that stay away or go offline, if a plan bears none."""
+    """Return warnings if the plan loses a sum when one client stays away or goes offline."""
     return [said for said in (_none_to_spare(plan), _bears_no_dropout(plan)) if said]
 
 
 def _none_to_spare(plan: Plan) -> str:
-    """Return that no planned client may stay away; "" if this would cost no large sum."""
+    """Return the warning that all planned clients are needed; "" if the plan can spare one.
+
+    It is "", too, if a client that stays away costs only a sum that is a small part of its round.
+    """
     from fedtally.plan.secure_sum import cohort_sizes
 
     whom, servers, cohorts = counted.who(plan), plan.summing.servers, plan.summing.cohorts
@@ -431,7 +434,7 @@ def _none_to_spare(plan: Plan) -> str:
 
 
 def _bears_no_dropout(plan: Plan) -> str:
-    """Return that a client that goes offline ends its sum; "" if a sum bears one dropout."""
+    """Return the warning that a client that goes offline ends its sum; "" if a sum bears one."""
     cohorts, whom = plan.summing.cohorts, counted.who(plan)
     if cohorts is None or cohorts.parameters.absent(cohorts.parameters.n_min):
         return ""
@@ -442,7 +445,7 @@ def _bears_no_dropout(plan: Plan) -> str:
 
 
 def short_of_list(plan: Plan, asked: float) -> str:
-    """Return that fewer of the listed clients may be corrupt than asked for; "" if not so.
+    """Return the warning that fewer listed clients may be corrupt than asked for; "" if not so.
 
     Args:
         plan: the plan of the campaign.
@@ -463,7 +466,7 @@ def short_of_list(plan: Plan, asked: float) -> str:
 
 
 def longer_list(plan: Plan, listed: int) -> str:
-    """Return that a list has more clients than its plan is made for; "" if it does not.
+    """Return the warning that a list has more clients than its plan is made for; "" if not so.
 
     A longer list makes no plan less safe: C bounds the corrupt clients on the whole list. But C is
     then a smaller share of the list than the plan was made with.
