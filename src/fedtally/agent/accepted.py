@@ -113,7 +113,7 @@ class Campaign:
         """Return in words why an accepted plan may not be run any more; None: it may.
 
         Args:
-            record: what became of the registrar's plans.
+            record: the client's record, which also says which plans the registrar ended.
             now: the time, Unix seconds.
         """
         if (late := self._why_late(now)) or self.signature is None:
@@ -127,7 +127,7 @@ class Campaign:
         """Return in words why a plan cannot be accepted now; None: date and record allow it.
 
         Args:
-            record: what became of the registrar's plans.
+            record: the client's record, which also says which plans the registrar ended.
             now: the time, Unix seconds.
         """
         if (late := self._why_late(now)) or self.signature is None:

@@ -563,11 +563,11 @@ def check_binds(record: ClientRecord, policy: AgentPolicy, once: str | None) -> 
     Args:
         record: the client's record, as for `bind`.
         policy: what the owner demands now.
-        once: a label of the items.
+        once: a label of the items; None: they have none.
 
     Raises:
-        InvalidInputError: the policy has no cap, and there is no label, or the record has a cap; or
-            the record holds a part that no cap covers.
+        InvalidInputError: the policy has no cap, and there is no label or the record has a cap. Or
+            the policy has a new cap, and the record holds a participation that no cap covers.
     """
     if policy.cap is None and once is None:
         raise InvalidInputError(
@@ -593,9 +593,10 @@ def refusals(
     once: str | None = None,
     now: float = 0.0,
 ) -> list[str]:
-    """Return every reason, in words, why an agent could not take part in a campaign any more.
+    """Return every reason, in words, why an agent can take part in a campaign neither now nor
+    later.
 
-    A cap per days that is used up now is no reason, since it renews.
+    A cap that is used up now, but renews after some days, is no reason.
 
     Args:
         campaign: the campaign.

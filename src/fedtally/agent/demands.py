@@ -30,7 +30,8 @@ class AgentPolicy:
 
     Args:
         sums: the demands on the secure sum. Its adversary is a minimum: `semi-honest` also accepts
-            plans against an active server. Its known clients must also be in a plan's allow-list.
+            plans against an active server. At least `least_known` of its known clients must also be
+            in a plan's allow-list.
         cap: the bound on the total privacy cost of all participation in the record, and so of each
             plan. With `per_days` it bounds only the cost within each period of that length, and so
             of each participation. None: plans without differential privacy are accepted as well,
@@ -98,7 +99,8 @@ class AgentPolicy:
 
         Args:
             plan: the plan.
-            allow_list: the identities that may take part, if the plan names a list.
+            allow_list: the identities that may take part; None: the plan names no list, or it is
+                not known.
             own: the public key of this client, which does not count as a known client; None: it
                 has none.
         """
@@ -142,7 +144,7 @@ class AgentPolicy:
 
     @property
     def reports(self) -> BatchPolicy:
-        """The demands on a report to two servers, for a plan without `refusals`."""
+        """The demands on a report to two servers, for a plan that `refusals` does not refuse."""
         sums = self.sums
         return BatchPolicy(
             min_honest=sums.min_honest, corrupt=sums.corrupt, max_length=sums.max_length

@@ -372,7 +372,7 @@ def _entries(place: Path) -> dict[str, Any]:
 def _items(
     place: Path, table: _Table, permissions: Permissions, say_once: str
 ) -> tuple[Items | None, str | None]:
-    """Return the items, None if an entry is wrong, and their label, None if there is none.
+    """Return the items (None: an entry is wrong) and their label (None: there is none).
 
     `say_once` is the advice for a missing label if one is required; else it is empty.
     """

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from fedtally.plan import Plan
     from fedtally.store import ClientRecord, Fate, Unsent
 
-# Modules that a light agent lacks, each with the name of its package. Only planning, recovery and
-# tables need them.
+# Modules that a light agent (installed without planning, recovery and tables) lacks, each with the
+# name of its package.
 LIGHT_LACKS = {"dp_accounting": "dp-accounting", "pyarrow": "pyarrow", "scipy": "scipy"}
 
 _agent_option = option(
@@ -582,7 +582,11 @@ def _outside_of_consent(settings: Settings, campaign: Campaign, record: ClientRe
 
 
 def _raise_refusals(reasons: list[str]) -> None:
-    """Print every reason on a line of its own; raise an error if there is any."""
+    """Print each reason to refuse a plan on a line of its own.
+
+    Raises:
+        InvalidInputError: there is a reason.
+    """
     for reason in reasons:
         console.note(f"refused: {reason}")
     if reasons:
@@ -601,7 +605,7 @@ def _confirm() -> None:
 
 
 def _note_of_rounds(plan: Plan) -> None:
-    """Print a plan's epsilon for rounds in a row and for all rounds, if the plan has both."""
+    """Print the epsilon of some rounds in a row and of all rounds, if a plan limits both."""
     from fedtally.privacy.accounting import rounded_up
 
     if (terms := plan.privacy) is None or terms.event.per_rounds is None:
@@ -623,7 +627,11 @@ def _note_of_no_registrar() -> None:
 
 
 def _reporter(folder: str, fingerprint: str | None, release: int | None) -> Reporter:
-    """Return the `Reporter` for a plan and a release, chosen if there is only one."""
+    """Return the `Reporter` for a plan (its fingerprint) and a release (its number).
+
+    None: take the only open plan, or the only release. Raises an InvalidInputError if there are
+    several.
+    """
     import secrets
     import time
 
@@ -649,7 +657,7 @@ def _reporter(folder: str, fingerprint: str | None, release: int | None) -> Repo
 
 
 def _prepared(reporter: Reporter) -> Unsent | None:
-    """Return the report that is in the outbox and not sent yet. Without one, read the items.
+    """Return the report in the client's record that is still to be sent; without one, read items.
 
     None: there was none, and the items are read. Raises an InvalidInputError, after printing the
     reasons, if no report may be made.
@@ -667,10 +675,11 @@ def _those(unsent: Unsent) -> str:
 
 
 def _show_left(reporter: Reporter, is_later: bool) -> None:
-    """Print what is left to do for a report, after the user stopped the command.
+    """Print what is left to do for a report, if the command ends before both servers have it.
 
     Raises:
-        UnsentError: `is_later`: a server did not answer, so the command must be run again.
+        UnsentError: a server did not answer (`is_later`), so the command must be run again. Without
+            `is_later` the user stopped the command, and no error is raised.
     """
     unsent = reporter.unsent
     left = (
@@ -684,7 +693,11 @@ def _show_left(reporter: Reporter, is_later: bool) -> None:
 
 
 def _show_fate(reporter: Reporter, fate: Fate) -> None:
-    """Print that both servers accepted a report; for any other fate raise an InvalidInputError."""
+    """Print that both servers accepted a report; if its fate is another one, raise an error.
+
+    Raises:
+        InvalidInputError: the fate is another one; the message names it.
+    """
     from fedtally.store import Fate
 
     said = f"release {reporter.release}: {fate.value}"
@@ -725,7 +738,7 @@ async def _serve(settings: Settings, guard: Agent, log: Log) -> None:
 
 
 def _logger(as_json: bool) -> Log:
-    """Return a `Log` that prints notes on stderr, a bounded number for each reason."""
+    """Return a `Log` that prints notes on stderr, at most 20 an hour with the same reason."""
     import json
 
     from fedtally.agent.log import Log

@@ -74,7 +74,10 @@ def _server_row(campaign: Campaign) -> tuple[str, str]:
 
 
 def _strangers_rows(settings: Settings, plan: Plan) -> list[tuple[str, str]]:
-    """Return the row on the number of unknown clients in a session; empty without sessions."""
+    """Return the row on the clients of a session that the owner does not know.
+
+    Empty: the plan has no sessions.
+    """
     if (cohorts := plan.summing.cohorts) is None:
         return []
     p = cohorts.parameters
@@ -153,10 +156,11 @@ def _limits(cap: Cap) -> dict[str, Any]:
 
 
 def _renewal(record: ClientRecord, cap: Cap | None, now: int) -> dict[str, Any]:
-    """Return the fields of a cap per days: its days, the total cost ever, and the next renewal.
+    """Return the JSON fields of a cap (the limit of the privacy cost) that holds in any N days.
 
-    The next renewal (Unix seconds) is when the oldest participation that counts stops to count.
-    Empty: the cap is not per days.
+    They are N, the epsilon of all participation ever, and the time of the next renewal (Unix
+    seconds). At that time the oldest participation that counts now stops to count. Empty: the
+    cap holds for all time, or there is none.
     """
     from fedtally.privacy.budget import DAY
 

@@ -158,7 +158,7 @@ def init_leader(
     given["helper"] = checked_helper(given["helper"])
     each = Closing(None if closes is None else _time(closes))
     plan = Plan.load(given["plan"])
-    if size is not None:  # a release closes with no fewer, and takes no more
+    if size is not None:  # the least and the most reports of a release
         plan.summing.of_servers()
         validate.integer(plan.summing.least_clients, plan.summing.most_clients, size=size)
     schedule = Schedule((each,) * len(plan.releases), size, grace)

@@ -20,8 +20,8 @@ _MIB = 1 << 20
 def status(folder: AggregateFolder) -> dict[str, Any]:
     """Return the state of a server and its releases, as a dictionary for JSON.
 
-    The server's process writes its state at intervals; `time` (Unix seconds) is the last of them. A
-    release that no process has run yet has the state `new`.
+    The server's process writes its state at intervals. `time` (Unix seconds) says when it did so
+    last; None: never. A release that no process has run yet has the state `new`.
     """
     from fedtally.campaign.aggregate_folder import STATE
     from fedtally.campaign.closings import Closings
@@ -89,7 +89,10 @@ def show_status(found: dict[str, Any]) -> None:
 
 
 def _line(one: dict[str, Any], found: dict[str, Any]) -> str:
-    """Return the line on a release `one` of the server `found`: state, reports, closing."""
+    """Return the line about one release: its state, its reports, and when it closes.
+
+    `found` is the dictionary of `status`, and `one` the entry of the release in it.
+    """
     parts = [f"release {one['release']}: {one['state']}"]
     if "reports" in one:
         parts.append(in_number(one["reports"], "1 report", "{} reports"))
@@ -106,7 +109,10 @@ def _line(one: dict[str, Any], found: dict[str, Any]) -> str:
 
 
 def _when(one: dict[str, Any], least: int) -> str:
-    """Return in words when a release closes or stops; `least` is its least number of reports."""
+    """Return in words when a release closes (no report may begin) or stops (no report is accepted).
+
+    `one` is its entry in the dictionary of `status`, `least` its least number of reports.
+    """
     if one["stops_at"] is not None:
         return f"stops in {about(max(0.0, one['stops_at'] - time.time()))}"
     size = "when it is full" if one["closes_size"] is None else f"at {one['closes_size']:,} reports"

@@ -140,7 +140,7 @@ def init(name: Path, plan: str, as_json: bool, **given: Any) -> None:
 
 
 class _EngineName(click.Choice):  # type: ignore[type-arg]  # it takes a type since click 8.2
-    """The name of an engine; one that it had before is refused with the name of today."""
+    """The name of an engine. A former name is refused, and the message says the name of today."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value in RENAMED:
@@ -148,8 +148,8 @@ class _EngineName(click.Choice):  # type: ignore[type-arg]  # it takes a type si
         return super().convert(value, param, ctx)
 
 
-_OVER = "over", "cancelled"  # the stages of a campaign whose clients end
-_WAIT = 600  # seconds after which a run gives up
+_OVER = "over", "cancelled"  # the stages in which a campaign asks no client any more
+_WAIT = 600  # seconds without enough clients or answers after which a run gives up
 _engine_options = options(
     option(
         "Engine",
@@ -462,7 +462,7 @@ def _run(
         _check_wait(engine, folder.plan, gives_up=row.gives_up)
     quiet = quiet or as_json
     if folder.stage() in _OVER and row.say_over is not None:
-        # A process that said so was ended, as by a reboot.
+        # The process that told clients so has ended, for example by a reboot: tell them again.
         row.say_over(folder, lambda text: console.note(text, quiet), **where)
         return 0
     ran = row.open(**where).run(
@@ -493,7 +493,11 @@ def _run(
 
 
 def _check_wait(engine: str, plan: Plan, *, gives_up: bool) -> None:
-    """Refuse a time to wait for clients, where something else ends the run."""
+    """Raise an error, since --wait was given, if this run never gives up waiting for clients.
+
+    Raises:
+        InvalidInputError: the engine waits for ever, or the calendar of the plan ends the run.
+    """
     if not gives_up:
         raise InvalidInputError(
             f"--engine {engine} waits for its clients for ever: leave --wait out; fedtally campaign"
@@ -507,7 +511,7 @@ def _check_wait(engine: str, plan: Plan, *, gives_up: bool) -> None:
 
 
 def _show_ran(ran: Ran, rounds: int, landed: int) -> None:
-    """Print how a run ended, for machines: of all rounds, how many have landed."""
+    """Print as JSON how a run ended, and how many of the campaign's rounds have landed."""
     console.show_json(
         {
             "schema": "fedtally-campaign-run/1",
@@ -525,22 +529,30 @@ def _show_result(folder: CampaignFolder) -> None:
     from fedtally.answer.result import Result
     from fedtally.campaign.folder import RESULT
 
-    # run and resume have no --details: it would ask the clients again
+    # Name the command `result` in the hint: `run` and `resume` have no --details, and to repeat
+    # them would ask the clients again.
     how = shlex.join(["fedtally", "campaign", "result", str(folder.path), "--details"])
     view.show_result(Result.load(folder.path / RESULT), 20, False, how=how)
 
 
 def _is_over(folder: CampaignFolder, ending: Ending) -> bool:
-    """Tell whether a campaign ends with its run, and has its result."""
+    """Return whether a campaign is over after a run that ended with `ending`."""
     from fedtally.campaign.transports.pace import Ending
 
-    # Rounds may have room for more clients. If none came for so long, they are what there is.
+    # Landed rounds may have room for more clients. If the run waited for them in vain (STALLED),
+    # end the campaign without them.
     have_all_landed = len(folder.status().landed) == folder.plan.num_rounds
     return ending is Ending.COMPLETE or (ending is Ending.STALLED and have_all_landed)
 
 
 def _end(folder: CampaignFolder, *, by_hand: bool) -> None:
-    """End a campaign: release what landed. `by_hand`: an operator ends it, early as it may be."""
+    """End a campaign: release the sums that landed, and save the result.
+
+    `by_hand` says whether an operator asked for it, perhaps before all rounds have landed.
+
+    Raises:
+        InvalidInputError: a session is open, no round has landed, or the campaign has not begun.
+    """
     import time
 
     from fedtally.campaign.folder import check_begun
@@ -562,21 +574,24 @@ def _end(folder: CampaignFolder, *, by_hand: bool) -> None:
 
 
 def _save_result(folder: CampaignFolder, driver: Driver, by_hand: bool) -> None:
-    """Release the sums that landed, and save the result of them."""
+    """Release the sums that landed, and save their result; `by_hand` as for `_end`."""
     from fedtally.campaign import ending
     from fedtally.campaign.folder import RESULT
 
     ended, landed = None, len(folder.status().landed)
     if driver.has_enough():
         ended = ending.ended(folder.plan, landed, "rule")
-    elif by_hand:  # else rounds lack clients, or days are over
+    elif by_hand:  # otherwise the campaign ended as planned, so `ended` stays None
         ended = ending.ended(folder.plan, landed, "operator")
     sums = driver.release()
     _result_of(folder, sums, driver.screening, [], ended).save(folder.path / RESULT)
 
 
 def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
-    """Return the answer of the rounds that landed so far, and say which; the campaign goes on."""
+    """Return the result of the rounds that landed so far, and print their number.
+
+    The campaign goes on. `quiet` hides the line that is printed.
+    """
     import time
 
     from fedtally.campaign.folder import check_begun
@@ -592,7 +607,7 @@ def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
                 "a trusted aggregator draws the noise of this plan once, at the end: --so-far needs"
                 " a plan with a calendar, and --end ends the campaign"
             )
-        # Whoever runs the campaign adds the noise to each day that is closed.
+        # The process that runs the campaign adds the noise to closed days. Without one, do it here.
         if folder.runner() is None:
             with hold(folder) as driver:
                 driver.drain()
@@ -609,7 +624,7 @@ def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
     said = f"so far: {len(rounds)} of {plan.num_rounds} rounds"
     if plan.calendar is not None:
         said += f", up to {last_day(plan.calendar, max(rounds))} (UTC)"
-    # also before the answer: a short screen leaves notes out
+    # Print it now, although it is among the warnings of the result: a short view leaves them out.
     console.note(said, quiet)
     return _result_of(folder, sums, screening, [said])
 
@@ -624,7 +639,8 @@ def _missing(folder: CampaignFolder) -> str:
     from fedtally.campaign.periods import missing_text
     from fedtally.campaign.so_far import missing_rounds
 
-    # no session runs on after a period: what a round lacks when its period is over it will lack
+    # `missing_rounds` waits for sessions that may still run when a period is over. In a campaign
+    # that is over none does, so add the time that it waits.
     missing = missing_rounds(folder, time.time() + folder.deadlines.session + 1)
     return f"; {missing_text(missing)}" if missing else ""
 
@@ -636,12 +652,12 @@ def _result_of(
     warnings: list[str],
     ended: dict[str, Any] | None = None,
 ) -> Result:
-    """Return the result of sums that may leave, with notes that a reader needs."""
+    """Return the result of sums that may be published, with the warnings that a reader needs."""
     from fedtally.answer.result import Result
 
     most = folder.plan.protection.lifetime
     if most > 1:
-        # The server knows who was asked in a round, and not who is in its sum.
+        # The server knows which clients were asked in a round, but not which are in its sum.
         warnings.append(
             f"a {folder.plan.nouns[0]} may be in up to {most} rounds, and"
             " counts as another one in each"
@@ -695,7 +711,7 @@ def _said(folder: CampaignFolder, ran: Ran, landed: int, reached: str) -> str:
 
 
 def _status(folder: CampaignFolder) -> dict[str, Any]:
-    """Return how far a campaign is, JSON-able."""
+    """Return the state of a campaign, its rounds and its sessions as a dictionary for JSON."""
     from dataclasses import asdict
 
     from fedtally.campaign import presence

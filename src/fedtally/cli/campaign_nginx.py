@@ -70,13 +70,13 @@ def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None
     """Print a conf, or write it into a file that nginx may read at any time.
 
     Args:
-        made: what makes the conf.
+        made: a function that returns the text of the conf.
         output: the file; None: print it.
-        front: how nginx meets the network, as `Front` takes it.
+        front: the fields of `Front`: the addresses, the host name and the certificate of nginx.
 
     Raises:
-        InvalidInputError: the file cannot be written, or is one that the conf names; or it is a
-            conf that works, and this one would not.
+        InvalidInputError: the file cannot be written, is a file that the conf names, or holds a
+            private key. Or it is a conf, and the certificate that would replace its own is missing.
     """
     from fedtally.base.archive import replacing
     from fedtally.campaign.enrolment import check_overwritable
@@ -96,17 +96,18 @@ def give(made: Callable[[Front], str], output: str | None, **front: Any) -> None
 
 
 def _check_certificates(output: str, text: str) -> None:
-    """Refuse to replace a conf by one whose certificate is another one that is not there.
+    """Raise an error if the new conf replaces a certificate by a file that is missing.
 
-    So it is where options of the first time were left out: nginx would refuse the conf, and start
-    no more. A machine that makes the conf of another one has no such file, and no older conf.
+    This happens if the user leaves out the options of the first call: nginx would refuse the new
+    conf, and could not be started again. Without an older conf nothing is checked, since the conf
+    may be for another machine, which alone has the certificate.
 
     Args:
-        output: the file that is replaced, if it is there.
+        output: the path of the file to replace; it may be missing.
         text: the new conf.
 
     Raises:
-        InvalidInputError: a certificate, or its key, is not there.
+        InvalidInputError: the new certificate, or its key, is missing.
     """
     try:
         before = Path(output).read_text(encoding="utf-8")
@@ -124,7 +125,10 @@ def _check_certificates(output: str, text: str) -> None:
 
 
 def _is_missing(path: str) -> bool:
-    """Tell whether a file is surely not there: this user may not see all that nginx opens."""
+    """Return whether a file is missing for sure.
+
+    False if that is unknown: nginx may see folders that this user may not.
+    """
     try:
         Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -164,7 +164,7 @@ def _opened(name: Path) -> CampaignFolder:
 def _show_new(
     folder: CampaignFolder, made: dict[str, str], output: Path | None, as_json: bool
 ) -> None:
-    """Print new tokens; if they were written into the file `output`, print its name instead."""
+    """Print new tokens by client; if they are in files of the folder `output`, print no token."""
     shown = made if output is None else dict.fromkeys(made)
     if as_json:
         clients = [{"client": name, "token": token} for name, token in shown.items()]

@@ -24,7 +24,7 @@ _NOTE_SECONDS = 10  # least time between two writes of the number of connected c
 
 
 def planned(folder: CampaignFolder) -> str:
-    """Return in words what a new campaign will do."""
+    """Return in words the number of rounds of a campaign, and of the clients in a session."""
     from fedtally.answer import amounts, sections
 
     plan = folder.plan
@@ -35,7 +35,10 @@ def planned(folder: CampaignFolder) -> str:
 
 
 def show_status(found: dict[str, Any], who: str) -> None:
-    """Print the status of a campaign; `who` is the noun for its clients."""
+    """Print the status of a campaign.
+
+    `found` is the document of `fedtally campaign status`, `who` is the noun for a client.
+    """
     import time
 
     from rich.console import Group
@@ -72,7 +75,7 @@ def show_status(found: dict[str, Any], who: str) -> None:
 
 
 def show_list(found: list[dict[str, Any]]) -> None:
-    """Print one line for each campaign."""
+    """Print one line for each campaign; `found` holds their documents, as for `show_status`."""
     from fedtally.answer import tables
 
     landed = [
@@ -102,7 +105,7 @@ def show_given_up(ended: int, as_json: bool, then: str) -> None:
 
 
 def windowed(found: Result, window: str, history: int) -> Result:
-    """Return the answer of a campaign for a window of its rounds."""
+    """Return the answer of a campaign for a window of its rounds, see `Result.window`."""
     with console.Progress() as progress:
         return found.window(window, history, progress)
 
@@ -115,8 +118,8 @@ def show_result(
     Args:
         found: the answer.
         top: how many items to show.
-        as_json: print a document.
-        details: also say how it was made.
+        as_json: whether to print a JSON document.
+        details: whether to print also how the answer was made.
         how: the option or the command that shows the details.
     """
     from fedtally.answer import documents, screen
@@ -259,7 +262,7 @@ class Progress:
     def _note_present(self, present: int) -> None:
         """Write the number of connected clients for the command `status`.
 
-        Nothing is written if the number is the same, or within `_NOTE_SECONDS`.
+        Nothing is written if the number is the same, or within `_NOTE_SECONDS` of the last write.
         """
         import os
         import time
@@ -366,7 +369,7 @@ class Progress:
         self._draw_whole()
 
     def _most(self) -> int:
-        """Return the largest number of clients in the sums, that of full rounds."""
+        """Return the number of clients in the sums if every round is full."""
         return self._folder.plan.num_rounds * self._folder.plan.max_round_clients
 
     def _left(self) -> str:

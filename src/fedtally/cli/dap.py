@@ -182,9 +182,10 @@ def task(
 
 
 def _days(days: int, precision: int) -> tuple[int, int]:
-    """Return the start (now) and the end of a task that lasts some days.
+    """Return the start and the end of a task that lasts some days from now, Unix seconds.
 
-    Both are Unix seconds and multiples of the precision (seconds); the end is rounded up.
+    Both are multiples of the precision (seconds). The start is now, rounded down; the length is
+    rounded up.
     """
     import time
 
@@ -372,7 +373,10 @@ def _init(
 
 
 def _noise_of(task: Path, epsilon: float | None, delta: float, **own: str) -> DapNoise | None:
-    """Return the noise that gives a task an (epsilon, delta) guarantee; None: no epsilon given."""
+    """Return the noise that gives a task an (epsilon, delta) guarantee; None: no epsilon is given.
+
+    `task` is the path of the task. `own` has the population and the ledger of this operator.
+    """
     from fedtally.campaign.dap_files import load_task
     from fedtally.campaign.dap_noise import DapNoise
 
@@ -644,6 +648,8 @@ def report(
 
 def _measurement(made: Task, text: str, given: Domain | None) -> Any:
     """Return the measurement that a text means for a task: a number or a list of numbers.
+
+    `given` is the domain of candidates that the text names; None: the text holds numbers.
 
     Raises:
         InvalidInputError: the text is not in the list of candidates, or is not made of numbers.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedtally.simulation.simulation import Simulation
     from fedtally.sources import Source
 
-# The options for open domains only that are checked here, not by the table of rules.
+# Options that need an open domain. They are checked here, and not by the table `plan.rules`.
 _OF_OPEN = ("allow_rare_names",)
 # A seventh of the demo's one-hot vector: large enough to save much, small enough to show errors.
 _DEMO_BYTES = 8_000
@@ -254,13 +254,13 @@ def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Res
 
 
 def _windowed(result: Result, options: dict[str, Any], charged: str) -> Result:
-    """Return the answer for the rounds of the option --window.
+    """Return the answer for the window of rounds that --window names.
 
-    If these rounds are wrong and privacy budget was spent (`charged` is not empty), print a note
+    If there is no such window and privacy budget was spent (`charged` is not empty), print a note
     and return the answer of all rounds. So a spent budget is never without an answer.
 
     Raises:
-        InvalidInputError: the window is wrong, and nothing was charged.
+        InvalidInputError: there is no such window, and nothing was charged.
     """
     try:
         with console.Progress(options["quiet"]) as progress:

@@ -133,7 +133,10 @@ class Command(click.Command):
         return formatter.getvalue()
 
     def most_used_help(self, ctx: click.Context) -> str:
-        """Return the usage, five examples, and the options that most people use."""
+        """Return the usage, up to five examples, and the options that most people use.
+
+        A command with at most `MOST_OPTIONS` options shows all of them.
+        """
         known = self.own_options
         few, rest = known, "More"
         if len(known) > MOST_OPTIONS:

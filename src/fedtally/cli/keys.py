@@ -131,7 +131,7 @@ class GivenKeys(NamedTuple):
 def read_keys(given: dict[str, Any]) -> GivenKeys:
     """Read and return the public keys and the allow-list that the options name."""
     if not any(given[name] for name in (*_OF_PLAN, "allow_list")):
-        return GivenKeys({}, None)  # a plan without keys loads no more than it needs
+        return GivenKeys({}, None)  # do not load the cryptography
     from fedtally.campaign.enrolment import load_allow_list
     from fedtally.campaign.key_files import read_public_key
 
@@ -602,7 +602,8 @@ def _authority(
 ) -> Authority:
     """Return the registrar's statements about a plan, made from the options.
 
-    Without a number, the next free number of the purpose is used.
+    Without `number`, the next free number of the purpose is used. Without `until`, the plan ends 90
+    days after `now`.
     """
     from fedtally.campaign.enrolment import Authority
 

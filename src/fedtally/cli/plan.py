@@ -362,7 +362,7 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     if options["neighbours"] == "add-remove" and silos is None:
         # the true number of clients is private, so the plan holds a public bound on it
         wanted["max_clients"] = options["clients"]
-    # for the request only an open domain matters
+    # the request needs to know only whether the domain is open
     domain = "open" if options["domain"] == "open" else None
     rounds = options["num_rounds"]
     if recurring is not None:
@@ -504,7 +504,14 @@ def _of_population(population: Any) -> Frequencies:
 def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]:
     """Return the frequencies in a saved result, a text on them, and the number of its candidates.
 
-    The noise in the result's sums is taken into account, so that it is not taken for frequencies.
+    The effect of the noise in the result's sums is removed, so that noise does not look like items.
+
+    Args:
+        path: the path of the result.
+        must_be_private: whether a result without differential privacy is refused.
+
+    Raises:
+        InvalidInputError: the result has an open domain, or is refused.
     """
     import numpy as np
 

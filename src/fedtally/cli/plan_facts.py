@@ -56,7 +56,7 @@ def parse_day(text: str | None, now: float) -> date | None:
 
 
 def default_day(now: float) -> date:
-    """Return the last day (UTC) of a plan without the option --until."""
+    """Return the last day (UTC) of a plan without the option --until: 90 days after `now`."""
     from fedtally.campaign.enrolment import DAYS_OPEN, day_of
 
     return day_of(now) + timedelta(days=DAYS_OPEN)

@@ -18,8 +18,9 @@ def fields(names: Names, one_release: tuple[int, Names] | None) -> dict[str, Any
 
     Args:
         names: the prediction about names.
-        one_release: the bytes of a client, and the prediction, if the noise of the same sketches
-            were one release; None: the plan has one release.
+        one_release: the bytes of a client, and the prediction, if all rounds were added up and
+            noised only once; None: there is no such comparison, for example since the plan has one
+            release.
     """
     one = one_release
     alone = None if one is None else {"bytes_per_client": one[0], **one[1].to_dict()}
@@ -63,7 +64,10 @@ def rows(
 
 
 def _read(names: Names, holders: Callable[[float], str]) -> str:
-    """Return in words which names can be recovered; `holders` turns a frequency into clients."""
+    """Return in words which names can be recovered.
+
+    `holders` returns in words the number of clients that a frequency stands for.
+    """
     from fedtally.answer import amounts
 
     length = amounts.counted(names.length, "byte")
@@ -83,7 +87,10 @@ def _lengths(names: Names, number: Callable[[float], str]) -> list[Row]:
 
 
 def _alone(releases: int, one_release: tuple[int, Names] | None) -> list[Row]:
-    """Return the row that compares with one release of noise; empty: the plan has one release."""
+    """Return the row that compares the plan with one release, see `fields`.
+
+    Empty: there is no comparison.
+    """
     from fedtally.answer import amounts
 
     if one_release is None:

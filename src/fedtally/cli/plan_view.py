@@ -30,7 +30,7 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
 
     Args:
         proposal: the plan and what it was chosen for.
-        host: the measured speed of this machine; None: it was not measured.
+        host: the machine whose CPU times are predicted; None: the reference machine.
     """
     from fedtally.answer import sections
     from fedtally.recovery.decoding import resting
@@ -108,7 +108,7 @@ def screen(
 
     Args:
         proposal: the plan and what it was chosen for.
-        host: the measured speed of this machine; None: it was not measured.
+        host: the machine whose CPU times are predicted; None: the reference machine.
         hints: commands and options that may be next, each with its purpose.
     """
     from rich.console import Group
@@ -204,7 +204,7 @@ def write_page(
 
     Args:
         proposal: the plan and what it was chosen for.
-        host: the measured speed of this machine; None: it was not measured.
+        host: the machine whose CPU times are predicted; None: the reference machine.
         path: the path of the file, which ends in .html.
         report: called for progress, with a stage, the number of sizes done, and of all sizes.
     """
@@ -315,7 +315,10 @@ def _calendar(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
-    """Return the rows on the plan's privacy; if clients add the noise, with each cohort's."""
+    """Return the rows on a plan's privacy and on the parties that see the sums.
+
+    If clients add the noise, each cohort's sum counts as a release.
+    """
     from fedtally.answer import sections
 
     if bill.method == "ideal":

@@ -244,7 +244,16 @@ def _show(kind: str, name: str, facts: dict[str, Any], as_json: bool) -> None:
 
 
 def _write_losses(kind: str, file: str, path: str) -> None:
-    """Write the privacy loss distribution guaranteed by the plan in a file, as a table."""
+    """Write the distribution of the privacy loss that a plan guarantees, as a table.
+
+    Args:
+        kind: the kind of the file: "plan", "result" or "sketch".
+        file: the path of the plan, or of a result, which holds its plan.
+        path: the path of the table.
+
+    Raises:
+        InvalidInputError: the file has no plan, or the plan has no differential privacy.
+    """
     import pyarrow as pa
 
     from fedtally.answer.exports import check_export_path, write_table

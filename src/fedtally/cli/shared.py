@@ -54,9 +54,10 @@ FILE = click.Path(readable=False)
 
 
 class _Choice(click.Choice):  # type: ignore[type-arg]  # Click 8.1 has no arguments of it
-    """The type of an option with a list of choices, and perhaps free values (`Check.own`).
+    """The type of an option with a list of choices.
 
-    The error for another value ends with the hint `Check.instead`.
+    If `Check.own` is set, a value with a colon, such as module:Class, is accepted, too. The error
+    for any other value ends with the hint `Check.instead`.
     """
 
     def __init__(self, check: Check) -> None:
@@ -190,7 +191,7 @@ _OUTPUTS: dict[str, Callable[[str], None]] = {
 
 
 def use_threads(threads: int | None) -> None:
-    """Limit the number of threads of the compiled kernels in this process; None: no limit."""
+    """Limit the number of threads of the compiled kernels in this process; None: change nothing."""
     if threads is not None:
         os.environ["FEDTALLY_NUM_THREADS"] = str(threads)
 
@@ -198,8 +199,10 @@ def use_threads(threads: int | None) -> None:
 def read_name_length(options: dict[str, Any], domain: OpenStrings) -> int:
     """Return the length in bytes of the names that a plan must be able to recover.
 
+    Without --name-length it is `NAME_LENGTH`, or the domain's `max_length` if that is less.
+
     Raises:
-        InvalidInputError: the length is more than the domain's largest.
+        InvalidInputError: the length is not in 1 .. the domain's `max_length`.
     """
     from fedtally.plan.readable_names import NAME_LENGTH
 
@@ -213,7 +216,8 @@ def read_open_domain(
 ) -> Domain | Literal["input", "open"] | None:
     """Return the domain that `--domain` names, which may be an open one (all strings).
 
-    It is the text "open" if --domain open has no further options, so that a plan may decide them.
+    It is the text "open" for --domain open without --max-length and --normalise: then a plan may
+    decide these two. The texts "input" and None are as for `read_domain`.
 
     Args:
         options: the options of the command, including those about an open domain.

@@ -159,7 +159,7 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
         rows=options["rows"],
         num_rounds=options["num_rounds"],
         repeats=options["repeats"] or _REPEATS,
-        # Dozens of campaigns are decoded, and belief propagation takes many times as long.
+        # Not belief propagation, which takes many times as long: dozens of campaigns are decoded.
         recovery=options["recovery"] or str(recovery_of("auto", 1, options["rows"], planned=True)),
         epsilon=options["epsilon"],
         delta=options["delta"],
@@ -195,7 +195,10 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
 
 
 def _test_open(source: str, options: dict[str, Any]) -> int:
-    """Plan for the clients of the source, and check that plan; return 1 if it misses, else 0."""
+    """Make a plan for the clients of the source, and test it.
+
+    Return 1 if the plan misses a target, else 0.
+    """
     from fedtally.plan.rules import unmet
     from fedtally.simulation.simulation import Simulation
     from fedtally.studies import validation as engine
@@ -430,7 +433,7 @@ def _figures(comparison: Comparison, all_of_them: Sequence[Comparison]) -> list[
         "" if comparison.width is None else f"{comparison.width:,}",
         amounts.size(comparison.bytes_per_client),
     ]
-    if comparison.width is None and not any(comparison.linf):  # exact: no decimals of nothing
+    if comparison.width is None and not any(comparison.linf):  # all errors are exactly 0
         return [*cells, *["0"] * 6]
     largest = amounts.decimals(share for c in all_of_them for share in c.linf)
     squared = amounts.decimals(share for c in all_of_them for share in c.l2)

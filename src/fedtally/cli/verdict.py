@@ -123,7 +123,10 @@ def view(found: TrialResult) -> RenderableType:
 
 
 def _levels(found: TrialResult) -> list[float]:
-    """Return the probabilities for which the exceeded errors are shown, largest first."""
+    """Return the probabilities p of the table, largest first.
+
+    A row of the table shows the error that campaigns exceed with probability p.
+    """
     target = found.trial.plan.target
     asked = () if target is None else (target.failure_probability,)
     return sorted({*_TYPICAL, *asked}, reverse=True)
@@ -270,7 +273,11 @@ def _clients(found: TrialResult) -> str:
 
 
 def plot(found: TrialResult, path: str) -> None:
-    """Draw the plan on the curve of errors predicted for other widths, and a band to the target."""
+    """Draw the simulated errors of the plan beside the errors predicted for other widths.
+
+    The simulated errors are a point, their median, and a band. The band goes from their 10 %
+    quantile to the error that may be exceeded as often as the target allows. The target is a line.
+    """
     import numpy as np
 
     from fedtally.answer import charts, sections

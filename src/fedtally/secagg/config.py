@@ -1,8 +1,8 @@
 """The terms of secure summation in a plan: the protocol, its parameters and its public keys.
 
-Terms may lack their keys: a plan is sized before anybody has made any, and its sizes do not depend
-on them. `missing_keys` names the keys that are lacking, `add_keys` adds them, and nothing may be
-summed before that.
+The size of a plan does not depend on its keys, and a plan gets its size before anybody has made
+keys. So terms may lack their keys at first. `missing_keys` names the missing keys, and `add_keys`
+adds them. No vectors may be summed before that.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from fedtally.errors import InvalidInputError, arg
 from fedtally.secagg.params import Adversary, Parameters, Validity, modulus_bits
 from fedtally.secagg.wire import upload_bytes
 
-if TYPE_CHECKING:  # the sums of one server need neither two nor proofs
+if TYPE_CHECKING:  # loaded only when needed: plans of one server need neither
     from fedtally.secagg.two_server import ReportProof, TwoServerParameters
 
-# of either protocol: what a sized plan may lack
+# the keys of both protocols, and the digest of the allow-list: a plan may lack them at first
 KEYS = ("server_key", "leader_key", "helper_key", "allow_list")
-# X25519's base point and another one, in the places of keys where sizes are computed before there
-# are any. Anybody can open what is sealed to the base point, since the shared secret is the public
-# ephemeral key: never send such bytes.
+# Two points of X25519 that stand for public keys while sizes are computed before keys exist. The
+# first one, 9, is the base point. Never send bytes that are sealed to it: the shared secret is then
+# the public ephemeral key, so anybody can open them.
 _STAND_IN, _OTHER_STAND_IN = (point.to_bytes(KEY_BYTES, "little") for point in (9, 10))
 
 
 class SecureSum(Named, option="secure_sum"):
-    """The closed list of ways to sum a round.
+    """The way in which the vectors of a round are summed.
 
-    `IDEAL` trusts one server with the vectors; the others are protocols.
+    `IDEAL`: one trusted server sees the vectors. `SECAGG`: a protocol of clients and one server.
+    `TWO_SERVER`: a protocol of clients and two servers.
     """
 
     IDEAL = "ideal"
@@ -43,13 +44,14 @@ class SecureSum(Named, option="secure_sum"):
 
 @dataclass(frozen=True, kw_only=True)
 class SecAggConfig:
-    """The cohorts of a round sum among themselves, with one server (``fedtally-secagg/1``).
+    """The terms of secure summation in cohorts, with one server (``fedtally-secagg/1``).
 
     Args:
         parameters: the parameters of every cohort.
-        server_key: the Ed25519 public key that signs Invites, 32 bytes. None: not there yet.
-        allow_list: the digest of the identities that may take part, 32 bytes, in `active` alone.
-            None: not there yet, or, in `semi-honest`, not used.
+        server_key: the Ed25519 public key of the server, which signs Invites; 32 bytes. None: not
+            added yet.
+        allow_list: the digest of the identities that may take part, 32 bytes, only in `active`.
+            None: not added yet, or, in `semi-honest`, not used.
 
     Raises:
         InvalidInputError: a key or the digest is not valid, or the graph protects no roster of the
@@ -76,32 +78,32 @@ class SecAggConfig:
 
     @property
     def needed_keys(self) -> tuple[str, ...]:
-        """The names of the keys without which nothing may be summed."""
+        """The names of the keys that are needed before vectors may be summed."""
         return needed_keys(self.method, self.parameters.adversary)
 
     @property
     def missing_keys(self) -> tuple[str, ...]:
-        """The names of `needed_keys` that are not there yet."""
+        """The names of `needed_keys` that are not added yet."""
         return _missing(self)
 
     @property
     def length(self) -> int:
-        """Entries of a client's vector, V."""
+        """V, the number of entries of a client's vector, without checksum entries."""
         return self.parameters.length
 
     @property
     def bits(self) -> int:
-        """Bits of an entry, b."""
+        """b, the number of bits of an entry."""
         return self.parameters.bits
 
     @property
     def modulus(self) -> int:
-        """What entries are added up modulo."""
+        """The modulus of the sums: 2^b."""
         return 1 << self.bits
 
     @property
     def least_clients(self) -> int:
-        """The fewest clients that are invited to one sum."""
+        """The fewest clients in a roster; fewer of them may survive and be in the sum."""
         return self.parameters.n_min
 
     @property
@@ -110,7 +112,7 @@ class SecAggConfig:
         return self.parameters.n_max
 
     def with_room(self, bits: int, _noise: int) -> Self:
-        """Return these terms with entries of that many bits."""
+        """Return a copy of these terms with `bits` bits an entry; the noise is ignored."""
         return dataclasses.replace(self, parameters=dataclasses.replace(self.parameters, bits=bits))
 
     @property
@@ -125,15 +127,15 @@ class SecAggConfig:
 
     @property
     def upload_bytes(self) -> int:
-        """The most that a client sends in its round, all messages together."""
+        """The most bytes that a client sends in its round, all messages together."""
         return upload_bytes(self.parameters, self.parameters.n_max)
 
     def bytes_besides(self, _widths: Sequence[int], *, abstain: bool) -> int:
-        """Return the bytes that a client sends besides its counters."""
+        """Return the most bytes that a client sends besides its counters, in all messages."""
         return self.upload_bytes - -(-self.length * self.bits // 8)
 
     def summary(self) -> dict[str, Any]:
-        """Return how the sum was made, for its readers, as JSON-able values."""
+        """Return the protocol and its parameters for readers of a result, as values for JSON."""
         graph = self.parameters.graph(self.parameters.n_max)
         return {
             "method": str(self.method),
@@ -147,16 +149,16 @@ class SecAggConfig:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the terms as JSON-able values, keys in hexadecimal.
+        """Return the terms as values for JSON, with keys in hexadecimal.
 
-        A key that is not there is left out.
+        A missing key is left out.
         """
         values = dataclasses.asdict(self.parameters) | {"adversary": str(self.parameters.adversary)}
         return {"method": str(self.method), **values, **_hex_keys(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the terms that `to_dict` described."""
+        """Return the terms that `to_dict` returned as `values`."""
         names = [f.name for f in dataclasses.fields(Parameters)]
         own = ["server_key", "allow_list"]
         found = validate.table("secure_sum", values, [*names, *own], optional=own)
@@ -166,15 +168,16 @@ class SecAggConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TwoServerConfig:
-    """Clients report to two servers that do not collude.
+    """The terms of secure summation by two servers that do not collude.
 
-    The fields are those of `TwoServerParameters`; `leader_key`, `helper_key` and `allow_list` are
-    None where they are not there yet. The widths of the rows are in the plan's encoding.
+    The fields are described at `TwoServerParameters`. `leader_key`, `helper_key` and `allow_list`
+    are None until they are added. The widths of the rows are not here: the plan's encoding has
+    them.
 
     Args:
-        length: V, the entries of the vector without checksum entries.
-        validity: whether each report has a proof; a `Validity`, or its name. With proofs
-            `largest_entry` is 1, and `bits` are those of the field of proofs.
+        length: V, the number of entries of the vector, without checksum entries.
+        validity: whether each report has a proof: a `Validity`, or its name. With proofs
+            `largest_entry` must be 1, and `bits` the number of bits of the field of the proofs.
 
     Raises:
         InvalidInputError: as for `TwoServerParameters`, or the proofs do not fit the rest.
@@ -206,31 +209,31 @@ class TwoServerConfig:
         object.__setattr__(self, "validity", Validity.parse(self.validity))
         validate.integer(1, length=self.length)
         checked = self.sizing
-        for name in _NUMBERS:  # numbers of NumPy become plain ones
+        for name in _NUMBERS:  # NumPy integers become Python integers
             object.__setattr__(self, name, getattr(checked, name))
         if self.has_proofs:
-            # any circuit: it refuses bits that are not those of its field, or larger entries
+            # Make any proof system: it refuses wrong bits, and a `largest_entry` above 1.
             self._any_proof()
 
     @property
     def needed_keys(self) -> tuple[str, ...]:
-        """The names of the keys without which nothing may be summed."""
+        """The names of the keys that are needed before vectors may be summed."""
         return needed_keys(self.method)
 
     @property
     def missing_keys(self) -> tuple[str, ...]:
-        """The names of `needed_keys` that are not there yet."""
+        """The names of `needed_keys` that are not added yet."""
         return _missing(self)
 
     def parameters(
         self, fingerprint: bytes, widths: Sequence[int], *, signed: bool
     ) -> TwoServerParameters:
-        """Return the parameters of the protocol, for the plan with that fingerprint.
+        """Return the parameters of the protocol for a plan.
 
         Args:
             fingerprint: the plan's fingerprint, 32 bytes.
-            widths: the counters of each row of a client's vector.
-            signed: whether an entry may be negative, but for noise: in a sketch, and not in a
+            widths: the number of counters in each row of a client's vector.
+            signed: whether an entry without noise may be negative: True for a sketch, False for a
                 histogram.
 
         Raises:
@@ -253,7 +256,7 @@ class TwoServerConfig:
         )
 
     def _rows(self, widths: Sequence[int]) -> tuple[int, ...]:
-        """Return the widths of all rows, if they are as many entries as these terms are for."""
+        """Return the widths as a tuple; raise an InvalidInputError if their sum is not `length`."""
         if sum(widths) != self.length:
             raise InvalidInputError(
                 f"widths must sum to the length, {self.length}, got {sum(widths)}"
@@ -262,7 +265,7 @@ class TwoServerConfig:
 
     @property
     def _bounds(self) -> dict[str, Any]:
-        """The numbers but the length, which the protocol reads from the widths."""
+        """The numeric fields by name, without `length`: the protocol gets it from the widths."""
         return {name: getattr(self, name) for name in _BOUNDS}
 
     @property
@@ -272,7 +275,7 @@ class TwoServerConfig:
 
     @property
     def modulus(self) -> int:
-        """What entries are added up modulo."""
+        """The modulus of the sums: 2^b, or with proofs the prime of their field."""
         if not self.has_proofs:
             return 1 << self.bits
         return self._any_proof().modulus
@@ -284,15 +287,16 @@ class TwoServerConfig:
     def proof(
         self, parameters: TwoServerParameters, widths: Sequence[int], *, abstain: bool
     ) -> ReportProof:
-        """Return the proof of every report.
+        """Return the proof system of the reports.
 
         Args:
             parameters: the parameters that `parameters` or `sizing` returned.
-            widths: the counters of each row of a client's vector.
-            abstain: whether a client may hold nothing.
+            widths: the number of counters in each row of a client's vector.
+            abstain: whether a client without an item may report the zero vector.
 
         Raises:
-            InvalidInputError: these terms have no proofs, or they do not fit the widths.
+            InvalidInputError: the reports of these terms have no proofs, or the widths do not sum
+                to the length.
         """
         if not self.has_proofs:
             raise InvalidInputError("the reports of these terms have no proofs (validity none)")
@@ -302,13 +306,14 @@ class TwoServerConfig:
 
     @property
     def sizing(self) -> TwoServerParameters:
-        """Parameters of the same bounds and sizes, to count bytes, never to run.
+        """Parameters with the same bounds and sizes, only to count bytes.
 
-        Their keys are known to everybody. They are those of a histogram, which asks for fewer bits.
+        Never run them: anybody can open what is sealed to their keys. Their `signed` is False, as
+        for a histogram, since this needs fewer bits.
         """
         from fedtally.secagg.two_server import TwoServerParameters
 
-        nobody = bytes(KEY_BYTES)  # no digest of any list
+        nobody = bytes(KEY_BYTES)  # zeros, in the place of two digests
         return TwoServerParameters(
             widths=(self.length,),
             **self._bounds,
@@ -330,7 +335,7 @@ class TwoServerConfig:
         return self.n_max
 
     def with_room(self, bits: int, noise: int) -> Self:
-        """Return these terms with entries of that many bits, and the noise that they hold."""
+        """Return a copy of these terms with `bits` bits an entry and noise of at most `noise`."""
         return dataclasses.replace(self, bits=bits, noise=noise)
 
     @property
@@ -340,15 +345,15 @@ class TwoServerConfig:
 
     @property
     def upload_bytes(self) -> int:
-        """The bytes that a client sends, to both servers together, besides a proof."""
+        """The bytes of a client's report to both servers together, without a proof."""
         return self.sizing.report_bytes
 
     def bytes_besides(self, widths: Sequence[int], *, abstain: bool) -> int:
-        """Return the bytes that a client sends besides its counters.
+        """Return the bytes of a client's report besides its counters; they include its proof.
 
         Args:
-            widths: the counters of each row of a vector, whose proof counts.
-            abstain: whether a client may hold nothing.
+            widths: the number of counters in each row of the vector; the proof depends on it.
+            abstain: whether a client without an item may report the zero vector.
         """
         sized, added = self, 0
         if self.has_proofs:
@@ -357,7 +362,7 @@ class TwoServerConfig:
         return sized.upload_bytes + added - -(-sized.length * sized.bits // 8)
 
     def summary(self) -> dict[str, Any]:
-        """Return how the sum was made, for its readers, as JSON-able values."""
+        """Return the protocol and its parameters for readers of a result, as values for JSON."""
         return {
             "method": str(self.method),
             "corrupt": self.corrupt,
@@ -367,10 +372,10 @@ class TwoServerConfig:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the terms as JSON-able values, keys in hexadecimal.
+        """Return the terms as values for JSON, with keys in hexadecimal.
 
-        A key that is not there is left out, and so is the validity where there are no proofs: plans
-        of before there were any keep their fingerprints.
+        A missing key is left out. Without proofs the validity is left out, too: so plans that were
+        made before there were proofs keep their fingerprints.
         """
         numbers = {name: getattr(self, name) for name in _NUMBERS}
         validity = {"validity": str(self.validity)} if self.has_proofs else {}
@@ -378,7 +383,7 @@ class TwoServerConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the terms that `to_dict` described."""
+        """Return the terms that `to_dict` returned as `values`."""
         fields = dataclasses.fields(cls)
         optional = [f.name for f in fields if f.default is not dataclasses.MISSING]
         found = validate.table("secure_sum", values, [f.name for f in fields], optional)
@@ -393,7 +398,7 @@ class TwoServerConfig:
         return made
 
 
-# the fields of `TwoServerConfig` that are numbers of `TwoServerParameters`, but for the length
+# the numeric fields of `TwoServerConfig` that `TwoServerParameters` has, too
 _BOUNDS = tuple(
     f.name
     for f in dataclasses.fields(TwoServerConfig)
@@ -407,7 +412,7 @@ METHODS: dict[str, type[SecAggConfig] | type[TwoServerConfig]] = {
 
 
 def terms_from_dict(values: Any) -> Terms:
-    """Return the terms of either protocol.
+    """Return the terms that `to_dict` of one of the two protocols returned as `values`.
 
     Raises:
         InvalidInputError: a value is missing, unknown or out of bounds.
@@ -431,7 +436,7 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: the profile, which matters for "secagg" alone.
+        adversary: the profile; it matters only for "secagg".
 
     >>> needed_keys("secagg"), needed_keys("two-server"), needed_keys("ideal")
     (('server_key',), ('leader_key', 'helper_key', 'allow_list'), ())
@@ -442,14 +447,14 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
 
 
 def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) -> None:
-    """Refuse keys that a secure sum does not use, or that are not valid.
+    """Raise an error for a key that a secure sum does not use, or that is not valid.
 
-    A caller that gives a key of another protocol mistakes the plan for another one.
+    A caller that gives a key of another protocol probably means another plan.
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: the profile, which matters for "secagg" alone.
-        given: keys by their names.
+        adversary: the profile; it matters only for "secagg".
+        given: the keys, 32 bytes each, by their names.
 
     Raises:
         InvalidInputError: names the keys that are not used, or the one that is not valid.
@@ -469,14 +474,15 @@ def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) ->
 
 
 def check_key(name: str, value: Any) -> None:
-    """Refuse bytes that are not a valid key.
+    """Raise an error if bytes are not a valid key.
 
-    A key is refused if it has another length, is not in canonical form, or has low order, so that
-    anybody knows a secret of it.
+    A valid key has 32 bytes, is in canonical form, and is not of low order: anybody can sign for a
+    key of low order, or open what is sealed to it. Of an allow-list's digest only the length is
+    checked.
 
     Args:
         name: one of `KEYS`.
-        value: 32 bytes, or None where the key is not there yet.
+        value: the key, 32 bytes; None: not added yet, so nothing is checked.
 
     Raises:
         InvalidInputError: says what is wrong with the key.
@@ -495,24 +501,24 @@ def check_key(name: str, value: Any) -> None:
 
 
 def add_keys(terms: Terms, given: Mapping[str, bytes]) -> Terms:
-    """Return the terms with keys that were not there.
+    """Return a copy of the terms with keys added.
 
     Args:
         terms: the terms of a plan.
-        given: keys by their names, some or all of `terms.missing_keys`. A key that is there may be
-            given again.
+        given: the keys, 32 bytes each, by their names: some or all of `terms.missing_keys`. A key
+            that the terms have already may be given again, unchanged.
 
     Raises:
-        InvalidInputError: a key is not valid, is not used by the protocol, or differs from the one
-            that is there.
+        InvalidInputError: a key is not valid, is not used by the protocol, or differs from the key
+            that the terms have already.
     """
     adversary = (
         terms.parameters.adversary if isinstance(terms, SecAggConfig) else Adversary.SEMI_HONEST
     )
     check_keys(terms.method, adversary, given)
     for name, value in given.items():
-        # Clients pin the fingerprint of a plan, which holds its keys. A plan whose keys can change
-        # would let its last holder put in a server of its own.
+        # Clients pin the fingerprint of a plan, which covers its keys. If keys could be replaced,
+        # whoever hands the plan on could put in the keys of another server.
         there = getattr(terms, name)
         if there is not None and there != value:
             raise InvalidInputError(
@@ -525,7 +531,7 @@ def add_keys(terms: Terms, given: Mapping[str, bytes]) -> Terms:
 
 
 def remove_keys(terms: Terms) -> Terms:
-    """Return the terms without any key."""
+    """Return a copy of the terms without keys."""
     nothing: dict[str, Any] = dict.fromkeys(terms.needed_keys)
     return dataclasses.replace(terms, **nothing)
 
@@ -534,11 +540,11 @@ def why_no_proofs(*, items: int, clients: int, noise: int, signed: bool) -> str:
     """Return why reports have no proofs, in words, or "" where they can have them.
 
     Args:
-        items: the most items that one client contributes, `Plan.most_items`. The largest entry of
-            its vector does not tell: several items add 1 to several counters of a histogram.
+        items: the most items that one client contributes, `Plan.most_items`. The largest entry does
+            not tell it: in a histogram each of several items adds 1 to another counter.
         clients: the most clients in a sum.
-        noise: the most that noise may add to a counter.
-        signed: whether an entry may be -1.
+        noise: the largest absolute value of the noise in a counter.
+        signed: whether an entry may be -1, as in a sketch.
 
     >>> why_no_proofs(items=3, clients=9, noise=0, signed=True)
     'a proof is of one item a client, and here a client contributes up to 3'
@@ -557,18 +563,19 @@ def why_no_proofs(*, items: int, clients: int, noise: int, signed: bool) -> str:
 def whole_bits(
     clients: int, largest_entry: int, noise: int, *, folds: bool, signed: bool, proofs: bool = False
 ) -> int:
-    """Return the bits of a counter, in whole bytes, that hold every sum.
+    """Return the number of bits of a counter that can hold every sum, a multiple of 8.
 
     Args:
         clients: the most clients in a sum.
         largest_entry: the most that one client adds to a counter, without noise.
-        noise: the most that noise adds to one before the sum is opened.
-        folds: whether sums are folded, and need twice the room (`check_terms`).
-        signed: `Encoding.is_signed`.
-        proofs: whether counters are words of a field, of entries up to 1.
+        noise: the largest absolute value of the noise that a counter has before the sum is opened.
+        folds: whether sums are folded, which needs twice as large counters; see `check_terms`.
+        signed: whether an entry without noise may be negative (`Encoding.is_signed`).
+        proofs: whether reports have proofs. Then a counter is a word of a field, and the largest
+            entry is 1, whatever `largest_entry` says.
 
     Raises:
-        InvalidInputError: no counter has enough bits.
+        InvalidInputError: the sums need more bits than a counter can have.
     """
     if proofs:
         from fedtally.flp.one_hot import field_for_sums
@@ -578,15 +585,15 @@ def whole_bits(
 
 
 def with_proofs(terms: TwoServerConfig, *, folds: bool = False, signed: bool) -> TwoServerConfig:
-    """Return the terms with proofs, at the bits of the least field that holds the sums.
+    """Return a copy of the terms with proofs, and with the bits of the smallest field for the sums.
 
     Args:
         terms: the terms.
-        folds: whether sums are folded (`check_terms`).
-        signed: whether an entry may be -1.
+        folds: whether sums are folded, see `check_terms`.
+        signed: whether an entry may be -1, as in a sketch.
 
     Raises:
-        InvalidInputError: they cannot have proofs; `why_no_proofs` says it in words.
+        InvalidInputError: no field of proofs can hold the sums.
     """
     bits = whole_bits(terms.n_max, 1, terms.noise, folds=folds, signed=signed, proofs=True)
     return dataclasses.replace(terms, validity=Validity.PROOFS, bits=bits)
@@ -603,23 +610,24 @@ def check_terms(
     folds: bool,
     signed: bool,
 ) -> None:
-    """Refuse terms that do not fit the vectors of a plan.
+    """Raise an error if terms do not fit the vectors of a plan.
 
     Args:
         terms: the terms of the plan.
-        counters: the entries of a client's vector, `Plan.vector_length`.
-        largest_entry: the most that one client adds to one of them, without noise.
+        counters: the number of entries of a client's vector, `Plan.vector_length`.
+        largest_entry: the most that one client adds to an entry, without noise.
         most: the most clients in a sum that is opened.
-        noise: the most that noise may add to a counter.
+        noise: the largest absolute value of the noise in a counter.
         items: the most items that one client contributes, `Plan.most_items`.
-        folds: whether sums are exact and secret, and so are folded before noise is added to them:
-            the modulus must be at least four times the largest entry, or twice if no entry is
-            negative (`campaign.release.folded`).
-        signed: `Encoding.is_signed`.
+        folds: whether sums are opened without noise, and are folded before noise is added
+            (`campaign.release.folded`). Then the modulus must be at least four times the largest
+            entry of an honest sum, or twice if no entry is negative.
+        signed: whether an entry without noise may be negative (`Encoding.is_signed`).
 
     Raises:
-        InvalidInputError: the length differs, sums could overflow, or be no more secret, the terms
-            ask for more clients than a round has, or for proofs that the vectors cannot have.
+        InvalidInputError: the length, the largest entry or the noise of the terms differs. Or a sum
+            could overflow, or reveal one client's items. Or the terms ask for more clients than
+            `most`, or for proofs that the vectors cannot have.
     """
     # A sum that wraps around the modulus is silently wrong, so every bound below is exact
     if terms.least_clients > most:
@@ -636,7 +644,7 @@ def check_terms(
         raise InvalidInputError(
             f"secure_sum.noise must be {noise}, that of the plan's privacy, got {terms.noise}"
         )
-    # a client that could not report its sketch would show by that what it holds
+    # If a client could not report a vector with large entries, its silence would reveal its items.
     if isinstance(terms, TwoServerConfig) and terms.largest_entry != largest_entry:
         raise InvalidInputError(
             f"secure_sum.largest_entry must be {largest_entry}, the most that max_items items add"

@@ -1,20 +1,24 @@
 """The parameters of secure summation: the graph of masks, the threshold of shares, the modulus.
 
-A planner searches (`proposal`). A client does not: it evaluates predicates on the parameters that a
-server proposes (`ClientPolicy`, `Parameters.check_roster`), in exact integer arithmetic, so that no
-rounding decides.
+The planner searches for parameters (`proposal`). A client only checks the parameters that a server
+proposes (`ClientPolicy`, `Parameters.check_roster`). It does so in exact integer arithmetic, so
+that no rounding error decides.
 
-n clients are in the roster, of which at most C are corrupt, an absolute number. In the ring every
-client has k neighbours, the k/2 next ones on both sides in a random order. In the complete graph
-every two clients are neighbours. t of the k + 1 holders of a client's secret, itself included, open
-it.
+The roster is the list of the clients in a session. It has n clients, and at most C of them are
+corrupt: C is a number, not a fraction. In the ring, a circle of all clients in random order, the
+neighbours of a client are the next k/2 clients on each side. In the complete graph every two
+clients are neighbours, so k = n - 1. A client splits its secrets into k + 1 shares, one for each
+neighbour and one for itself. Any t shares open a secret.
 
-Two events would open more than the sum: a client has t corrupt neighbours, or corrupt clients part
-the survivors of a ring. Together they have a probability of at most 2^-40 (sigma), split evenly,
-whichever clients drop out: `is_whole_ring` is evaluated on the actual survivors. Dropouts by chance
-within max_dropout end a round with a probability of about 2^-20 (eta) for each reason. Sources:
-Bell, Bonawitz, Gascon, Lepoint and Raykova 2020 (SecAgg+); for the cut by corrupt and absent
-clients, which is evaluated on a roster beforehand, `graph_parameter_finder` of
+Two events would reveal more than the sum: a client has t corrupt neighbours, or corrupt clients cut
+the survivors of a ring into two parts. Each has a probability of at most 2^-41, so both together of
+at most 2^-40 (sigma = 40). This holds whichever clients drop out, because `is_whole_ring` is
+evaluated for the actual survivors. If clients drop out by chance, and no more than max_dropout, a
+round ends without a sum with a probability of about 2^-20 (eta = 20) for each of two reasons: too
+few shares, or a cut ring.
+
+Sources: Bell, Bonawitz, Gascon, Lepoint and Raykova 2020 (SecAgg+). The bound on a cut by corrupt
+and absent clients, which is checked before a roster is used, is from `graph_parameter_finder` of
 google-parfait/federated-compute.
 
 >>> import dataclasses
@@ -51,17 +55,17 @@ from fedtally.errors import InvalidInputError
 SECURITY_BITS = 40
 CORRECTNESS_BITS = 20  # eta: a failure costs a round and no privacy, so that 2^-20 is enough
 MIN_CLIENTS = 3  # in a sum of 2, each client knows the other's vector
-MAX_CLIENTS = 2**20  # of a roster, and bits of its bitmaps
-MAX_ACTIVE_CLIENTS = 1000  # each client verifies a signature of every other
-MAX_COMPLETE_CLIENTS = 2**12  # of the complete graph: the shares of n^2 pairs are 320 MiB then
-MAX_NEIGHBOURS = 2**15  # thresholds up to which secret sharing is exact
+MAX_CLIENTS = 2**20  # in a roster; its bitmaps have as many bits
+MAX_ACTIVE_CLIENTS = 1000  # in `active`, where each client verifies the signatures of all others
+MAX_COMPLETE_CLIENTS = 2**12  # in the complete graph: its n^2 sealed shares take 320 MiB
+MAX_NEIGHBOURS = 2**15  # up to this threshold secret sharing is exact
 PPM = 1_000_000  # fractions travel as whole parts per million, so that all clients round alike
 
 NoiseKind = Literal["discrete-gaussian", "skellam"]
 
 
 class UnsafeParametersError(InvalidInputError):
-    """Refuse what a server proposes: it would not protect this client as its policy demands."""
+    """Parameters that a server proposes would not protect this client as its policy demands."""
 
 
 class Adversary(Named, option="adversary"):
@@ -75,7 +79,7 @@ class Adversary(Named, option="adversary"):
 
     @property
     def has_identities(self) -> bool:
-        """Whether clients sign by identities that are registered, so that no server makes some up.
+        """Whether clients sign with registered keys, so that a server cannot make up clients.
 
         >>> [str(adversary) for adversary in Adversary if adversary.has_identities]
         ['active']
@@ -84,9 +88,9 @@ class Adversary(Named, option="adversary"):
 
 
 class Validity(Named, option="validity"):
-    """What shows two servers that a client's vector has the form of one item's.
+    """Whether a report proves to two servers that its vector is valid: the vector of one item.
 
-    `PROOFS`: each report has a proof (docs/protocol.md). `NONE`: nothing does.
+    `PROOFS`: each report has such a proof (docs/protocol.md). `NONE`: reports have no proofs.
     """
 
     NONE = "none"
@@ -94,7 +98,7 @@ class Validity(Named, option="validity"):
 
 
 class Graph(NamedTuple):
-    """Neighbours of a client (k), and the shares that open a secret (t)."""
+    """The number of neighbours of a client (k), and of the shares that open a secret (t)."""
 
     neighbours: int
     threshold: int
@@ -104,7 +108,9 @@ class Graph(NamedTuple):
 
 
 def corrupt_clients(max_corrupt: float, n_max: int) -> int:
-    """Return C = max(1, ceil(max_corrupt * n_max)), the fraction in whole parts per million.
+    """Return C, the number of corrupt clients: max(1, ceil(max_corrupt * n_max)).
+
+    The fraction max_corrupt is rounded to whole parts per million before.
 
     >>> corrupt_clients(0.05, 1000), corrupt_clients(0.0, 10)
     (50, 1)
@@ -115,8 +121,9 @@ def corrupt_clients(max_corrupt: float, n_max: int) -> int:
 def complete_threshold(n: int, corrupt: int) -> int:
     """Return t = floor((n + C) / 2) + 1, the threshold of the complete graph.
 
-    Two sets of t clients have more than C clients in common, and so an honest one. An honest client
-    confirms one set of survivors: so no two sets both reach t.
+    Any two groups of t clients have more than C clients in common, and so at least one honest
+    client. An honest client confirms only one set of survivors. So no two different sets are both
+    confirmed by t clients.
 
     >>> complete_threshold(3, 1), complete_threshold(1000, 50)
     (3, 526)
@@ -138,18 +145,18 @@ def num_checksum_entries(bits: int) -> int:
 def modulus_bits(
     n: int, largest_entry: int = 1, noise: int = 0, *, multiple: int = 8, signed: bool = True
 ) -> int:
-    """Return b, enough bits for every sum of n clients and its noise.
+    """Return b, the number of bits that can hold every sum of n clients with its noise.
 
     It is ceil(log2(2 (n B + tau) + 1)), or where no entry is negative ceil(log2(n B + 2 tau + 1)),
     rounded up to a multiple.
 
     Args:
-        n: invited clients.
+        n: the most clients in a sum.
         largest_entry: B, the largest absolute value of an entry of one client.
-        noise: tau, from `noise_bound`.
-        multiple: b is rounded up to a multiple of it; 8 makes the server several times faster, 1 is
-            exact.
-        signed: whether an entry may be negative, but for noise (`Encoding.is_signed`).
+        noise: tau, the largest absolute value of the noise in an entry; see `noise_bound`.
+        multiple: b is rounded up to a multiple of this number. With 8 the server is several times
+            faster; with 1 b is not rounded.
+        signed: whether an entry without noise may be negative (`Encoding.is_signed`).
 
     Raises:
         InvalidInputError: more than 64 bits with a sign would be needed.
@@ -179,17 +186,17 @@ def _bits_of(largest: int, noise: int, *, signed: bool) -> int:
 def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
     """Return tau, a bound on every entry of the total noise.
 
-    It fails with a probability of 2^-40 for the whole vector; then an entry of the sum may wrap
-    around. The discrete Gaussian, and a sum of them, is sub-Gaussian (Canonne, Kamath and Steinke
-    2020): tau = sigma sqrt(2 (ln 2V + 40 ln 2)). For Skellam noise of variance v, E[exp(s Z)] =
-    exp(v (cosh s - 1)). The best s is asinh(tau / v), and tau is the root of tau asinh(tau / v) -
-    sqrt(tau^2 + v^2) + v = ln 2V + 40 ln 2.
+    Some entry of the vector exceeds the bound with a probability of at most 2^-40. Then this entry
+    of the sum may wrap around. The discrete Gaussian, and a sum of them, is sub-Gaussian (Canonne,
+    Kamath and Steinke 2020): tau = sigma sqrt(2 (ln 2V + 40 ln 2)). For Skellam noise of variance
+    v, E[exp(s Z)] = exp(v (cosh s - 1)). The best s is asinh(tau / v), and tau is the root of tau
+    asinh(tau / v) - sqrt(tau^2 + v^2) + v = ln 2V + 40 ln 2.
 
     Args:
         stddev: sigma of the largest possible total, when nobody drops out: the intended sigma times
             sqrt(n / (min_survivors - C)). 0 stands for no noise.
-        length: V, entries of the vector.
-        kind: the distribution.
+        length: V, the number of entries of the vector.
+        kind: the distribution of the noise.
 
     Returns:
         tau, rounded up.
@@ -212,9 +219,9 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
 
 
 def _chernoff_root(variance: float, exponent: float, least: float) -> float:
-    """Return the tau at which Chernoff's bound of Skellam noise has this exponent, from above.
+    """Return the tau at which Chernoff's bound of Skellam noise has an exponent, rounded up.
 
-    `least` is a value below it.
+    `variance` is that of the noise, and `least` a value below tau.
     """
 
     def excess(tau: float) -> float:
@@ -237,11 +244,14 @@ def _chernoff_root(variance: float, exponent: float, least: float) -> float:
 def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
     """Tell whether each of the two bad events of a ring has a probability of at most 2^-41.
 
+    The events: some client has t corrupt neighbours, or corrupt and absent clients cut the ring.
+
     Args:
-        n: clients in the roster.
-        corrupt: C.
-        absent: the clients that may be missing. They are taken as drawn without a look at the ring;
-            `is_whole_ring` is evaluated later on those that are missing, however they were chosen.
+        n: the number of clients in the roster.
+        corrupt: C, the number of corrupt clients.
+        absent: the number of clients that may be missing. Here they are assumed to be drawn without
+            knowledge of the ring. Later `is_whole_ring` checks the clients that are missing,
+            however they were chosen.
         graph: k, even, and t, with 2 <= t <= k <= n - 2. Any other graph is not safe.
 
     >>> is_safe_ring(1000, 100, 100, Graph(48, 27)), is_safe_ring(1000, 100, 100, Graph(300, 27))
@@ -263,11 +273,13 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
 
 
 def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
-    """Tell whether C corrupt clients part a ring with a probability of at most 2^-41, in integers.
+    """Tell whether C corrupt clients cut a ring with a probability of at most 2^-41, in integers.
 
-    They part a ring whose weakest cut is `cut` only if two of its gaps hold that many corrupt
-    clients or more. Two gaps are k of n clients, drawn regardless of which clients are corrupt, and
-    there are n (n - k - 1) / 2 pairs. So it bounds the ring alone, whichever clients drop out.
+    `cut` is the number of survivors in the weakest cut of the ring, see
+    `Neighbourhood.weakest_cut`. Corrupt clients can cut the ring only if two gaps have `cut` or
+    more of them. Two gaps are k of the n clients, and the draw of the ring does not depend on who
+    is corrupt. There are n (n - k - 1) / 2 pairs of gaps. So the bound holds for all choices of the
+    clients that drop out.
 
     >>> is_whole_ring(1000, 50, 36, 20), is_whole_ring(1000, 50, 36, 19)
     (True, False)
@@ -276,16 +288,20 @@ def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
 
 
 def is_cut_below(n: int, bad: int, k: int, odds: int) -> bool:
-    """Tell whether bad clients cut the ring with a probability below 1 / odds, in integers.
+    """Tell whether `bad` clients cut the ring with a probability below 1 / odds, in integers.
 
-    There are n (n - k - 1) / 2 pairs of gaps, each of k / 2 successive clients; all k clients of a
-    pair are bad with probability (bad)_k / (n)_k, in falling factorials.
+    Bad clients are corrupt or absent. There are n (n - k - 1) / 2 pairs of gaps, each gap of k / 2
+    successive clients. All k clients of a pair are bad with probability (bad)_k / (n)_k, in falling
+    factorials.
     """
     return odds * n * (n - k - 1) * math.perm(bad, k) < 2 * math.perm(n, k)
 
 
 def tail_at_most(population: int, marked: int, drawn: int, least: int, odds: int) -> bool:
-    """Tell whether P[Hyper(population, marked, drawn) >= least] <= 1 / odds, in integers."""
+    """Tell whether P[Hyper(population, marked, drawn) >= least] <= 1 / odds, in integers.
+
+    Hyper is the hypergeometric number of marked items among items drawn without replacement.
+    """
     least = max(least, drawn + marked - population)
     term, total = math.comb(marked, least) * math.comb(population - marked, drawn - least), 0
     for i in range(least, min(drawn, marked) + 1):
@@ -308,19 +324,21 @@ class Parameters:
     Args:
         adversary: the profile.
         n_min: the fewest clients in a roster, at least 3.
-        n_max: the most clients in a roster: 2^20, in the complete graph 2^12, in `active` 1,000.
-        corrupt: C, the most corrupt clients in the cohort, below min_survivors; at least 1 if
-            semi-honest.
-        max_dropout_ppm: parts per million of the roster that may drop out after it; below a
-            million.
-        min_survivors: the fewest clients in a sum, at most n_min. `active`: no fewer than the
-            threshold at n_max, and no more than are left of n_min when max_dropout of it is gone
-            and C clients do not answer.
-        ring_neighbours: k, even, at most n_min - 2 and 2^15; 0: the complete graph, which is the
-            only one if `active`.
+        n_max: the most clients in a roster: up to 2^20; in the complete graph up to 2^12, in
+            `active` up to 1,000.
+        corrupt: C, the most corrupt clients in the cohort, below min_survivors; at least 1 in
+            `semi-honest`.
+        max_dropout_ppm: the fraction of the roster's clients that may drop out once the roster is
+            fixed, in parts per million; below a million.
+        min_survivors: the fewest clients in a sum, at most n_min. In `active` at least the
+            threshold of n_max clients, and at most the clients that are left of n_min after
+            max_dropout has dropped out and C corrupt clients do not answer.
+        ring_neighbours: k, even, at most n_min - 2 and 2^15; 0: the complete graph, which `active`
+            must use.
         ring_threshold: t, 2 .. k; 0: the complete graph.
-        length: V, entries of the vector without checksum entries; with them at most 2^30 bytes.
-        bits: b, at most 64, enough to count n_max ones.
+        length: V, the number of entries of the vector without checksum entries; with them the
+            vector takes at most 2^30 bytes.
+        bits: b, the number of bits of an entry: at most 64, and enough to count to n_max.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -348,7 +366,7 @@ class Parameters:
         bounded(MIN_CLIENTS, MAX_ACTIVE_CLIENTS if active else MAX_CLIENTS, "n_max")
         bounded(MIN_CLIENTS, self.n_max, "n_min")
         bounded(1, self.n_min, "min_survivors")
-        # at least 1 without an allow-list: nobody can rule out that a client is the server's own
+        # Without an allow-list at least 1: any client may be one that the server made up.
         bounded(0 if active else 1, self.n_max, "corrupt")
         if self.corrupt >= self.min_survivors:
             raise InvalidInputError(
@@ -373,18 +391,20 @@ class Parameters:
             )
         if active:
             self._check_survivors()
-        # the least bits, for entries of 0 and 1: the plan knows real entries and noise, and asks
-        # for more
+        # These bits are enough for entries of 0 and 1. A plan, which knows the real entries and the
+        # noise, asks for more.
         bounded(modulus_bits(self.n_max, multiple=1, signed=False), MAX_BITS, "bits")
         bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
 
     def _check_survivors(self) -> None:
-        """Refuse a `min_survivors` that is too small or too large.
+        """Raise an error if `min_survivors` is too small or too large.
 
-        It is at least the threshold of shares. It is at most what the smallest roster keeps if the
-        planned dropouts and all corrupt clients are silent: else these could stop a round.
+        It must be at least the threshold of shares. It must be at most the number of clients that
+        are left of the smallest roster if the planned dropouts and all corrupt clients are silent.
+        Otherwise these could stop every round.
         """
-        # One client that deals garbage can still stop it: docs/protocol.md, "What is not claimed".
+        # One client that deals garbage can still stop a round: docs/protocol.md, "What is not
+        # claimed".
         fewest = complete_threshold(self.n_max, self.corrupt)
         most = self.n_min - share_of(self.max_dropout_ppm, self.n_min, up=True) - self.corrupt
         if not fewest <= self.min_survivors <= most:
@@ -402,15 +422,15 @@ class Parameters:
 
     @property
     def checksum_entries(self) -> int:
-        """Checksum entries that are appended to the vector."""
+        """The number of checksum entries that are appended to the vector."""
         return num_checksum_entries(self.bits)
 
     @property
     def honest_survivors(self) -> int:
         """The fewest honest clients in a sum: min_survivors - C.
 
-        Each client sizes its share of the noise by it, so that shares of corrupt clients, which may
-        be missing, are not counted on.
+        Each client computes the size of its part of the noise from this number, since the parts of
+        corrupt clients may be missing.
         """
         return self.min_survivors - self.corrupt
 
@@ -424,14 +444,14 @@ class Parameters:
         return Graph(self.ring_neighbours, self.ring_threshold)
 
     def absent(self, n: int) -> int:
-        """Return how many of n clients may be missing.
+        """Return the number of clients of a roster of n that may be missing.
 
-        They are max_dropout of n, or all but min_survivors if that is more.
+        It is max_dropout of n, or n - min_survivors if that is more.
         """
         return max(share_of(self.max_dropout_ppm, n), n - self.min_survivors)
 
     def check_roster(self, n: int) -> None:
-        """Refuse a roster whose real size makes the graph unsafe.
+        """Raise an error if a roster of n clients makes the graph unsafe.
 
         A client calls it after `ClientPolicy.check_invite`.
 
@@ -462,20 +482,22 @@ class ClientPolicy:
         adversary: the profile; another one is refused.
         min_honest: the fewest honest clients in a sum, min_survivors - C; at least 2, since one is
             no crowd.
-        max_corrupt: the least fraction of n_max that the parameters must allow to be corrupt.
-        corrupt: the least number of corrupt clients that they must allow, as many as the
-            allow-list may hold.
+        max_corrupt: a fraction of n_max. The parameters must allow for at least this part of the
+            clients to be corrupt.
+        corrupt: the least number of corrupt clients that the parameters must allow for. Choose the
+            number of corrupt clients that the allow-list may have.
         min_clients: the fewest clients in a roster.
-        max_clients: the most.
-        max_neighbours: the most neighbours; every one costs an exchange of keys and a mask.
+        max_clients: the most clients in a roster.
+        max_neighbours: the most neighbours; each of them costs a key exchange and a mask.
         max_length: the most entries of a vector.
         max_bits: the most bits of an entry.
-        max_seconds: the longest session, not_after - not_before: until its end an Invite can be
-            used, and the client's journal must remember it; a week by default, 2^32 at most.
-        known: identities, 32 bytes each, that the client knows to be of honest clients; its own
-            never counts.
-        least_known: the fewest of them that must be in the roster and in the sum. It goes with
-            `active`: elsewhere clients have no identities.
+        max_seconds: the longest session, not_after - not_before in seconds, at most 2^32; by
+            default a week. Until its end the Invite can be used, and the client's journal must
+            remember it.
+        known: the public keys, 32 bytes each, of clients that this client knows to be honest; its
+            own key never counts.
+        least_known: the fewest `known` clients that must be in the roster and in the sum. Above 0
+            it needs `active`: in `semi-honest` clients have no identities.
 
     Raises:
         InvalidInputError: a value is out of bounds, or `known` has fewer keys than `least_known`.
@@ -517,10 +539,10 @@ class ClientPolicy:
             object.__setattr__(self, name, validate.integer(minimum, **{name: getattr(self, name)}))
 
     def check_invite(self, parameters: Parameters) -> None:
-        """Refuse parameters that are weaker, or larger, than this policy allows.
+        """Raise an error if parameters are weaker, or larger, than this policy allows.
 
-        Weaker ones protect too little; larger ones let a server exhaust a client's memory. The real
-        size of the roster is not known yet: `Parameters.check_roster` follows when it is.
+        Weaker ones protect too little. Larger ones let a server exhaust a client's memory. The real
+        size of the roster is not known yet; call `Parameters.check_roster` once it is.
 
         Raises:
             UnsafeParametersError: names the parameter, its value and the bound.
@@ -529,7 +551,7 @@ class ClientPolicy:
             raise UnsafeParametersError(reason)
 
     def refusals(self, parameters: Parameters) -> Iterator[str]:
-        """Yield every reason why `check_invite` refuses parameters, the first one first."""
+        """Yield every reason why `check_invite` refuses parameters; its error has the first one."""
         if parameters.adversary is not self.adversary:
             yield (
                 f"adversary must be {self.adversary} by this client's policy (adversary), got"
@@ -545,7 +567,7 @@ class ClientPolicy:
                 " have no keys: ask for a plan with --adversary active"
             )
         neighbours = parameters.graph(parameters.n_max).neighbours
-        # with the demand's own name: whoever wrote the policy knows that one alone
+        # Messages also name the policy's entry: whoever wrote the policy may know no other name.
         for name, value, least, demand in (
             ("corrupt", parameters.corrupt, corrupt, "corrupt"),
             ("min_survivors - corrupt", parameters.honest_survivors, self.min_honest, "min_honest"),
@@ -569,7 +591,7 @@ class ClientPolicy:
                 )
 
     def check_known(self, others: Iterable[bytes], where: str) -> None:
-        """Refuse clients of which too few are known to this one.
+        """Raise an error if this client knows too few of some other clients.
 
         Args:
             others: the identities of other clients.
@@ -590,12 +612,15 @@ class ClientPolicy:
 
 
 def share_of(ppm: int, n: int, *, up: bool = False) -> int:
-    """Return this fraction of n, rounded down, or up."""
+    """Return a fraction `ppm` (parts per million) of n, rounded down, or with `up` rounded up."""
     return -(-ppm * n // PPM) if up else ppm * n // PPM
 
 
 def ppm_of(**named: float) -> int:
-    """Return a fraction in [0, 1) as parts per million, rounded to the nearest."""
+    """Return a fraction in [0, 1) as parts per million, rounded to the nearest.
+
+    The only keyword is the name of the fraction in messages.
+    """
     name = next(iter(named))
     ppm = round(validate.real(0.0, 1.0, **named) * PPM)
     if ppm == PPM:

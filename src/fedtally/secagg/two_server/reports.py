@@ -57,10 +57,11 @@ class BatchRefusedError(FedtallyError):
 
 
 class Verdict(Enum):
-    """What the leader finds of a report with a proof.
+    """The leader's verdict on a report with a proof.
 
-    INVALID: the vector is not valid, or its proof does not show it. INCONSISTENT: the client gave
-    the two servers different reports of one id, or one server lies to the other.
+    VALID: the report counts. INVALID: the vector is not valid, or its proof does not show that it
+    is. INCONSISTENT: the client gave the two servers different reports with one id, or one server
+    lies to the other.
     """
 
     VALID = "valid"
@@ -72,7 +73,8 @@ class Refused(NamedTuple):
     """A report that is in no sum.
 
     Args:
-        identity: the public key of its client. It does not convict: a server could lie.
+        identity: the public key of its client. This is no proof against the client: a server could
+            lie.
         verdict: INVALID or INCONSISTENT.
     """
 
@@ -81,14 +83,14 @@ class Refused(NamedTuple):
 
 
 class Kind(IntEnum):
-    """The type of a message, as it stands in its frame; none is one of `messages.Kind`."""
+    """The type of a message, as the number in its header; `messages.Kind` has other numbers."""
 
     LEADER_REPORT = 32
     HELPER_REPORT = 33
     OFFER = 34
     QUERY = 35
     ANSWER = 36
-    CHECKS = 37  # of reports with proofs alone
+    CHECKS = 37  # only if reports have proofs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,21 +100,21 @@ class TwoServerParameters:
     `BatchPolicy` decides whether they are safe.
 
     Args:
-        widths: the entries of each row of the vector; together, and with checksum entries, at most
-            2^30 bytes.
+        widths: the number of entries in each row of the vector. The whole vector with its checksum
+            entries takes at most 2^30 bytes.
         bits: b, at most 64, enough for sums of n_max entries of `largest_entry` and `noise`.
         n_max: the most reports in a batch, at most 2^20.
         min_batch: the fewest reports in a batch, at least 2 more than corrupt.
         corrupt: C, the most identities of the allow-list that are corrupt.
-        leader_key: the leader's public key, 32 bytes, another one than the helper's.
+        leader_key: the leader's public key, 32 bytes; it must differ from the helper's.
         helper_key: the helper's public key, 32 bytes.
         allow_list: the digest of the identities that may report, 32 bytes.
         fingerprint: the plan's fingerprint, 32 bytes.
         largest_entry: B, the largest absolute value of an entry of one client.
-        noise: tau, from `params.noise_bound`, of the noise of both servers together; 0: none.
-        signed: whether an entry may be negative, but for noise: in a sketch, and not in a
-            histogram. It says how a sum is read, and without proofs nothing else: it is not in the
-            context.
+        noise: tau, the largest absolute value of the noise of both servers together in an entry,
+            from `params.noise_bound`; 0: no noise.
+        signed: whether an entry without noise may be negative: True for a sketch, False for a
+            histogram. It is not in `context`: without proofs it only decides how a sum is read.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -139,11 +141,12 @@ class TwoServerParameters:
 
         bounded(2, MAX_CLIENTS, "n_max")
         bounded(0, self.n_max - 2, "corrupt")
-        # two honest clients at least: the sum of one, less what corrupt ones put in, is its vector
+        # At least two honest clients: corrupt clients can subtract their own vectors from a sum,
+        # and would see the vector of a single honest client.
         bounded(self.corrupt + 2, self.n_max, "min_batch")
         bounded(1, None, "largest_entry")
         bounded(0, None, "noise")
-        if not isinstance(self.signed, bool):  # 2 would be another circuit of the same digest
+        if not isinstance(self.signed, bool):  # 2 would make another circuit with the same digest
             raise InvalidInputError(f"signed must be True or False, got {self.signed!r:.80}")
         sums = self.n_max, self.largest_entry, self.noise
         bounded(modulus_bits(*sums, multiple=1, signed=self.signed), MAX_BITS, "bits")
@@ -153,33 +156,38 @@ class TwoServerParameters:
         validate.integer(1, most, length=self.length)
         exactly(KEY_BYTES, allow_list=self.allow_list)
         exactly(KEY_BYTES, fingerprint=self.fingerprint)
-        # a key of low order would seal every seed for everybody
+        # anybody can open what is sealed to a key of low order
         check_point(self.leader_key)
         check_point(self.helper_key)
-        # who has both keys opens both parts of a report, and so reads its vector
+        # Whoever has both secret keys can open both parts of a report, and read its vector.
         if self.leader_key == self.helper_key:
             raise InvalidInputError(
                 "leader_key and helper_key must be the keys of two servers, got one key for both"
             )
 
     def read(self, total: I64, modulus: int) -> I64:
-        """Return a sum as integers that vectors and noise may have; it is around 0 by a modulus."""
+        """Return the entries of a sum as integers that vectors and noise can add up to.
+
+        `total` has the entries mod `modulus`, as integers around 0. If vectors have no negative
+        entries, an integer below -noise stands for a large positive one.
+        """
         return total if self.signed else lifted(total, -self.noise, modulus)
 
     def bounds(self, count: int) -> tuple[int, int]:
-        """Return the least and the largest entry of a sum of `count` vectors and noise."""
+        """Return the least and the largest possible entry of a sum of `count` vectors and noise."""
         most = count * self.largest_entry + self.noise
         return (-most if self.signed else -self.noise), most
 
     def is_possible(self, entries: I64, count: int) -> bool:
-        """Tell whether `count` vectors and noise may have a sum that `read` returned."""
+        """Tell whether `count` vectors and noise can add up to entries that `read` returned."""
         least, most = self.bounds(count)
         return least <= int(entries.min()) and int(entries.max()) <= most
 
     def check_noise(self, noise: object) -> None:
-        """Refuse noise, or None for none, that is not what these parameters are for.
+        """Raise an error unless noise is given exactly if these parameters have noise.
 
-        A sum without noise would be taken for one with noise, and the other way round.
+        `noise` is the noise or its source; None: there is none. Otherwise a sum without noise would
+        be read as a sum with noise, or the other way round.
         """
         if (noise is None) != (self.noise == 0):
             raise InvalidInputError(
@@ -188,7 +196,10 @@ class TwoServerParameters:
             )
 
     def own_key(self, key: hpke.PrivateKey, kind: Kind = Kind.HELPER_REPORT) -> hpke.PrivateKey:
-        """Return a server's secret key, if it is the one that clients seal its reports to."""
+        """Return a server's secret key; raise an error if it is not the key that clients seal to.
+
+        `kind`, the type of the reports that the server gets, says which server it is.
+        """
         is_leader = kind is Kind.LEADER_REPORT
         if key.public != (self.leader_key if is_leader else self.helper_key):
             raise InvalidInputError(
@@ -199,28 +210,28 @@ class TwoServerParameters:
 
     @property
     def length(self) -> int:
-        """V, the entries of the vector without checksum entries."""
+        """V, the number of entries of the vector, without checksum entries."""
         return sum(self.widths)
 
     @property
     def checksum_entries(self) -> int:
-        """Checksum entries that are appended to the vector."""
+        """The number of checksum entries that are appended to the vector."""
         return num_checksum_entries(self.bits)
 
     @property
     def packed_bytes(self) -> int:
-        """Bytes of a packed vector with its lanes."""
+        """The size in bytes of a packed vector with its checksum entries."""
         return packed_length(self.length + self.checksum_entries, self.bits)
 
     @property
     def report_bytes(self) -> int:
-        """Bytes of a report, to both servers together, frames and all."""
+        """The size in bytes of a report without a proof: both frames together."""
         sizes = message_bytes(self, 0)
         return sizes[Kind.LEADER_REPORT] + sizes[Kind.HELPER_REPORT]
 
     @property
     def context(self) -> bytes:
-        """The digest of all parameters but `signed`, 32 bytes, in every message and every key."""
+        """The digest of all parameters except `signed`, 32 bytes; every message is bound to it."""
         terms = _TERMS.pack(
             self.length,
             self.bits,
@@ -234,7 +245,7 @@ class TwoServerParameters:
             self.allow_list,
             self.fingerprint,
         )
-        # how many widths follow: no two shapes are alike
+        # The number of widths comes first, so that different widths never give the same bytes.
         rows = b"".join(number.to_bytes(4, "little") for number in (len(self.widths), *self.widths))
         return digest(Label.TWO_SERVER_CONTEXT, bytes([VERSION]), terms, rows)
 
@@ -245,11 +256,13 @@ class BatchPolicy:
 
     Args:
         min_honest: the fewest honest identities in a sum, at least 2.
-        corrupt: the number of identities of the allow-list that may be corrupt.
+        corrupt: the least number of corrupt identities that the parameters must allow for.
         max_clients: the most reports in a batch.
         max_length: the most entries of a vector.
-        max_age: the most seconds after a report's time at which a server still takes it.
-        validity: `proofs` demands that every report has a proof; `none` takes either.
+        max_age: the largest age of a report that a server accepts: the seconds since the time that
+            its client signed.
+        validity: `proofs` demands that every report has a proof; `none` allows reports with and
+            without proofs.
 
     >>> BatchPolicy(min_honest=2, validity="proofs").validity
     <Validity.PROOFS: 'proofs'>
@@ -274,7 +287,7 @@ class BatchPolicy:
         object.__setattr__(self, "validity", Validity.parse(self.validity))
 
     def check(self, parameters: TwoServerParameters, *, has_proofs: bool) -> None:
-        """Refuse parameters that are weaker, or larger, than this policy allows.
+        """Raise an error if parameters are weaker, or larger, than this policy allows.
 
         Args:
             parameters: the parameters of the plan.
@@ -314,8 +327,8 @@ class Report:
     """The report of one client: one frame for each server.
 
     Args:
-        leader: for the leader, sealed to it.
-        helper: for the helper; the leader may pass it on.
+        leader: the frame for the leader, sealed to its key.
+        helper: the frame for the helper. Its seed is sealed, so anybody may forward it.
     """
 
     leader: bytes = field(repr=False)
@@ -334,16 +347,18 @@ def make_report(
 ) -> Report:
     """Return the report of a client.
 
-    A client makes one report for each range of rounds that is opened; of two, one is refused.
+    A client makes one report for each range of rounds that is summed in one batch. The servers
+    refuse a second one.
 
     Args:
         parameters: the parameters of the plan.
         vector: int64 [V], every entry within +-largest_entry.
-        round: 0 .. 2^32 - 1.
-        now: seconds since 1970; the time that the client signs.
-        identity: the client's key; its public key is in the allow-list.
-        policy: the client's own.
-        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+        round: the round of the campaign, 0 .. 2^32 - 1.
+        now: the time that the client signs, Unix seconds.
+        identity: the client's signing key; its public key is in the allow-list.
+        policy: the demands of this client on the parameters.
+        random: a function that returns as many uniform bytes as it is asked for, from a
+            cryptographic source.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
@@ -355,11 +370,11 @@ def make_report(
     now = validate.integer(0, LAST_TIME, now=now)
     entries_within(parameters.length, parameters.largest_entry, vector=vector)
     nonce = exactly(NONCE_BYTES, random_nonce=random(NONCE_BYTES))
-    with ExitStack() as secrets:  # wiped at the end, and by an error, whose traceback holds them
+    with ExitStack() as secrets:  # wiped at the end, also after an error
         seed = Secret(exactly(SEED_BYTES, random_seed=random(SEED_BYTES)))
         secrets.callback(seed.wipe)
-        # The helper gets the digest of the leader's part, and could try likely vectors against it
-        # with the mask that it knows: the salt stops that.
+        # The helper knows the mask, and gets the digest of the leader's part. Without the salt it
+        # could try likely vectors until the digest fits.
         salt = exactly(SALT_BYTES, random_salt=random(SALT_BYTES))
         # HPKE (RFC 9180) with these fields as `info`: nobody can move the sealed seed to another
         # plan, round or identity. Without the identity a corrupt client could sign a copy of this
@@ -391,7 +406,15 @@ def make_report(
 
 
 class Bound(NamedTuple):
-    """The values that every derived key and signature of a report holds."""
+    """The values that every key and signature of a report is bound to.
+
+    Attributes:
+        context: the digest of the parameters, and with proofs of the circuit; 32 bytes.
+        nonce: 16 random bytes.
+        round: the round of the campaign.
+        identity: the client's public key, 32 bytes.
+        time: the time that the client signs, Unix seconds.
+    """
 
     context: bytes
     nonce: bytes
@@ -401,7 +424,7 @@ class Bound(NamedTuple):
 
     @property
     def fields(self) -> tuple[bytes, ...]:
-        """The fields, as they are hashed and signed."""
+        """The fields as bytes, in the form that is hashed and signed."""
         round, time = self.round.to_bytes(4, "little"), self.time.to_bytes(8, "little")
         return self.context, self.nonce, round, self.identity, time
 
@@ -409,8 +432,9 @@ class Bound(NamedTuple):
     def id(self) -> bytes:
         """The name of the report at both servers, 16 bytes.
 
-        It is not the client's to choose: who sees a report on its way cannot send one of the same
-        id under another identity, which would keep the first one out.
+        It is a digest of all fields. If a client could choose it, an attacker who sees a report in
+        transit could send another report with the same id under another identity, and so keep the
+        first report out.
         """
         return digest(Label.TWO_SERVER_ID, *self.fields)[:ID_BYTES]
 
@@ -435,7 +459,7 @@ def part_digest(kind: Kind, payload: bytes) -> bytes:
 
 
 def name_of_batch(context: bytes, rounds: range, ids: Collection[bytes]) -> bytes:
-    """Return the digest of a batch, its name in journals and in the Answer."""
+    """Return the digest of a batch, 32 bytes, by which an Answer names its batch."""
     return digest(Label.TWO_SERVER_BATCH, context, encode_ids(rounds, ids))
 
 
@@ -443,9 +467,9 @@ def name_of_batch(context: bytes, rounds: range, ids: Collection[bytes]) -> byte
 
 
 def frames_of(parameters: TwoServerParameters, leader: Part, helper: Part) -> Report:
-    """Return the frames of a report; what is for the leader is sealed to it."""
-    # With the seed the share gives the vector. Where TLS ends at a proxy, its operator could be the
-    # helper's too: so nobody but the leader can read the share.
+    """Return the report made of its two parts; the payload for the leader is sealed to its key."""
+    # The leader's share and the seed together give the vector. If TLS ends at a proxy, the operator
+    # of the proxy may also run the helper. So only the leader can open its share.
     share = Secret(leader.payload)
     sealed = hpke.seal(parameters.leader_key, share, Label.TWO_SERVER_SHARE, *leader.bound.fields)
     share.wipe()
@@ -476,13 +500,14 @@ def body_of(frame: bytes, kind: Kind, context: bytes, sender: int, most: int) ->
 
 
 class Ids(Collection[bytes]):
-    """Ids of reports, one after the other as in an Offer or a Query, in strictly ascending order.
+    """Ids of reports, in strictly ascending order, as the bytes of an Offer or a Query have them.
 
-    A million of them in a list, or in a set, take five or eight times as many bytes.
+    In this form a million ids take 16 MB. In a list they would take five times as many bytes, in a
+    set eight times.
 
     Args:
-        body: the bytes that they are in; they reach to its end.
-        start: where they begin in it.
+        body: bytes that end with the joined ids.
+        start: the offset of the first id in `body`, in bytes.
 
     >>> ids = Ids.of([16 * b"a", 16 * b"c"])
     >>> len(ids), 16 * b"c" in ids, 16 * b"b" in ids
@@ -494,7 +519,7 @@ class Ids(Collection[bytes]):
 
     @classmethod
     def of(cls, ids: Iterable[bytes]) -> Ids:
-        """Return these ids, which are in strictly ascending order."""
+        """Return ids as `Ids`; they must be in strictly ascending order already."""
         joined = BytesIO()
         joined.writelines(ids)
         return cls(joined.getvalue())
@@ -517,7 +542,7 @@ class Ids(Collection[bytes]):
 
 
 def encode_ids(rounds: range, ids: Collection[bytes]) -> bytes:
-    """Return the body of an Offer or a Query."""
+    """Return the body of an Offer or a Query: its rounds and its ids, in the given order."""
     body = BytesIO()
     body.write(BATCH.pack(rounds[0], rounds[-1], len(ids)))
     body.writelines(ids)
@@ -527,10 +552,18 @@ def encode_ids(rounds: range, ids: Collection[bytes]) -> bytes:
 def decode_ids(
     context: bytes, n_max: int, frame: bytes, kind: Kind, sender: int
 ) -> tuple[range, Ids]:
-    """Return the rounds and the ids of an offer or a query.
+    """Return the rounds and the ids of an Offer or a Query.
+
+    Args:
+        context: the digest of the parameters, 32 bytes.
+        n_max: the most reports in a batch.
+        frame: the frame that came from the other server.
+        kind: OFFER or QUERY.
+        sender: the number of the server that sends this type.
 
     Raises:
-        BatchRefusedError: it is none, or the ids are not in strictly ascending order.
+        BatchRefusedError: the frame is no such message, or the ids are not in strictly ascending
+            order.
     """
     body = body_of(frame, kind, context, sender, BATCH.size + ID_BYTES * n_max)
     if body is None or len(body) < BATCH.size:
@@ -539,7 +572,7 @@ def decode_ids(
     if first > last or len(body) != BATCH.size + ID_BYTES * count:
         raise BatchRefusedError(f"the {kind.name.lower()} is malformed")
     ids = Ids(frame, HEADER.size + BATCH.size)
-    # one encoding of a batch, and no id twice: a report that counts twice would show
+    # So a batch has only one encoding, and no report counts twice: its vector would stand out.
     if any(one >= other for one, other in itertools.pairwise(ids)):
         raise BatchRefusedError(
             f"the ids of the {kind.name.lower()} must be in strictly ascending order"
@@ -548,7 +581,10 @@ def decode_ids(
 
 
 def with_checksum(parameters: TwoServerParameters, entries: I64, constant: int) -> Lanes:
-    """Return entries mod 2^w, w the width of a lane, with the checksum entries after them."""
+    """Return entries as lanes, followed by the checksum entries, which are all `constant`.
+
+    Entries are reduced mod 2^w, where w is the number of bits of a lane (see `packing`).
+    """
     checksum_entries = np.full(
         parameters.length + parameters.checksum_entries, constant, lane(parameters.bits)
     )
@@ -557,13 +593,13 @@ def with_checksum(parameters: TwoServerParameters, entries: I64, constant: int) 
 
 
 def packed(parameters: TwoServerParameters, checksum_entries: Lanes) -> bytes:
-    """Return the checksum entries mod 2^b, packed; changes them."""
+    """Return a vector with its checksum entries, reduced mod 2^b and packed; this changes it."""
     checksum_entries &= checksum_entries.dtype.type((1 << parameters.bits) - 1)
     return pack(checksum_entries, parameters.bits)
 
 
 def entries_within(length: int, largest: int, **named: I64) -> I64:
-    """Return the named vector if it is int64 [length] within +-largest."""
+    """Return the named vector; raise an error unless it is int64 [length] within +-largest."""
     ((name, vector),) = named.items()
     if not isinstance(vector, np.ndarray) or vector.dtype != np.int64 or vector.shape != (length,):
         got = (
@@ -580,7 +616,7 @@ def entries_within(length: int, largest: int, **named: I64) -> I64:
 
 
 def is_signing_key(identity: SigningKey) -> SigningKey:
-    """Return a client's key if it is one."""
+    """Return a client's signing key; raise an error if it is no `SigningKey`."""
     if not isinstance(identity, SigningKey):
         raise InvalidInputError(
             "identity must be the SigningKey that the client registered, whose public key is in"
@@ -590,7 +626,7 @@ def is_signing_key(identity: SigningKey) -> SigningKey:
 
 
 def exactly(length: int, **named: bytes) -> bytes:
-    """Return the named bytes if there are exactly `length`."""
+    """Return the named bytes; raise an error unless there are exactly `length`."""
     ((name, value),) = named.items()
     if not isinstance(value, bytes) or len(value) != length:
         got = len(value) if isinstance(value, bytes) else type(value).__name__
@@ -599,14 +635,15 @@ def exactly(length: int, **named: bytes) -> bytes:
 
 
 def shown(rounds: range) -> str:
-    """Return rounds in words."""
+    """Return a range of rounds as text: the first and the last one."""
     return f"{rounds[0]} .. {rounds[-1]}"
 
 
 def message_bytes(parameters: TwoServerParameters, reports: int) -> dict[Kind, int]:
-    """Return the bytes of every message of a batch of `reports` reports, frames and all, by type.
+    """Return the size in bytes of each type of message of a batch, headers included.
 
-    The helper may offer more reports than there are in the batch: then its offer is longer.
+    The batch has `reports` reports without proofs. If the helper offers more reports than the batch
+    has, its Offer is longer.
     """
     ids = BATCH.size + ID_BYTES * reports
     bodies = {
