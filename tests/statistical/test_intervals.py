@@ -535,7 +535,7 @@ def test_the_two_errors_of_a_result_add_up_as_variances(tmp_path):
     assert result.decoded(confidence=0).estimates(named)[0].population_low is None
     result.export(tmp_path / "all.csv")
     header = (tmp_path / "all.csv").read_text().splitlines()[0]
-    assert header.replace('"', "").endswith("sampling_error,population_low,population_high")
+    assert header.replace('"', "").endswith("population_low,population_high,above_noise")
 
 
 def test_a_result_shows_intervals_and_can_be_decoded_otherwise(tmp_path):

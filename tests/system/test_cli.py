@@ -476,7 +476,7 @@ def test_output_save_query_and_inspect(call: Call, words: str, tmp_path: Path) -
         assert table.column("item").to_pylist() == ["the", "of", "and"]
         assert table.column_names == [
             *("item", "frequency", "low", "high", "count"),
-            *("sampling_error", "population_low", "population_high"),
+            *("sampling_error", "population_low", "population_high", "above_noise"),
         ]
     (tmp_path / "more.txt").write_text("and\r\n\nof\n")
     asked = answered(call, "query", "r.fedtally", "the", "--items", "more.txt")

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.csv
 import pytest
 
 import fedtally
+from fedtally.answer import answer as answers
 from fedtally.answer import documents, merged_page, screen
 from fedtally.answer.answer import Answer
 from fedtally.answer.estimates import Estimate, is_told_from_zero
@@ -118,6 +120,26 @@ def test_all_forms_of_an_answer_doubt_the_same_items() -> None:
         assert told["error"] is None
 
 
+def test_the_table_of_an_answer_says_which_items_stand_above_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the row's own limits, which hold for one item named beforehand, exclude 0."""
+    parts = [_noised(seed) for seed in (18, 19, 13)]
+    sure = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
+    for answer in (parts[2], Answer(parts[:2]), _by_median(0), sure):
+        table = answer.to_arrow()
+        above = table["above_noise"].to_pylist()
+        assert above == answer.above_noise(answer.estimates(table["item"].to_pylist()))
+        answer.export(tmp_path / "all.csv")
+        assert pyarrow.csv.read_csv(tmp_path / "all.csv")["above_noise"].to_pylist() == above
+        lucky = sum(low > 0 for low in table["low"].to_pylist())
+        assert sum(above) == lucky == 1 if answer is sure else sum(above) < lucky
+    at_once = parts[2].decoded(intervals="simultaneous").to_arrow()
+    assert [low > 0 for low in at_once["low"].to_pylist()] == at_once["above_noise"].to_pylist()
+    monkeypatch.setattr(answers, "MOST", 2 * HELD - 1)  # more candidates are not decoded again
+    assert set(parts[2].to_arrow()["above_noise"].to_pylist()) == {None}
+
+
 @pytest.mark.extras
 def test_pages_and_charts_doubt_the_same_items(tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
@@ -164,6 +186,7 @@ def test_an_answer_without_limits_or_without_candidates_says_nothing_of_noise() 
         top = answer.top(2)
         assert answer.above_noise(top) is None and standing(answer) is None
         assert doubted(answer, top) == top
+        assert set(answer.to_arrow()["above_noise"].to_pylist()) == {None}
     assert Answer(bare).limits() is None
     exact = fedtally.estimate(["tea"] * 9, domain=["tea", "milk"], seed=1)
     both = Answer([exact, fedtally.estimate(["tea"] * 9, domain=["tea", "milk"], seed=2)])

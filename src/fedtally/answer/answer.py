@@ -23,6 +23,7 @@ from fedtally.answer import notes
 from fedtally.answer.answer_rows import Rows, rows_of
 from fedtally.answer.estimates import Estimate, clip_limits, uncertainty
 from fedtally.answer.frames import NOTEBOOK_ROWS, Tabular, notebook_table
+from fedtally.answer.noise_floor import MOST
 from fedtally.answer.part import LEAST, Part, Progress
 from fedtally.answer.pooled_limits import PooledLimits, rounded
 from fedtally.base import validate
@@ -30,7 +31,7 @@ from fedtally.errors import InvalidInputError, OutsideDomainError, opt
 from fedtally.privacy.guarantee_text import JointGuarantee, add_up_guarantees
 from fedtally.recovery.decoding import named_kind
 from fedtally.recovery.limits import Limits
-from fedtally.recovery.linear_system import F64, I64, U64
+from fedtally.recovery.linear_system import F64, I64, U64, Bools
 
 _MOST_COMPARED = 1 << 18  # candidates searched for a similar name in an error: a second or two
 
@@ -280,8 +281,12 @@ class Answer(Tabular):
     def to_arrow(self, memory: int | None = None) -> Any:
         """Return a `pyarrow.Table` of every candidate, largest estimate first.
 
-        Its columns are the fields of `Estimate`. The limits hold for items named beforehand: they
-        do not allow for the choice of a list. The schema's metadata name their kind in `intervals`.
+        Its columns are the fields of `Estimate`, and `above_noise`. The limits hold for items named
+        beforehand: they do not allow for the choice of a list. The schema's metadata name their
+        kind in `intervals`. `above_noise` says whether somebody surely holds the item, by limits
+        that hold for all candidates at once. It is null where that is unknown: without limits, in
+        an open domain, and above `noise_floor.MOST` candidates.
+
         If the run is marked not private, a further column `note` says so. If the answer covers a
         window of rounds, a further column `window` names the window.
 
@@ -303,12 +308,14 @@ class Answer(Tabular):
         pooled = self.pooled_limits()
         limits = None if pooled is None else pooled.all(rows.id_blocks())
         numbers = self._numbers(rows.counts(), limits)
+        above = self._all_above_noise(limits, memory)
         order = np.argsort(-numbers["frequency"], kind="stable")
         items = rows.columns(order)
         nothing = pa.nulls(len(order), pa.float64())
         columns = {
             "item": items.pop("item"),
             **{name: nothing if n is None else n[order] for name, n in numbers.items()},
+            "above_noise": pa.nulls(len(order), pa.bool_()) if above is None else above[order],
             **items,
         }
         if span := self.parts[0].span:
@@ -317,6 +324,21 @@ class Answer(Tabular):
             columns["note"] = pa.array([self.not_private] * len(order))
         kind = None if limits is None else named_kind(self.interval_kind)
         return pa.table(columns, metadata={} if kind is None else {"intervals": kind})
+
+    def _all_above_noise(self, limits: Limits | None, memory: int | None) -> Bools | None:
+        """Return whether each candidate surely stands above noise, by position; None: unknown.
+
+        Args:
+            limits: the limits of all candidates, of this answer's kind; None: there are none.
+            memory: the most bytes for the table; None: half of the machine's memory.
+        """
+        if limits is None or self.above_noise([]) is None or self.domain.size > MOST:
+            return None
+        if named_kind(self.interval_kind) != "simultaneous":
+            limits = self.limits(memory, kind="simultaneous")
+            assert limits is not None
+        above: Bools = limits.low > 0
+        return above
 
     def _numbers(self, counts: Sequence[F64], limits: Limits | None) -> dict[str, Any]:
         """Return the columns of `Estimate` but `item`, float64 [n] each; None: no such numbers.

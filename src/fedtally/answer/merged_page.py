@@ -283,7 +283,9 @@ def _short(
     results = merged.parts
     sure = (
         sections.error.doubt(
-            [*estimates, *queried], sections.counted.those(merged.num_contributions, merged.unit)
+            [*estimates, *queried],
+            sections.counted.those(merged.num_contributions, merged.unit),
+            confidence=merged.confidence,
         )
         if merged.about
         else sections.error.NOT_ESTIMATED

@@ -33,6 +33,7 @@ COVERS = "frequencies among those that took part"
 
 
 _ROUNDING = 1e-9  # a share: a smaller error is only rounding
+_USUAL = 0.95  # the confidence of an answer whose line does not name it
 
 
 def covers(kind: str) -> str:
@@ -139,16 +140,20 @@ def line(result: Result, shown: Sequence[Estimate]) -> str:
     if result.intervals is None and result.evaluation is None:
         return NOT_ESTIMATED
     found = None if result.evaluation is None else result.evaluation.linf
-    return doubt(shown, counted.those(result.num_contributions, result.unit), found)
+    among = counted.those(result.num_contributions, result.unit)
+    return doubt(shown, among, found, result.confidence)
 
 
-def doubt(shown: Sequence[Estimate], among: str, found: float | None = None) -> str:
+def doubt(
+    shown: Sequence[Estimate], among: str, found: float | None = None, confidence: float = _USUAL
+) -> str:
     """Return how far off estimates may be: among these clients, and for a wider population.
 
     Args:
         shown: the estimates. An estimate that cannot be told from 0 counts only if none can.
         among: the words for who took part, which `counted.those` returns.
         found: the largest error of all candidates; None: the truth is unknown.
+        confidence: the confidence of the limits, which is named unless it is the usual one.
 
     >>> tea, rare = (Estimate("tea", f, low, f + 0.03, 9.0, 0.04, 0.0, f + 0.05)
     ...              for f, low in ((0.5, 0.47), (0.01, 0.0)))
@@ -158,6 +163,8 @@ def doubt(shown: Sequence[Estimate], among: str, found: float | None = None) -> 
     'each is at most 4.00 % among these 900 clients'
     >>> doubt([tea], "these 900 clients", found=0.0123).partition("; ")[0]
     'largest error found: 1.23 points among these 900 clients'
+    >>> doubt([tea], "these 900 clients", confidence=0.9999).partition("; ")[2]
+    '± 5.00 if they stand for more people; with 99.99 % confidence'
     """
     here, more = _readings(shown)
     if found is not None:
@@ -168,6 +175,7 @@ def doubt(shown: Sequence[Estimate], among: str, found: float | None = None) -> 
         )
     said = [f"{here} among {among}"] * bool(here)
     said += [f"{more} if they stand for more people"] * bool(more)
+    said += [f"with {amounts.level(confidence)} confidence"] * (bool(more) and confidence != _USUAL)
     return "; ".join(said) or "no item is shown"
 
 
