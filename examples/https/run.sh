@@ -106,4 +106,6 @@ tail -qn 1 clients/*/join.log | sort | uniq -c
 kill "$server"
 wait "$server"
 fedtally campaign status fruit
-fedtally campaign nginx fruit --ended --host localhost --output fruit.conf  # 410 for ever, from now on
+# 410 for ever, from now on; the other options are those of the first time
+fedtally campaign nginx fruit --ended --host localhost --address "127.0.0.1:$port" \
+  --certificate "$folder/tls.pem" --certificate-key "$folder/tls.key" --output fruit.conf

@@ -136,7 +136,9 @@ def test_the_table_of_an_answer_says_which_items_stand_above_noise(
         assert sum(above) == lucky == 1 if answer is sure else sum(above) < lucky
     at_once = parts[2].decoded(intervals="simultaneous").to_arrow()
     assert [low > 0 for low in at_once["low"].to_pylist()] == at_once["above_noise"].to_pylist()
-    monkeypatch.setattr(answers, "MOST", 2 * HELD - 1)  # more candidates are not decoded again
+    monkeypatch.setattr(
+        answers, "MOST_AGAIN", 2 * HELD - 1
+    )  # more candidates are not decoded again
     assert set(parts[2].to_arrow()["above_noise"].to_pylist()) == {None}
 
 

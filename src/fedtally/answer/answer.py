@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 
 from fedtally.answer import notes
-from fedtally.answer.answer_rows import Rows, rows_of
+from fedtally.answer.answer_rows import MOST_AGAIN, Rows, rows_of
 from fedtally.answer.estimates import Estimate, clip_limits, uncertainty
 from fedtally.answer.frames import NOTEBOOK_ROWS, Tabular, notebook_table
-from fedtally.answer.noise_floor import MOST
 from fedtally.answer.part import LEAST, Part, Progress
 from fedtally.answer.pooled_limits import PooledLimits, rounded
 from fedtally.base import validate
@@ -285,7 +284,7 @@ class Answer(Tabular):
         beforehand: they do not allow for the choice of a list. The schema's metadata name their
         kind in `intervals`. `above_noise` says whether somebody surely holds the item, by limits
         that hold for all candidates at once. It is null where that is unknown: without limits, in
-        an open domain, and above `noise_floor.MOST` candidates.
+        an open domain, and of more than 2^20 candidates.
 
         If the run is marked not private, a further column `note` says so. If the answer covers a
         window of rounds, a further column `window` names the window.
@@ -308,7 +307,7 @@ class Answer(Tabular):
         pooled = self.pooled_limits()
         limits = None if pooled is None else pooled.all(rows.id_blocks())
         numbers = self._numbers(rows.counts(), limits)
-        above = self._all_above_noise(limits, memory)
+        above = _all_above_noise(self, limits, memory)
         order = np.argsort(-numbers["frequency"], kind="stable")
         items = rows.columns(order)
         nothing = pa.nulls(len(order), pa.float64())
@@ -324,21 +323,6 @@ class Answer(Tabular):
             columns["note"] = pa.array([self.not_private] * len(order))
         kind = None if limits is None else named_kind(self.interval_kind)
         return pa.table(columns, metadata={} if kind is None else {"intervals": kind})
-
-    def _all_above_noise(self, limits: Limits | None, memory: int | None) -> Bools | None:
-        """Return whether each candidate surely stands above noise, by position; None: unknown.
-
-        Args:
-            limits: the limits of all candidates, of this answer's kind; None: there are none.
-            memory: the most bytes for the table; None: half of the machine's memory.
-        """
-        if limits is None or self.above_noise([]) is None or self.domain.size > MOST:
-            return None
-        if named_kind(self.interval_kind) != "simultaneous":
-            limits = self.limits(memory, kind="simultaneous")
-            assert limits is not None
-        above: Bools = limits.low > 0
-        return above
 
     def _numbers(self, counts: Sequence[F64], limits: Limits | None) -> dict[str, Any]:
         """Return the columns of `Estimate` but `item`, float64 [n] each; None: no such numbers.
@@ -512,3 +496,20 @@ def _no_candidates(answer: Answer, named: Sequence[str | int]) -> OutsideDomainE
         f"{str(lacking[0])!r} was no candidate of this result{many}, and it has estimates of"
         f" candidates alone ({domain}): leave it out{hint}"
     )
+
+
+def _all_above_noise(answer: Answer, limits: Limits | None, memory: int | None) -> Bools | None:
+    """Return whether each candidate surely stands above noise, by position; None: unknown.
+
+    Args:
+        answer: an answer.
+        limits: the limits of all candidates, of the answer's kind; None: there are none.
+        memory: the most bytes for the table; None: half of the machine's memory.
+    """
+    if limits is None or answer.above_noise([]) is None or answer.domain.size > MOST_AGAIN:
+        return None
+    if named_kind(answer.interval_kind) != "simultaneous":
+        limits = answer.limits(memory, kind="simultaneous")
+        assert limits is not None
+    above: Bools = limits.low > 0
+    return above

@@ -17,6 +17,7 @@ from fedtally.recovery.linear_system import F64, I64, U64, Ids, ids_between
 
 # A notebook lists the largest items unasked up to this many candidates: seconds of decoding.
 MAX_LISTED = 1 << 24
+MOST_AGAIN = 1 << 20  # the most candidates to decode once more, which takes seconds
 
 
 class Rows(ABC):

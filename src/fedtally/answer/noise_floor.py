@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedtally.answer.answer_rows import MOST_AGAIN
 from fedtally.answer.estimates import Estimate, with_doubts
 
 if TYPE_CHECKING:  # commands that show only a plan must not load decoders
     from fedtally.answer.answer import Answer
     from fedtally.recovery.linear_system import F64
-
-MOST = 1 << 20  # the most candidates to decode once more, which takes seconds
 
 
 @dataclass(frozen=True)
@@ -58,14 +57,14 @@ def standing(result: Answer) -> Standing | None:
     """Return all estimates, and the candidates that stand above noise; None if that is unknown.
 
     It is unknown without intervals, in an open domain (which has no list of candidates), and if
-    there are more than `MOST` candidates to decode again.
+    there are more than `MOST_AGAIN` candidates to decode again.
 
     >>> import fedtally
     >>> found = standing(fedtally.estimate(["tea"] * 9, domain=["tea", "milk"], seed=1))
     >>> found.above.tolist(), found.shares.tolist()
     ([0], [1.0])
     """
-    if result.domain.size > MOST or result.above_noise([]) is None:
+    if result.domain.size > MOST_AGAIN or result.above_noise([]) is None:
         return None
     limits = result.limits(kind="simultaneous")
     assert limits is not None
