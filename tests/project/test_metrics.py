@@ -93,6 +93,9 @@ def test_the_rules_of_the_example_are_the_alarms_of_the_pages() -> None:
         named = set(re.findall(r"\bfedtally_\w+", rung))
         assert len(named) == number and {name.removesuffix("_bucket") for name in named} <= served
         assert set(re.findall(r'code="(\w+)"', rung)) <= AbortCode.__members__.keys()
+        # counts are there before the first, else increase() would miss a burst before a scrape
+        counts = re.findall(r'(fedtally_\w+)\{.*?(status|code|outcome)="([^"]+)"', rung)
+        assert counts and all(registry.get_sample_value(n, {k: v}) == 0 for n, k, v in counts)
         known = {f'"{outcome}"' for outcome in Outcome}
         for outcome in re.findall(r'outcome=("[^"]+")', rung):
             assert outcome in (known if registry is servers else inspect.getsource(operate))

@@ -316,6 +316,33 @@ def test_a_release_closes_at_a_time_after_a_grace(world: World) -> None:
     asyncio.run(closes())
 
 
+def test_a_leader_that_was_away_at_its_time_closes_once_it_is_back(world: World) -> None:
+    """Its grace begins then, and a later time that is set meanwhile keeps the release open."""
+    place = Closings(world.folders["leader"].path)
+    place.change(0, at=NOW + 50)
+
+    async def closes() -> None:
+        await world.send(0, 1, 2)
+        world.now = NOW + 7200.0  # nobody saw the time go by
+        place.change(0, at=NOW + 9000)  # as `close --at` does
+        world.start("leader")
+        await world.tending().step()
+        assert await standing(world, "leader") is Release.OPEN
+        world.now = NOW + 20_000.0
+        world.start("leader")
+        tending = world.tending()
+        assert await standing(world, "leader") is Release.CLOSING
+        assert place.read().releases[0].since == NOW + 20_000
+        world.now += place.read().grace - 1
+        await tending.step()
+        assert await world.send(3) == [201]  # it was on its way
+        world.now += 1
+        await tending.step()
+        assert await standing(world, "leader") is Release.CLOSED
+
+    asyncio.run(closes())
+
+
 @pytest.mark.parametrize("size", [4, None])
 def test_a_release_closes_at_a_size_or_when_it_is_full(tmp_path: Path, size: int | None) -> None:
     world = World(tmp_path, n_max=5)

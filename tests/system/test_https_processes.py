@@ -655,6 +655,7 @@ def test_a_client_whose_token_does_not_count_ends_and_says_so(
         assert run(["agent", "join", *words, "--socket", str(tmp_path / "none")]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "the server takes this token no more" in said and "asks again" in said
+    assert "has not read it yet" in said and "start this again" in said
 
 
 def test_a_client_ends_when_it_is_told_to(tmp_path: Path, capsys: Any) -> None:

@@ -323,7 +323,8 @@ def join(url: str, token_file: str, ca: str | None, socket: Path) -> None:
     over = asyncio.run(carry.carry(*given, tell=console.note))
     if over is Over.TOKEN:
         raise InvalidInputError(
-            f"{over.value}: ask the server's operator for another one for {url}"
+            f"{over.value}: ask the server's operator which, or for another one for {url}, and"
+            " start this again"
         )
     console.note("stopped" if over is None else over.value)
 

@@ -45,7 +45,10 @@ class Over(Enum):
     """The reason why a client stops for good."""
 
     CAMPAIGN = "the campaign is over"
-    TOKEN = "the server takes this token no more, or never did"  # noqa: S105 - no token
+    TOKEN = (
+        "the server takes this token no more, never did,"  # noqa: S105 - no token
+        " or has not read it yet"
+    )
 
 
 class Pause(NamedTuple):

@@ -25,6 +25,7 @@ from starlette.routing import Route
 from fedtally.campaign.driver import Driver, Receipt, RunningSession
 from fedtally.campaign.transports.https.collecting import Watcher
 from fedtally.campaign.transports.https.loop import HttpsLoop, Observer
+from fedtally.secagg.messages import AbortCode
 from fedtally.secagg.server import ClientId
 from fedtally.secagg.two_server import Outcome
 from fedtally.store import EndedSession, StoreError
@@ -69,6 +70,9 @@ class Instruments(Observer):
         self._answers = self._counter("answers", "Answers of clients, by the verdict", "verdict")
         self._bytes = self._counter("body_bytes", "Bytes of bodies, in and out", "way")
         self._sessions = self._counter("sessions", "Sessions that have ended", "outcome")
+        # Alarms rest on these: a count that is absent before its first would hide a burst.
+        self._responses.labels("401")
+        self._sessions.labels("aborted")
         self._steps = Histogram(
             "fedtally_step_seconds",
             "Seconds of a step of the driver",
@@ -161,7 +165,8 @@ class _Now(Collector):
         refused = CounterMetricFamily(
             "fedtally_refusals", "Frames refused and clients aborted, by code", labels=["code"]
         )
-        for code, number in self._driver.refusals.items():
+        # as above: an alarm rests on this code
+        for code, number in {AbortCode.EXPIRED: 0, **self._driver.refusals}.items():
             refused.add_metric([code.name], number)
         yield refused
         yield CounterMetricFamily(
@@ -256,6 +261,9 @@ class Counts(Watcher):
         self._outcomes = Counter(
             "fedtally_reports", "Reports, by their outcome", ["outcome"], registry=self.registry
         )
+        # Alarms rest on these: a count that is absent before its first would hide a burst.
+        self._responses.labels("503")
+        self._outcomes.labels(str(Outcome.OTHER_TIME))
         self._judged = Counter(
             "fedtally_judged_reports", "Reports that were judged", registry=self.registry
         )
