@@ -241,6 +241,8 @@ def _init(
     console.note(
         f"made {name}: next: fedtally aggregate {side} run {name} --listen ...{peer}", as_json
     )
+    for caution in made.cautions():
+        console.note_folded(f"note: {caution}", 6, as_json)
     if as_json:
         console.show_json(
             {

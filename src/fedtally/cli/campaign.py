@@ -124,7 +124,7 @@ def init(name: Path, plan: str, as_json: bool, **given: Any) -> None:
         f" fedtally campaign run {name} {', or '.join(row.usage for row in ENGINES.values())}",
         as_json,
     )
-    for caution in sections.trust.cautions(made.plan):
+    for caution in [*sections.trust.cautions(made.plan), *made.cautions()]:
         console.note_folded(f"note: {caution}", 6, as_json)
     if as_json:
         console.show_json(
