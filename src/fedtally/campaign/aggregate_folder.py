@@ -430,13 +430,6 @@ class AggregateFolder:
                 place.unlink(missing_ok=True)
             raise
 
-    def cautions(self) -> list[str]:
-        """Return a warning if the ledger's grant has too large a delta for the plan's clients."""
-        privacy, ledger = self.plan.privacy, self._ledger()
-        if privacy is None or ledger is None:
-            return []
-        return ledger.cautions(privacy.population, self.plan.num_clients * self.plan.people)
-
     def _check(self) -> None:
         """Refuse files that do not belong together, before anything is asked of clients."""
         self._check_places()

@@ -503,14 +503,6 @@ class CampaignFolder:
         (self.path / CANCELLED).touch()
         return self.state().give_up(self.plan, mark=self.mark) if self.has_begun else 0
 
-    def cautions(self) -> list[str]:
-        """Return a warning if the ledger's grant has too large a delta for the plan's clients."""
-        privacy = self.plan.privacy
-        if privacy is None or self.ledger is None:
-            return []
-        ledger = Ledger.open(self.ledger)
-        return ledger.cautions(privacy.population, self.plan.num_clients * self.plan.people)
-
     def _check(self) -> None:
         """Refuse files that do not belong together, before any client is invited."""
         check_mark(self.mark, self.path, "the campaign's folder")

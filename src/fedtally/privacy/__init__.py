@@ -20,7 +20,7 @@ def guarantees_little(epsilon: float) -> str:
 
 
 def allows_publishing(delta: float, clients: int) -> str:
-    """Return a sentence on a delta that is too large for so many clients, or "" for a smaller one.
+    """Return a sentence on a delta that is too large for the clients, or "" for a smaller one.
 
     >>> allows_publishing(0.01, 100)[:28], allows_publishing(1e-6, 100)
     ('delta 0.01 is not below 1 / ', '')

@@ -182,7 +182,7 @@ class Ledger(GrantDatabase):
                 check_campaign(_charge_of(campaign), charge)
 
     def cautions(self, population: str, clients: int) -> list[str]:
-        """Return a warning if the delta of a population's grant is too large for so many clients.
+        """Return a warning if the delta of a population's grant is too large for the clients.
 
         A plan refuses such a delta, but a campaign is charged at the delta of the grant.
 
@@ -191,8 +191,7 @@ class Ledger(GrantDatabase):
             clients: the number of clients of a campaign that is charged to it.
         """
         grant = self.granted(population)
-        loose = "" if grant is None else allows_publishing(grant.delta, clients)
-        if not loose:
+        if grant is None or not (loose := allows_publishing(grant.delta, clients)):
             return []
         said = (
             f"the grant of population {population!r} in {self._name} guarantees little: its"
