@@ -54,8 +54,8 @@ def world(tmp_path: Path) -> SimpleNamespace:
     return SimpleNamespace(folder=tmp_path, sockets=tmp_path / "sockets")
 
 
-def init(world: SimpleNamespace, plan: Plan, *more: str) -> Path:
-    """Make a campaign by the command; return its folder."""
+def init(world: SimpleNamespace, plan: Plan, *more: str, delta: float = 1e-6) -> Path:
+    """Make a campaign by the command, with a grant at this delta; return its folder."""
     place, active = world.folder / "survey", plan.secure_sum.allow_list is not None  # type: ignore[union-attr]
     plan.save(world.folder / "plan.toml")
     names = {"--plan": "plan.toml", "--server-key": "server.key", "--mark": "survey.mark"}
@@ -64,7 +64,7 @@ def init(world: SimpleNamespace, plan: Plan, *more: str) -> Path:
     if plan.privacy is not None:
         names["--ledger"] = "books.db"
         books = Ledger.open(world.folder / "books.db", create=True)
-        books.grant(plan.privacy.population, 100.0, 1e-6, int(time.time()))
+        books.grant(plan.privacy.population, 100.0, delta, int(time.time()))
     given = [text for name, file in names.items() for text in (name, str(world.folder / file))]
     assert run(["campaign", "init", str(place), *given, *QUICK, *more]) == 0
     return place
@@ -91,6 +91,16 @@ def test_who_makes_a_campaign_is_told_that_all_must_come(
     said = " ".join(capsys.readouterr().err.split())
     assert f"note: all {2 * N} clients must come: a sum begins with {N}, and if one" in said
     assert f"its other {N - 1} are not counted" in said
+
+
+@pytest.mark.parametrize("delta", [1e-6, 0.5])
+def test_who_makes_a_campaign_is_told_that_its_grant_guarantees_little(
+    world: SimpleNamespace, capsys: pytest.CaptureFixture[str], delta: float
+) -> None:
+    init(world, plan_of(trust="distributed"), delta=delta)
+    said = " ".join(capsys.readouterr().err.split())
+    assert (f"its delta 0.5 is not below 1 / {N} clients" in said) == (delta == 0.5)
+    assert ("note: the grant of population" in said) == (delta == 0.5)
 
 
 @pytest.mark.parametrize(("adversary", "trust"), [("semi-honest", None), ("active", "distributed")])

@@ -838,6 +838,15 @@ def test_what_lands_is_what_the_ledger_keeps(books: Path, options: dict[str, Any
         estimate(epsilon=1.9, ledger=books, population="phones")
 
 
+def test_an_answer_says_that_its_grant_guarantees_little(books: Path) -> None:
+    Ledger.open(books).grant("loose", epsilon=2.0, delta=1e-2, time=0)
+    result = estimate(ledger=books, population="loose")
+    [said] = [text for text in result.warnings if "the grant of population 'loose'" in text]
+    assert f"its delta 0.01 is not below 1 / {len(ITEMS)} clients" in said
+    result = estimate(ledger=books, population="phones")
+    assert not [text for text in result.warnings if "the grant of" in text]
+
+
 def test_a_plan_is_charged_once_whatever_the_keys(books: Path) -> None:
     plan = estimate(ITEMS[:60], secure_sum="secagg", population="phones").plan
     fedtally.estimate(ITEMS[:60], domain=DOMAIN, plan=plan, ledger=books)

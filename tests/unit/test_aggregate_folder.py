@@ -202,6 +202,13 @@ def test_a_plan_with_privacy_needs_a_ledger_that_covers_it(
     assert run(words("leader", ledger="large.db")) == 0
     folder = AggregateFolder.open(Path("at"), "leader")
     assert folder.settings.ledger == str(tmp_path / "large.db")
+    assert "the grant of" not in capsys.readouterr().err
+    loose = Ledger.open("loose.db", create=True)
+    loose.grant(plan.privacy.population, 5.0, 0.5, 0)
+    other = ["second" if word == "at" else word for word in words("helper", ledger="loose.db")]
+    assert run(other) == 0
+    assert "note: the grant of population" in (said := " ".join(capsys.readouterr().err.split()))
+    assert f"its delta 0.5 is not below 1 / {plan.num_clients} clients" in said
     url = "postgresql://user@host/books"
     assert settings(tmp_path, "leader", ledger=url).absolute().ledger == url
 

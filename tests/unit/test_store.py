@@ -329,6 +329,15 @@ def test_populations_that_look_alike(ledger: Ledger) -> None:
         ledger.grant("cafe\u0301", 1.0, 1e-6, time=0)
 
 
+def test_a_grant_whose_delta_allows_publishing_an_item_is_warned_of(ledger: Ledger) -> None:
+    """A plan refuses such a delta, but campaigns are charged at the delta of the grant."""
+    ledger.grant("ward", 4.0, 1e-3, 0)
+    assert ledger.cautions("ward", 999) == []
+    [said] = ledger.cautions("ward", 1000)
+    assert "its delta 0.001 is not below 1 / 1,000 clients" in said and "'ward'" in said
+    assert ledger.cautions("nobody", 1000) == []  # charging it is refused
+
+
 def test_delta_is_granted_once(ledger: Ledger) -> None:
     with pytest.raises(InvalidInputError, match="total delta of 1e-06 for good, not 1e-07"):
         ledger.grant("phones", 1.0, 1e-7, time=1)

@@ -141,6 +141,10 @@ class MemoryBooks:
     def check_pilot(self, plan: Plan, later: Sequence[Event]) -> None:
         """Accept every pilot, since these books charge nothing."""
 
+    def cautions(self, plan: Plan) -> list[str]:
+        """Return no warning of a grant, since these books charge none."""
+        return []
+
     def reserve(self, plan: Plan, release: int) -> None:
         """Record a release, before its sum can be opened and before its noise is drawn."""
         with self._lock:
@@ -297,6 +301,10 @@ class LedgerBooks(MemoryBooks):
                     " a smaller epsilon, or size the sketch without a pilot"
                     f" ({opt.sizing('minimax')}, {opt.max_bytes}, or a plan of fedtally plan)"
                 )
+
+    def cautions(self, plan: Plan) -> list[str]:
+        """Return a warning if the delta of the grant is too large for the clients of a plan."""
+        return self._ledger.cautions(self._population, plan.num_clients * plan.people)
 
     def reserve(self, plan: Plan, release: int) -> None:
         """Charge a release to the ledger, before its sum is opened and its noise is drawn."""

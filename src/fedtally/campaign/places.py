@@ -198,6 +198,21 @@ def check_ledger(ledger: str | None, plan: Plan) -> None:
     )
 
 
+def cautions(ledger: str | None, plan: Plan) -> list[str]:
+    """Return a warning if the ledger's grant has too large a delta for the clients of a plan.
+
+    Args:
+        ledger: the path or URL of the ledger; None: there is none.
+        plan: the plan, which is charged to the ledger if it has privacy.
+    """
+    if ledger is None or plan.privacy is None:
+        return []
+    from fedtally.store import Ledger  # it loads a database library, which a path does not need
+
+    books = Ledger.open(ledger)
+    return books.cautions(plan.privacy.population, plan.num_clients * plan.people)
+
+
 def write_candidates(path: Path, domain: Domain) -> None:
     """Write the candidates of a domain to a file, one a line; no candidate may hold a line end."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:

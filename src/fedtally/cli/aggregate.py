@@ -219,15 +219,15 @@ def _init(
     **files: Any,
 ) -> None:
     from fedtally.campaign.aggregate_folder import AggregateFolder, Settings
+    from fedtally.campaign.places import cautions
     from fedtally.campaign.transports.https.pinned import Certificates
     from fedtally.secagg.two_server import BatchPolicy
 
     policy = BatchPolicy(min_honest=min_honest, corrupt=corrupt, validity=validity)
     settings = Settings(policy=policy, **files)
-    pinned = Certificates(
+    Certificates(
         settings.certificate, settings.certificate_key, settings.other_certificate
-    )
-    pinned.of_listener()
+    ).of_listener()
     made = AggregateFolder.create(
         name,
         side,
@@ -241,6 +241,7 @@ def _init(
     console.note(
         f"made {name}: next: fedtally aggregate {side} run {name} --listen ...{peer}", as_json
     )
+    console.note_cautions(cautions(made.settings.ledger, made.plan), as_json)
     if as_json:
         console.show_json(
             {

@@ -114,6 +114,7 @@ def init(name: Path, plan: str, as_json: bool, **given: Any) -> None:
     from fedtally.answer import sections
     from fedtally.campaign.driver import Deadlines
     from fedtally.campaign.folder import CampaignFolder
+    from fedtally.campaign.places import cautions
 
     waits = ("gather", "phase", "session", "presence", "bench")
     deadlines = Deadlines(**{wait: given.pop(wait) for wait in waits})
@@ -124,8 +125,8 @@ def init(name: Path, plan: str, as_json: bool, **given: Any) -> None:
         f" fedtally campaign run {name} {', or '.join(row.usage for row in ENGINES.values())}",
         as_json,
     )
-    for caution in sections.trust.cautions(made.plan):
-        console.note_folded(f"note: {caution}", 6, as_json)
+    found = [*sections.trust.cautions(made.plan), *cautions(made.ledger, made.plan)]
+    console.note_cautions(found, as_json)
     if as_json:
         console.show_json(
             {

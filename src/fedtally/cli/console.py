@@ -168,6 +168,12 @@ def note_folded(message: str, indent: int, quiet: bool = False) -> None:
         note(line, quiet)
 
 
+def note_cautions(cautions: Iterable[str], quiet: bool) -> None:
+    """Print each warning as a note, wrapped at 80 columns, unless quiet."""
+    for caution in cautions:
+        note_folded(f"note: {caution}", 6, quiet)
+
+
 def say(message: str) -> None:
     """Print a line on stdout."""
     click.echo(escaped(message))

@@ -17,3 +17,17 @@ def guarantees_little(epsilon: float) -> str:
         f"epsilon {epsilon:g} is above {LARGE_EPSILON:g}: one client's part may change the odds of"
         f" what is seen by a factor of e^{epsilon:g}, which guarantees little"
     )
+
+
+def allows_publishing(delta: float, clients: int) -> str:
+    """Return a sentence on a delta that is too large for the clients, or "" for a smaller one.
+
+    >>> allows_publishing(0.01, 100)[:28], allows_publishing(1e-6, 100)
+    ('delta 0.01 is not below 1 / ', '')
+    """
+    if delta * clients < 1:
+        return ""
+    return (
+        f"delta {delta:g} is not below 1 / {clients:,} clients: publishing the item of one client"
+        " drawn at random would be as private"
+    )

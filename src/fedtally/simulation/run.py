@@ -78,10 +78,10 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     # Check the memory before the sums are made. Otherwise a ledger would be charged for an answer
     # that cannot be decoded.
     _check_memory(plan, len(census.rounds), census.tally.columns, census.tally.is_natural)
-    rare = _rare_names(simulation, census, plan)
+    notes = [*_rare_names(simulation, census, plan), *books.cautions(plan)]
 
     landed = site.land(plan, keys, census.rounds, timings)
-    result = _result(source, simulation, census, plan, landed, size, rare)
+    result = _result(source, simulation, census, plan, landed, size, notes)
     with timed(timings, "recover"):
         for words in lists:
             result.recognise(batch.items for batch in words.batches())
@@ -147,7 +147,7 @@ def _result(
     plan: Plan,
     landed: Landed,
     size: SizeChoice,
-    rare: list[str],
+    notes: list[str],
 ) -> Result:
     """Return the answer, before anything is decoded."""
     spec = census.spec
@@ -172,7 +172,7 @@ def _result(
             *counted_unit.notes(source, tally, plan, has_ledger=simulation.ledger is not None),
             *run_notes.warnings(source, tally, dropped, plan, attended, drops),
             *run_notes.of_cohorts(plan, landed.traffic),
-            *rare,
+            *notes,
         ],
         decoding=spec.decoding,
         missing=dropped.incomplete,

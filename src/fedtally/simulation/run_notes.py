@@ -9,7 +9,7 @@ from fedtally.base.dropped import Dropped
 from fedtally.base.text import in_number
 from fedtally.errors import Note, opt
 from fedtally.plan import Plan
-from fedtally.privacy import NOT_PRIVATE, guarantees_little
+from fedtally.privacy import NOT_PRIVATE, allows_publishing, guarantees_little
 from fedtally.simulation.row_counts import Tally
 from fedtally.sources import Source
 
@@ -78,11 +78,9 @@ def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
         )
     if large := guarantees_little(terms.epsilon):
         notes.append(large)
-    if terms.delta * clients >= 1:  # a run marked not_private: any other plan refuses such a delta
-        notes.append(
-            f"delta {terms.delta:g} is not below 1 / {clients:,} clients: publishing the item of"
-            " one client drawn at random would be as private"
-        )
+    # in a run marked not_private alone: any other plan refuses such a delta
+    if loose := allows_publishing(terms.delta, clients):
+        notes.append(loose)
     return notes
 
 

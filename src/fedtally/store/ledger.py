@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.privacy import allows_publishing
 from fedtally.privacy.accounting import Composition, Guarantee
 from fedtally.privacy.budget import (
     AlreadySpentError,
@@ -179,6 +180,25 @@ class Ledger(GrantDatabase):
                 check_total(grant, _with(_total(connection, grant), grant, charge), charge.plan)
             else:
                 check_campaign(_charge_of(campaign), charge)
+
+    def cautions(self, population: str, clients: int) -> list[str]:
+        """Return a warning if the delta of a population's grant is too large for the clients.
+
+        A plan refuses such a delta, but a campaign is charged at the delta of the grant.
+
+        Args:
+            population: the name of the population.
+            clients: the number of clients of a campaign that is charged to it.
+        """
+        grant = self.granted(population)
+        if grant is None or not (loose := allows_publishing(grant.delta, clients)):
+            return []
+        said = (
+            f"the grant of population {population!r} in {self._name} guarantees little: its"
+            f" {loose}; grant a smaller delta to a population of another name, and plan for that"
+            " (fedtally ledger grant)"
+        )
+        return [said]
 
     def _known(self, connection: sa.Connection, charge: Charge) -> tuple[Grant, sa.Row[Any] | None]:
         """Return the grant of a campaign's population, and the campaign's row (None: uncharged)."""
