@@ -39,7 +39,7 @@ def registries() -> list[Any]:
     )
     log = logging.getLogger("unheard")
     campaign = Instruments(driver, list, lambda: 0.0, log)
-    loop: Any = SimpleNamespace(num_waiting=0, driver=driver, is_ready=True)
+    loop: Any = SimpleNamespace(num_waiting=0, driver=driver, is_ready=True, ask_store=lambda: None)
     operated(loop, campaign)  # it adds a metric of the loop
     others = [Counts(list, lambda: 0.0, log).registry, Responses().registry]
     for registry in others:

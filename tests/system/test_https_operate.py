@@ -223,7 +223,9 @@ def test_probes_follow_the_process(tmp_path: Path) -> None:
         return values((await asked(app, "/metrics")).text)["fedtally_ready"]
 
     async def check() -> None:
+        assert not loop._pace.is_asked
         assert await statuses() == (200, 503)  # the store was not read yet
+        assert loop._pace.is_asked  # an idle store is tried, since somebody asks
         assert await ready() == 0
         running = asyncio.create_task(loop.run())
         await asyncio.sleep(0.05)
@@ -245,7 +247,9 @@ def test_probes_follow_the_process(tmp_path: Path) -> None:
 
 def test_counters_stay_after_the_end_and_gauges_that_would_ring_do_not(tmp_path: Path) -> None:
     one = Campaign(tmp_path, "off")
-    loop: Any = SimpleNamespace(num_waiting=7, driver=one.world.driver, is_ready=True)
+    loop: Any = SimpleNamespace(
+        num_waiting=7, driver=one.world.driver, is_ready=True, ask_store=lambda: None
+    )
     running = operated(loop, one.instruments)
     run(one.cloud.run())
 

@@ -180,11 +180,13 @@ class HttpsLoop:
         """Whether the driver runs and the store takes writes, for a readiness probe.
 
         If the store can be read but takes no writes, this is False, but requests are still served:
-        the answers of clients wait in memory. To read this property has an effect: if no session
-        runs, a later step tests whether the store takes writes (`Pace.is_asked`).
+        the answers of clients wait in memory.
         """
-        self._pace.is_asked = True
         return self.standing is Standing.OPEN and self._pace.takes_writes
+
+    def ask_store(self) -> None:
+        """Let a later step test whether the store takes writes, if no session runs then."""
+        self._pace.is_asked = True
 
     @property
     def drains(self) -> bool:

@@ -356,7 +356,12 @@ def operated(loop: HttpsLoop, instruments: Instruments) -> Starlette:
         "fedtally_waiting_requests", "Requests that wait", registry=instruments.registry
     )
     waiting.set_function(lambda: loop.num_waiting)
-    return probed(lambda: not loop.driver.is_overtaken, lambda: loop.is_ready, instruments.registry)
+
+    def is_ready() -> bool:
+        loop.ask_store()  # without a session nothing is written, and a full disk would not show
+        return loop.is_ready
+
+    return probed(lambda: not loop.driver.is_overtaken, is_ready, instruments.registry)
 
 
 def lingering(counted: Instruments | None = None) -> Starlette:
