@@ -26,6 +26,7 @@ from fedtally.campaign.aggregate_folder import RESULT, AggregateFolder
 from fedtally.campaign.closings import GRACE, Closing, Closings, Schedule
 from fedtally.campaign.places import held_by
 from fedtally.campaign.transports.https.pinned import Certificates, PeerAddress, checked_helper
+from fedtally.campaign.transports.https.reporting import FRESH_SECONDS, LONGEST_WAIT
 from fedtally.campaign.transports.https.standing import Standing
 from fedtally.cli import aggregate as commands
 from fedtally.cli.app import run
@@ -565,6 +566,11 @@ def test_a_key_with_a_password_is_refused(files: Path, tmp_path: Path) -> None:
 
 def test_the_help_and_the_folder_have_one_grace() -> None:
     assert commands.GRACE == GRACE
+
+
+def test_a_report_that_waits_for_a_server_comes_within_the_grace() -> None:
+    """A client may begin on an answer that is a minute old, and then wait its longest once."""
+    assert GRACE > FRESH_SECONDS + LONGEST_WAIT
 
 
 @pytest.mark.parametrize("side", SIDES)

@@ -253,7 +253,7 @@ def test_export(tmp_path, result):
 
     assert pyarrow.parquet.read_table(tmp_path / "all.parquet").equals(result.to_arrow())
     with pytest.raises(
-        InvalidInputError, match=r"output must end in .csv or .parquet, got .*all.txt"
+        InvalidInputError, match=r"a table must end in .csv or .parquet, got .*all.txt"
     ):
         result.export(tmp_path / "all.txt")
     with pytest.raises(InvalidInputError, match="choose a folder that exists"):

@@ -23,7 +23,7 @@ def check_export_path(path: str | os.PathLike[str]) -> None:
     >>> check_export_path("estimates.csv")
     """
     if not os.fspath(path).endswith(TABLES):
-        raise InvalidInputError(f"output must end in {AS_TABLE}, got {os.fspath(path)}")
+        raise InvalidInputError(f"a table must end in {AS_TABLE}, got {os.fspath(path)}")
 
 
 def write_table(table: Any, path: str | os.PathLike[str]) -> int:

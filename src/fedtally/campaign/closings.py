@@ -23,7 +23,9 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 
 CLOSINGS = "closings.json"  # in the folder of a leader
 SCHEMA = "fedtally-closings/1"
-GRACE = 300  # seconds between closing and the stop
+# The seconds between closing and the stop. A client that cannot reach a server asks again after at
+# most 600 s (`reporting.LONGEST_WAIT`). So its report still comes in time if the server is back.
+GRACE = 900
 _KEPT = ("at", "since", "lost", "told")
 
 
