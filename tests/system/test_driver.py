@@ -675,6 +675,17 @@ def test_a_file_without_its_mark_is_refused(folder):
     world.claim()
 
 
+def test_an_ended_session_that_owes_last_frames_is_erased_and_not_counted_as_open(folder):
+    world = World(folder, plan_of())
+    world.run()
+    assert world.driver.owes_farewells
+    with closing(sqlite3.connect(folder / "campaign.db")) as file:
+        count = "SELECT count(*) FROM fedtally_campaign_sessions"
+        assert file.execute(count).fetchone() == (1,)
+        assert world.campaigns().give_up(world.plan, mark=folder / "mark") == 0
+        assert file.execute(count).fetchone() == (0,)
+
+
 def test_the_first_write_of_all_is_refused_without_its_mark(folder):
     world = World(folder, plan_of())
     shutil.copy(folder / "campaign.db", folder / "copy.db")

@@ -292,13 +292,15 @@ class Campaigns(ClaimedDatabase):
     def give_up(
         self, plan: Plan, *, mark: str | os.PathLike[str], ledger: Ledger | None = None
     ) -> int:
-        """End all open sessions of a campaign, and return how many rows of sessions were erased.
+        """End all open sessions of a campaign, and return their number.
 
-        Call this after a copy was put back. The ended sessions have no sum. The file counts its
-        writes on from the mark, so `claim` takes it. The sums that landed after the copy was made
-        are lost. Under central trust the sums that this copy holds as unreleased are erased, too:
-        they may have been released since the copy was made, and a second release would have other
-        noise. Their clients do not count as landed any more, unless the ledger holds the release.
+        Call this after a copy was put back. The sessions that it ends have no sum. Sessions that
+        had ended before, but owe some clients their last frames, are erased, too. The file counts
+        its writes on from the mark, so `claim` takes it. The sums that landed after the copy was
+        made are lost. Under central trust the sums that this copy holds as unreleased are erased,
+        too: they may have been released since the copy was made, and a second release would have
+        other noise. Their clients do not count as landed any more, unless the ledger holds the
+        release.
 
         Args:
             plan: the plan of the campaign.
@@ -329,10 +331,11 @@ class Campaigns(ClaimedDatabase):
                     f" {self.name}-journal first; if it is still damaged, take another copy"
                 )
             mine = _sessions.c.plan == plan.fingerprint
-            for saved in connection.execute(_opened(plan.fingerprint)).all():
+            opened = connection.execute(_opened(plan.fingerprint)).all()
+            for saved in opened:
                 failure = _failure(plan.fingerprint, saved.session, saved.round, "given up")
                 connection.exec_driver_sql(_ADD_FAILED, failure)
-            ended = connection.execute(sa.delete(_sessions).where(mine)).rowcount
+            connection.execute(sa.delete(_sessions).where(mine))
             # Clients or two servers put their noise into a sum once, so a second release is the
             # same. An aggregator would draw other noise.
             if plan.protection.sums is Sums.SECRET:
@@ -352,7 +355,7 @@ class Campaigns(ClaimedDatabase):
                 sa.update(_runs).where(_runs.c.plan == plan.fingerprint).values(epoch=writes + 1)
             )
             set_writes(driver_connection(connection), writes)
-        return ended
+        return len(opened)
 
     def is_put_back(self, plan: Plan, *, mark: str | os.PathLike[str]) -> bool:
         """Return whether `claim` refuses the file: its mark has more writes, or is gone."""
