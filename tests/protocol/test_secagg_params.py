@@ -418,6 +418,45 @@ def test_active_is_the_complete_graph_between_its_bounds() -> None:
         assert fewest.graph(n).threshold <= fewest.min_survivors == n - corrupt
 
 
+# ---- corrupt clients of sums whose clients are drawn ----
+
+DRAWN = [(20_000, 200, 100), (5000, 500, 10), (401, 134, 3), (30, 10, 3), (1000, 999, 2)]
+
+
+def bound_is_right(population: int, corrupt: int, drawn: int, sums: int) -> bool:
+    """Tell by exact tails whether `corrupt_needed` is the least bound that holds in all sums."""
+    bound = proposal.corrupt_needed(population, corrupt, drawn, sums)
+    exceeded = [sums * tail(population, corrupt, drawn, bound + i) for i in (0, 1)]
+    return exceeded[1] <= Fraction(1, 10**6) < exceeded[0]
+
+
+@pytest.mark.parametrize(("population", "drawn", "sums"), DRAWN)
+def test_the_bound_on_corrupt_clients_of_drawn_sums_is_the_least_that_holds(
+    population: int, drawn: int, sums: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corrupt = population // 20
+    assert bound_is_right(population, corrupt, drawn, sums)
+    bound = proposal.corrupt_needed(population, corrupt, drawn, sums)
+    borne = proposal.corrupt_borne(population, bound, drawn, sums)
+    assert sums * tail(population, borne, drawn, bound + 1) <= Fraction(1, 10**6)
+    if borne < population:
+        assert sums * tail(population, borne + 1, drawn, bound + 1) > Fraction(1, 10**6)
+
+    right = proposal._quantile
+
+    def at_least(*asked: Any) -> int:  # the tail P[X >= x] in the place of P[X > x]
+        return right(*asked) + 1
+
+    def one_sum(n: int, marked: int, k: int, probability: float) -> int:
+        return right(n, marked, k, probability * sums)
+
+    monkeypatch.setattr(proposal, "_quantile", at_least)
+    assert not bound_is_right(population, corrupt, drawn, sums)
+    if sums == 100:  # of few sums the same bound may hold
+        monkeypatch.setattr(proposal, "_quantile", one_sum)
+        assert not bound_is_right(population, corrupt, drawn, sums)
+
+
 # ---- the predicates ----
 
 

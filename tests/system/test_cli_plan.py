@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -211,7 +213,12 @@ def test_each_kind_of_plan_says_in_short_what_matters(
 @pytest.mark.parametrize(
     ("protocol", "said", "warned"),
     [
-        ("secagg --max-cohort 80", "at most 4 clients of a sum work with it", ""),
+        (
+            "secagg --max-cohort 80",
+            "at most 4 clients of a sum work with it",
+            "--max-corrupt 0.05 is of one sum, and clients are drawn for it",
+        ),
+        ("secagg --max-cohort 240", "at most 12 clients of a sum work with it", ""),
         # whoever may lie picks who sums together, so that 5 % of a sum are fewer of the list
         (
             "secagg --adversary active --max-cohort 80",
@@ -237,6 +244,44 @@ def test_where_a_server_may_lie_corrupt_clients_are_counted_over_the_whole_list(
     code, out, _ = call(*fleet, "--secure-sum", *protocol.split())
     assert code == 0 and said in lines_of(out)["Trust"]
     assert ("--max-corrupt" in out) == bool(warned) and warned in " ".join(out.split())
+
+
+def _exceeds(population: int, corrupt: int, drawn: int, bound: int) -> Fraction:
+    """Return the chance that a draw has more corrupt clients than the bound, exactly."""
+    ways = range(bound + 1, min(corrupt, drawn) + 1)
+    more = sum(math.comb(corrupt, i) * math.comb(population - corrupt, drawn - i) for i in ways)
+    return Fraction(more, math.comb(population, drawn))
+
+
+@pytest.mark.parametrize(
+    ("clients", "rounds", "cohort", "sums", "most"),
+    [(2000, 1, 200, 10, 200), (2000, 3, 150, 15, 150), (401, 1, 200, 3, 134)],
+)
+def test_corrupt_clients_of_a_sum_are_said_as_a_share_of_all_from_whom_sums_are_drawn(
+    call: Call, clients: int, rounds: int, cohort: int, sums: int, most: int
+) -> None:
+    fleet = ("--clients", str(clients), "--domain-size", "50", "--encoding", "histogram")
+    fleet += ("--rounds", str(rounds), "--secure-sum", "secagg", "--max-cohort", str(cohort))
+    note = re.compile(
+        r"--max-corrupt (\S+) is of one sum, and clients are drawn for it: with ([\d,]+) of all"
+        rf" {clients:,} corrupt .*?, none of {sums} sums has more than (\d+), but for a chance of"
+        r" 1 in 1,000,000; --max-corrupt (\S+) bears (\S+) % of all"
+    )
+
+    def said(*more: str) -> list[float]:
+        found = note.search(words_of(call(*fleet, *more)[1]))
+        assert found
+        return [float(each.replace(",", "")) for each in found.groups()]
+
+    share, borne, bound, larger, percent = said()
+    assert (share, bound, percent) == (0.05, math.ceil(0.05 * most), 5)
+    chances = [_exceeds(clients, int(borne) + i, most, int(bound)) * sums for i in (0, 1)]
+    assert chances[0] <= Fraction(1, 10**6) < chances[1]
+    # the way out holds: the larger C bears the share, and a smaller one would not
+    share, borne, bound, _, _ = said("--max-corrupt", f"{larger:g}")
+    asked = math.ceil(0.05 * clients)
+    assert share == larger and borne >= asked
+    assert _exceeds(clients, asked, most, int(bound) - 1) * sums > Fraction(1, 10**6)
 
 
 @pytest.mark.parametrize(

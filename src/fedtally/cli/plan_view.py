@@ -380,8 +380,8 @@ def _facts(proposal: Proposal) -> list[str]:
     if servers is not None and proposal.plan.report_proof is None:
         notes.append(f"reports have no proofs: {sections.trust.why_no_proofs(proposal.plan)}")
     asked = proposal.design.spec.summation.max_corrupt
-    if text := sections.trust.short_of_list(proposal.plan, asked):
-        notes.append(text)
+    short_of = (sections.trust.short_of_list, sections.trust.short_of_all)
+    notes += [text for warn in short_of if (text := warn(proposal.plan, asked))]
     notes += sections.trust.cautions(proposal.plan)
     if proposal.plan.secure_sum is None:
         notes.append("for simulations: devices run plans of --secure-sum secagg or two-server")

@@ -38,6 +38,9 @@ from fedtally.secagg.params import (
     tail_at_most,
 )
 
+# The probability with which any of a campaign's sums may have more than C corrupt clients, where
+# clients are drawn for each sum: see `corrupt_needed`.
+EXCEEDED = 1e-6
 _LOOKS = 1000  # the sizes of a roster at which a ring is tried: limits the time of a search
 
 
@@ -111,6 +114,42 @@ def propose(
                     " corrupt or max_dropout or raise min_survivors"
                 )
     return build(ring_neighbours=0, ring_threshold=0)
+
+
+def corrupt_needed(population: int, corrupt: int, drawn: int, sums: int) -> int:
+    """Return the least C that bounds the corrupt clients of every sum, if clients are drawn.
+
+    Each sum has clients drawn from the whole population. The bound fails in any of the sums with a
+    probability of at most `EXCEEDED`, since it fails in each with at most `EXCEEDED` / sums.
+
+    Args:
+        population: the number of clients from which the clients of a sum are drawn.
+        corrupt: the number of corrupt clients in the population.
+        drawn: the most clients of one sum.
+        sums: the number of sums.
+
+    >>> corrupt_needed(20_000, 1000, 200, 100), corrupt_needed(20_000, 1000, 2000, 10)
+    (31, 151)
+    """
+    return _quantile(population, corrupt, drawn, EXCEEDED / sums)
+
+
+def corrupt_borne(population: int, corrupt: int, drawn: int, sums: int) -> int:
+    """Return the most corrupt clients of a population for which C bounds those of every sum.
+
+    Args:
+        population: the number of clients from which the clients of a sum are drawn.
+        corrupt: C, the most corrupt clients of one sum.
+        drawn: the most clients of one sum.
+        sums: the number of sums.
+
+    >>> corrupt_borne(20_000, 10, 200, 100), corrupt_borne(20_000, 31, 200, 100)
+    (106, 1027)
+    """
+    more = range(corrupt, population)  # with one more than the last that is not too many
+    return corrupt + bisect_left(
+        more, True, key=lambda all_: corrupt_needed(population, all_ + 1, drawn, sums) > corrupt
+    )
 
 
 @lru_cache(maxsize=256)

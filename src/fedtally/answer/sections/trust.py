@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedtally.answer import amounts
 from fedtally.answer.sections import counted, dap_sums
 from fedtally.base.text import in_number, in_range
+from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Sums
+
+if TYPE_CHECKING:
+    from fedtally.secagg.params import Parameters
 
 _SERVER_SEES = "; it sees exact sums, and adds the noise"
 _LEADER_SEES = "; the leader sees exact sums, and adds the noise"
@@ -463,6 +467,64 @@ def short_of_list(plan: Plan, asked: float) -> str:
         f" (at most {amounts.percent(terms.corrupt / fewest)}) may be corrupt; a larger"
         " --max-corrupt, or larger sums, bear more"
     )
+
+
+def short_of_all(plan: Plan, asked: float) -> str:
+    """Return the warning that fewer of all clients may be corrupt than asked for; "" if not so.
+
+    C bounds the corrupt clients of one sum. Where clients are drawn for several sums, some sums
+    have a larger share of corrupt clients than the population.
+
+    Args:
+        plan: the plan of the campaign.
+        asked: the share of a cohort that may be corrupt.
+    """
+    from fedtally.plan.parts.summing import shared_out
+    from fedtally.secagg.params import corrupt_clients
+    from fedtally.secagg.proposal import EXCEEDED, corrupt_borne, corrupt_needed
+
+    cohorts = plan.summing.cohorts
+    everybody = plan.num_clients // plan.protection.participations
+    if cohorts is None or plan.summing.is_listed or cohorts.parameters.n_max >= everybody:
+        return ""
+    p, wanted = cohorts.parameters, corrupt_clients(asked, everybody)
+    rounds = shared_out(plan.num_clients, plan.num_rounds)
+    sums = len(plan.summing.sums(rounds, plan.releases))
+    borne = corrupt_borne(everybody, p.corrupt, p.n_max, sums)
+    if borne >= wanted:
+        return ""
+    needed = corrupt_needed(everybody, wanted, p.n_max, sums)
+    more = f"larger sums bear more than {100 * borne / everybody:.2g} %"
+    if _can_bear(p, needed):
+        digits = len(str(p.n_max))  # so many that the share of n_max, rounded up, is C again
+        share = needed * 10**digits // p.n_max / 10**digits
+        more = f"--max-corrupt {share:g} bears {100 * asked:g} % of all"
+    return (
+        f"--max-corrupt {asked:g} is of one sum, and {counted.who(plan)}s are drawn for it: with"
+        f" {borne:,} of all {everybody:,} corrupt ({100 * borne / everybody:.2g} %), none of"
+        f" {sums:,} sums has more than {p.corrupt:,}, but for a chance of 1 in"
+        f" {round(1 / EXCEEDED):,}; {more}"
+    )
+
+
+def _can_bear(p: Parameters, corrupt: int) -> bool:
+    """Return whether cohorts of the same sizes can be summed with more corrupt clients."""
+    from fedtally.secagg.params import PPM
+    from fedtally.secagg.proposal import propose
+
+    try:
+        propose(
+            p.n_max,
+            length=p.length,
+            bits=p.bits,
+            corrupt=corrupt,
+            max_dropout=p.max_dropout_ppm / PPM,
+            adversary=p.adversary,
+            n_min=p.n_min,
+        )
+    except InvalidInputError:
+        return False
+    return True
 
 
 def longer_list(plan: Plan, listed: int) -> str:
