@@ -457,6 +457,24 @@ def test_the_bound_on_corrupt_clients_of_drawn_sums_is_the_least_that_holds(
         assert not bound_is_right(population, corrupt, drawn, sums)
 
 
+def test_the_threat_model_says_what_share_of_drawn_sums_has_more_corrupt_clients_than_planned() -> (
+    None
+):
+    for drawn, share, borne, bound in (
+        (200, 42, 106, 31),
+        (1000, 46, 452, 89),
+        (2000, 47, 599, 151),
+    ):
+        exceeded = stats.hypergeom(20_000, 1000, drawn).sf(drawn // 20)
+        assert round(100 * exceeded) == share
+        sums = 20_000 // drawn
+        assert proposal.corrupt_borne(20_000, drawn // 20, drawn, sums) == borne
+        assert proposal.corrupt_needed(20_000, 1000, drawn, sums) == bound
+    ring = propose(200, length=1000, bits=8, corrupt=10, max_dropout=0.05).graph(200)
+    assert ring == (20, 11)
+    assert float(tail(199, 31, *ring)) == pytest.approx(1.5e-5, rel=0.02)
+
+
 # ---- the predicates ----
 
 

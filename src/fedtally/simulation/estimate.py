@@ -217,9 +217,10 @@ def estimate(
             (the default), or "active", which may lie.
         max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do,
             at least 0.05).
-        max_corrupt: the share of a cohort that may collude with the server (0.05); where the server
-            may lie (active, two-server), no more than that number of the whole list of clients may,
-            since it picks who sums together.
+        max_corrupt: the share of a cohort that may collude with the server (0.05), and not of all
+            clients: of those drawn for several sums a smaller share may, which `fedtally plan`
+            says; where the server may lie (active, two-server), no more than that number of the
+            whole list of clients may, since it picks who sums together.
         max_cohort: the most clients that sum together; larger rounds are split (2000; with the
             adversary active 200).
         validity: what "two-server" asks of a report: "proofs", so that one that has not the form of
