@@ -1076,8 +1076,9 @@ class Trust:
         "Protect even if this share of a cohort helps the server",
         _number("SHARE"),
         usual=str(MAX_CORRUPT),
-        more=f"the share of a cohort that may collude with the server ({MAX_CORRUPT}), and not of all"
-        " clients: of those drawn for several sums a smaller share may, which `fedtally plan` says;"
+        more=f"the share of a cohort that may collude with the server ({MAX_CORRUPT}), and not of"
+        " all clients: of those drawn for several sums a smaller share may, which `fedtally plan`"
+        " says;"
         " where the server may lie (active, two-server), no more than that number of the whole list"
         " of clients may, since it picks who sums together",
         door=Door.REQUEST,
