@@ -52,10 +52,13 @@ from fedtally.secagg.packing import pack  # noqa: E402
 
 FOUND = 10.0  # |t| above it is a difference: the bound of the paper
 CROPS = (50, 80, 95, 100)  # percentiles: what a busy machine adds is cut off
+BLOCK = 200  # calls whose inputs are made beforehand
 LEVELS = ("baseline", "v3")
 
-# Makes the secret of a call, fixed or fresh, and returns the call.
-Make = Callable[[bool, np.random.Generator], Callable[[], object]]
+Draw = Callable[[bool, np.random.Generator], Any]  # an input, with the fixed secret or a fresh one
+Place = Callable[[Any], Callable[[], object]]  # of an input: the call, which is ready
+Shape = tuple[int, ...]
+DType = type[np.uint32] | type[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -65,91 +68,156 @@ class Step:
     Attributes:
         name: what it is called, here and in tools/constant_time.cpp.
         depends: whether its time depends on the secret.
-        make: for a measurement by time; None: by memory.
+        make: returns the parts of a measurement by time; None: it is by memory.
         calls: how many calls are timed.
     """
 
     name: str
     depends: bool = False
-    make: Make | None = None
+    make: Callable[[], tuple[Draw, Place]] | None = None
     calls: int = 20_000
 
 
-# ---- by time: each returns a call that is ready, so that only the call is timed ----
+# ---- by time ----
+#
+# A step has three parts. `draw` makes an input, for a whole block of calls before the first of
+# them. `place` puts it where the call finds it: arrays into one memory, which all calls share.
+# So what comes just before a call is the same for both classes. Only the call is timed.
 
 
-def _bytes(fixed: bool, rng: np.random.Generator, size: int) -> bytes:
-    fresh = rng.bytes(size)  # in both cases: what comes before a call must not tell them apart
-    return bytes(size) if fixed else fresh
+def _filled(value: int, rng: np.random.Generator, most: int, shape: Shape, dtype: DType) -> Any:
+    """Return an array of random numbers below `most`; or of one number, if it is not negative."""
+    fresh = rng.integers(most, size=shape, dtype=dtype)
+    made = np.empty_like(fresh)
+    np.copyto(made, fresh if value < 0 else np.full_like(fresh, value))
+    return made
 
 
-def _compare(fixed: bool, rng: np.random.Generator) -> Callable[[], object]:
-    given, held = Secret(_bytes(fixed, rng, 32)), Secret(bytes(32))
-    return lambda: given == held
+def _one_memory(call: Callable[..., object], *inputs: Any) -> Place:
+    """Return the `place` of a step that copies its inputs over these arrays, and calls with them."""
+
+    def ready() -> object:
+        return call(*inputs)
+
+    def place(given: Any) -> Callable[[], object]:
+        for memory, one in zip(inputs, given, strict=True):
+            np.copyto(memory, one)
+        return ready
+
+    return place
 
 
-def _early_exit(fixed: bool, rng: np.random.Generator) -> Callable[[], object]:
-    given, held = _bytes(fixed, rng, 32), bytes(32)
-
-    def equal() -> bool:
-        return all(a == b for a, b in zip(given, held, strict=True))
-
-    return equal
+def _arrays(call: Callable[..., object], draw: Draw) -> tuple[Draw, Place]:
+    """Return the parts of a step whose inputs are arrays."""
+    return draw, _one_memory(call, *draw(False, np.random.default_rng(0)))
 
 
-def _elements(fixed: bool, rng: np.random.Generator, *shape: int) -> shamir.U32:
-    fresh = rng.integers(shamir.PRIME, size=shape, dtype=np.uint32)
-    return fresh * np.uint32(not fixed)
+def _elements(is_fixed: bool, rng: np.random.Generator, *shape: int) -> Any:
+    return _filled(0 if is_fixed else -1, rng, shamir.PRIME, shape, np.uint32)
 
 
-def _split(fixed: bool, rng: np.random.Generator) -> Callable[[], object]:
-    secret, coefficients = _elements(fixed, rng, 5), _elements(False, rng, 20, 5)
-    return lambda: shamir.split(secret, coefficients, 40)
+def _split() -> tuple[Draw, Place]:
+    return _arrays(
+        lambda secret, coefficients: shamir.split(secret, coefficients, 40),
+        lambda is_fixed, rng: (_elements(is_fixed, rng, 5), _elements(False, rng, 20, 5)),
+    )
 
 
-def _combine(fixed: bool, rng: np.random.Generator) -> Callable[[], object]:
-    shares, points = _elements(fixed, rng, 21, 5), np.arange(1, 22)
-    return lambda: shamir.combine(points, shares)
+def _combine() -> tuple[Draw, Place]:
+    points = np.arange(1, 22)
+    return _arrays(
+        lambda shares: shamir.combine(points, shares),
+        lambda is_fixed, rng: (_elements(is_fixed, rng, 21, 5),),
+    )
 
 
-def _mask(fixed: bool, rng: np.random.Generator) -> Callable[[], object]:
-    vector, key = _elements(fixed, rng, 2000), Secret(rng.bytes(32))
+def _mask() -> tuple[Draw, Place]:
+    vector = np.zeros(2000, np.uint32)
     masking = Masking(vector)
-    return lambda: masking.add(key)
+
+    def place(given: Any) -> Callable[[], object]:
+        np.copyto(vector, given[0])
+        key = Secret(given[1])
+        return lambda: masking.add(key)
+
+    return lambda is_fixed, rng: (_elements(is_fixed, rng, 2000), rng.bytes(32)), place
 
 
-def _pack(fixed: bool, rng: np.random.Generator) -> Callable[[], object]:
-    vector = _elements(fixed, rng, 2000) >> np.uint32(11)
-    return lambda: pack(vector, 20)
+def _pack() -> tuple[Draw, Place]:
+    return _arrays(
+        lambda vector: pack(vector, 20),
+        lambda is_fixed, rng: (_elements(is_fixed, rng, 2000) >> np.uint32(11),),
+    )
 
 
 _TABLE = Inversion([(i + 1) * 2**122 for i in range(63)], -31)  # as large as a scanned one may be
 
 
-def _noise(fixed: bool, rng: np.random.Generator, scan: bool) -> Callable[[], object]:
-    fresh = rng.integers(2**64 - 1, size=2000, dtype=np.uint64)
-    # all words written in both cases, as the cache would tell them apart; fixed: one draw each time
-    words = np.where(fixed, np.uint64(2**63 + 2**50), fresh)
-    return lambda: _TABLE.draw(words, scan=scan)
+def _noise(scan: bool) -> tuple[Draw, Place]:
+    fixed = 2**63 + 2**50  # one draw each time
+    return _arrays(
+        lambda words: _TABLE.draw(words, scan=scan),
+        lambda is_fixed, rng: (
+            _filled(fixed if is_fixed else -1, rng, 2**64 - 1, (2000,), np.uint64),
+        ),
+    )
+
+
+def _differing(is_fixed: bool, rng: np.random.Generator) -> bytes:
+    """Return 32 bytes that are 0 but for one: the first one, or the last one if `is_fixed`.
+
+    So the answer to whether they are 32 zeros is no in both classes.
+    """
+    given = bytearray(32)
+    given[-is_fixed] = rng.integers(1, 256)
+    return bytes(given)
+
+
+def _compare() -> tuple[Draw, Place]:
+    held = Secret(bytes(32))
+
+    def place(data: Any) -> Callable[[], object]:
+        given = Secret(data)
+        return lambda: given == held
+
+    return _differing, place
+
+
+def _early_exit() -> tuple[Draw, Place]:
+    held = bytes(32)
+
+    def place(given: Any) -> Callable[[], object]:
+        return lambda: all(a == b for a, b in zip(given, held, strict=True))
+
+    return _differing, place
 
 
 _PLAN = plan_of(trust="distributed")
 
 
-def _contribution(fixed: bool, rng: np.random.Generator, empty: bool) -> Callable[[], object]:
-    item = int(rng.integers(1, 51))
-    items = ([] if empty else [1]) if fixed else [item]
-    client = FrequencyClient(_PLAN, DOMAIN, items)
-    return lambda: client.contribution(0, rng.bytes)
+def _contribution(empty: bool) -> tuple[Draw, Place]:
+    random = np.random.default_rng().bytes
+
+    def draw(is_fixed: bool, rng: np.random.Generator) -> list[int]:
+        item = int(rng.integers(1, 51))
+        return ([] if empty else [1]) if is_fixed else [item]
+
+    def place(items: Any) -> Callable[[], object]:
+        client = FrequencyClient(_PLAN, DOMAIN, items)
+        return lambda: client.contribution(0, random)
+
+    return draw, place
 
 
 _COUNT = Prio3.histogram(100, 10, context=b"timed")
 
 
-def _prio3(fixed: bool, rng: np.random.Generator) -> Callable[[], object]:
-    place = int(rng.integers(100))
-    nonce, random = rng.bytes(16), rng.bytes(_COUNT.random_bytes)
-    return lambda: _COUNT.shard(0 if fixed else place, nonce, random)
+def _prio3() -> tuple[Draw, Place]:
+    def draw(is_fixed: bool, rng: np.random.Generator) -> tuple[int, bytes, bytes]:
+        at = int(rng.integers(100))
+        return (0 if is_fixed else at), rng.bytes(16), rng.bytes(_COUNT.random_bytes)
+
+    return draw, lambda given: lambda: _COUNT.shard(*given)
 
 
 STEPS = (
@@ -203,15 +271,21 @@ def timed(step: Step, calls: int) -> tuple[float, float]:
     The second is the difference of the medians over the median of the fixed secret.
     """
     assert step.make is not None
-    rng = np.random.default_rng()
-    fixed = rng.integers(2, size=calls).astype(bool)
-    times = np.empty(calls)
+    rng, (draw, place) = np.random.default_rng(), step.make()
+    times, fixed = np.empty(calls), np.empty(calls, bool)
+    clock = time.perf_counter_ns
     gc.disable()
-    for i, is_fixed in enumerate(fixed.tolist()):
-        call = step.make(is_fixed, rng)
-        begin = time.perf_counter_ns()
-        call()
-        times[i] = time.perf_counter_ns() - begin
+    for first in range(0, calls, BLOCK):
+        number = min(BLOCK, calls - first)
+        classes = rng.permutation(np.arange(number) % 2).astype(bool)
+        fixed[first : first + number] = classes
+        inputs = [draw(is_fixed, rng) for is_fixed in classes.tolist()]
+        gc.collect()
+        for i, given in enumerate(inputs, first):
+            call = place(given)
+            begin = clock()
+            call()
+            times[i] = clock() - begin
     gc.enable()
     times, fixed = times[calls // 20 :], fixed[calls // 20 :]  # the first ones warm up
     usual = float(np.median(times[fixed]))
