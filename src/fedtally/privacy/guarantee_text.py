@@ -83,11 +83,11 @@ UNITS = {  # by the kind of clients of a plan (`Clients.kind`)
 PROVEN = {
     Method.ANALYTIC_GAUSSIAN: "exact for Gaussian noise (analytic Gaussian mechanism)",
     Method.LOSS_DISTRIBUTION: (
-        "by composing privacy loss distributions, within 0.1 % of the exact value"
+        "by composing privacy loss distributions; measured within 0.1 % of the exact value"
     ),
     Method.DOMINATING_GAUSSIAN: (
-        "by the Gaussian noise that dominates it: for a squared norm of 6 or more less than 1 %"
-        " above the exact value at epsilon 1, more at larger ones"
+        "by the Gaussian noise that dominates it; measured, for a squared norm of 6 or more, less"
+        " than 1 % above the exact value at epsilon 1, more at larger ones"
     ),
     Method.BASIC: "by adding up what each counter shows at most, without a delta",
 }
