@@ -60,3 +60,59 @@ def test_a_planted_early_exit_is_found(tool: ModuleType) -> None:
     (step,) = (step for step in tool.STEPS if step.name == "planted: an early exit")
     t, _ = tool.timed(step, 2000)
     assert t > tool.FOUND
+
+
+@pytest.mark.parametrize(
+    ("each", "verdict", "turns"),
+    [
+        ((4.4,), False, 1),
+        ((10.1,), True, 1),
+        ((6.0, 12.0), True, 2),  # a difference: more calls show it
+        ((6.0, 2.0), False, 2),  # chance: more calls do not
+        ((6.0, 6.0, 6.0), None, 3),
+    ],
+)
+def test_a_step_in_doubt_is_measured_again_with_more_calls(
+    tool: ModuleType,
+    each: tuple[float, ...],
+    verdict: bool | None,
+    turns: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (step,) = (step for step in tool.STEPS if step.name == "secrets compared")
+    left, asked = list(each), []
+
+    def timed(_: object, calls: int) -> tuple[float, float]:
+        asked.append(calls)
+        return left.pop(0), 0.0
+
+    monkeypatch.setattr(tool, "STEPS", [step])
+    monkeypatch.setattr(tool, "timed", timed)
+    ((_, _, found),) = tool.by_time(1.0)
+    assert found is verdict and not left
+    assert asked == [step.calls * 4**turn for turn in range(turns)]
+
+
+def test_the_public_answer_is_the_same_for_both_kinds_of_secret(tool: ModuleType) -> None:
+    rng = np.random.default_rng(5)  # any seed
+    for name in ("secrets compared", "planted: an early exit"):
+        (step,) = (step for step in tool.STEPS if step.name == name)
+        draw, place = step.make()
+        given = [draw(is_fixed, rng) for is_fixed in (True, False)]
+        assert [place(one)() for one in given] == [False, False]
+        same = [next(i for i, byte in enumerate(one) if byte) for one in given]
+        assert same == [31, 0]  # how many bytes are equal before the first other one
+        assert place(bytes(32))() is True
+
+
+def test_arrays_lie_in_one_memory_and_only_their_values_differ(tool: ModuleType) -> None:
+    seen: list[tuple[np.ndarray, int]] = []
+    draw, place = tool._arrays(
+        lambda array: seen.append((array.copy(), array.__array_interface__["data"][0])),
+        lambda is_fixed, rng: (tool._elements(is_fixed, rng, 100),),
+    )
+    rng = np.random.default_rng(5)  # any seed
+    for is_fixed in (True, False):
+        place(draw(is_fixed, rng))()
+    (fixed, at), (fresh, then) = seen
+    assert at == then and not fixed.any() and fresh.any()
