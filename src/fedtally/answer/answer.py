@@ -116,7 +116,7 @@ class Answer(Tabular):
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """The notes which say that data or privacy make the numbers less accurate, or wrong.
+        """The notes on data, privacy and early ends: they can change what the numbers mean.
 
         They are the first of `warnings`, and begin with `alarms`.
         """
@@ -177,8 +177,8 @@ class Answer(Tabular):
         """Return the estimates of one item or several, in the order given.
 
         In a domain of hashed strings (`domain.Strings`), an item need not be a candidate. In an
-        open domain, strings with the same hash cannot be told apart: the estimate of each is that
-        of all of them together.
+        open domain, strings with the same hash cannot be told apart: each gets the estimate of all
+        of them together.
 
         Raises:
             OutsideDomainError: an item is not in the domain.
@@ -443,14 +443,14 @@ def _ids(answer: Answer, items: Sequence[str | int]) -> list[U64]:
 def _threshold(answer: Answer, reached: float) -> float | None:
     """Return the frequency that an estimate had to reach to be listed; None if it is unknown.
 
-    The limits of a list need the threshold of the estimates around which limits are made. These are
-    the estimates of one part before shrinkage (which pulls noisy estimates together to lower their
-    error). If estimates are shrunk or added over several parts, other numbers chose the list, and
-    the threshold is unknown.
+    Limits are made around the estimates of one part before shrinkage (which pulls noisy estimates
+    together to lower their error). If these estimates chose the list, its threshold is `reached`.
+    If they were shrunk, or several parts were added up, other numbers chose the list. Then the
+    threshold is unknown.
 
     Args:
         answer: an answer.
-        reached: the smallest estimated count that would have been listed.
+        reached: the estimated count that each listed estimate had to reach.
     """
     if len(answer.parts) > 1 or answer.parts[0].objective != "linf":
         return None

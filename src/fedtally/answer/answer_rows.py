@@ -62,7 +62,7 @@ class Rows(ABC):
     def check_table(self, memory: int | None) -> None:
         """Raise MemoryLimitError if a table of all rows needs more than `memory` bytes.
 
-        None: half of the machine's memory.
+        If `memory` is None, the bound is half of the machine's memory.
         """
 
     @abstractmethod
@@ -140,8 +140,8 @@ class Candidates(Rows):
     def check_table(self, memory: int | None) -> None:
         """Raise MemoryLimitError if a table of all candidates needs more than `memory` bytes.
 
-        The messages of belief propagation, which a decoder may keep, count as well. None: half of
-        the machine's memory.
+        If a decoder keeps messages (belief propagation), their memory counts, too. If `memory` is
+        None, the bound is half of the machine's memory.
         """
         for part in self._parts:
             part.check_table_fits(memory)

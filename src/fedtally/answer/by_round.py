@@ -28,8 +28,8 @@ class ByRound:
         labels: the label of each round of the plan; None: rounds have only numbers.
 
     Attributes:
-        part: as given.
-        labels: as given.
+        part: the given part.
+        labels: the given labels.
         landed: the rounds whose sums the part has, and the windows that can be taken of them.
     """
 
@@ -104,9 +104,11 @@ class ByRound:
         return decoder if isinstance(decoder, FittedDecoder) and decoder.has_fit else None
 
     def _recovery(self, batches: int) -> str:
-        """Return the name of the decoder for sums of so many batches; "auto" is resolved.
+        """Return the name of the decoder that decodes the sums; "auto" is resolved.
 
-        A batch is a run of consecutive rounds with the same hashes.
+        Args:
+            batches: the number of batches that the sums are from. A batch is a run of consecutive
+                rounds with the same hashes.
         """
         part, plan = self.part, self.part.plan
         return str(decoder_of(plan, part.asked.recovery, batches))
