@@ -162,8 +162,7 @@ def top_items(
     axes.set_yticks(places, labels, fontfamily=families)
     # The larger end comes first, so that the axis runs downwards and the first item is on top.
     axes.set_ylim(max(1, len(estimates)) - 0.4, -0.6)
-    # Align the text to the right end of the panel: if item labels are long, the panel is narrower
-    # than this text, and a centred text would be cut at the figure's edge.
+    # Align to the right: if labels are long, the panel is narrower than this text.
     lacks = f"\n{_LACKS}" if any(UNKNOWN in label for label in labels) else ""
     axes.set_xlabel(f"share of {those}, in %{lacks}", loc="right")
     title = _leader(estimates, labels, narrow) or "Most frequent items"
@@ -305,12 +304,12 @@ def error_against_bytes(
     has a curve with a band.
 
     Args:
-        curves: by method: its points. x is the bytes per client; the other numbers are errors.
-        costs: by method: its bytes per client. Such a method has no curve, but a vertical line.
-        marked: by name: a single point, such as a plan. A logarithmic axis has no 0, so an error of
-            0 is drawn at the lower end.
-        predicted: by name: pairs of bytes per client and predicted error, drawn as a line without
-            markers. Pairs with error 0 are left out.
+        curves: each method's points: x is the bytes per client, and the other numbers are errors.
+        costs: each further method's bytes per client: it has no curve, but a vertical line.
+        marked: single points by name, such as a plan. A logarithmic axis has no 0, so an error of 0
+            is drawn at the lower end.
+        predicted: lines without markers, by name: pairs of bytes per client and predicted error.
+            Pairs with error 0 are left out.
         target: the largest error that was asked for, drawn as a horizontal line; None: none.
         title: the title of the figure.
         path: the path of the image file; None: none is written.
@@ -369,7 +368,7 @@ def tradeoff(
     Errors are given as shares, and drawn in percentage points.
 
     Args:
-        curves: by name: the curve's pairs of bytes per client and error.
+        curves: the curves by name: pairs of bytes per client and error.
         plan: the plan's bytes per client and its error.
         own: the name of the curve that the plan is on, which is drawn thicker.
         unit: the singular noun for who sends the bytes: client or silo.
@@ -479,8 +478,8 @@ def lines_by_round(
     reached a new level.
 
     Args:
-        series: by item: its points. At most seven items.
-        labels: by number: the label of a round. A round without a label shows its number.
+        series: the points of each item, at most seven items.
+        labels: the labels of rounds by number. A round without a label shows its number.
         since: for each item that changed, the number of the first round of its new level.
         confidence: the confidence of the limits, 0 to 1, for the line below the title.
         title: the title, which says what the lines show.

@@ -152,8 +152,7 @@ def on_screening(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
         where = f" of round {found['round'] + 1}" if plan.num_rounds > 1 else ""
         cohorts = f"the {found['cohorts']} cohorts{where}"
         if found["verdict"] == "not screened":
-            # Without cohorts, the findings of an earlier run are lost. They may have been an alarm,
-            # so their loss is reported.
+            # no cohorts: an earlier run's findings are lost, and they may have been an alarm
             is_lost = not found["cohorts"]
             if refuses or is_lost:
                 what = "the sum" if is_lost else "the sums of the cohorts"
