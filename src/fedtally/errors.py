@@ -116,7 +116,7 @@ def render(message: str, *, for_: Audience, flags: Collection[str] = ()) -> str:
 
 
 class Note(str):
-    """A hint to the user. As a string, its options are spelled as in a shell.
+    """A hint to the user. As a string, it spells options as they are typed in a shell.
 
     Attributes:
         marked: the same text with marks, from which `render` makes other spellings.

@@ -310,7 +310,8 @@ def _section(cls: type[Any]) -> Any:
     for name, type_ in cls.__annotations__.items():
         known: NamedOption = getattr(cls, name).named(name, type_, cls.__name__)
         setattr(cls, name, field(default=known.default, metadata={"option": known}))
-    # `Request` inherits from sections. As a dataclass it compares and prints all fields itself.
+    # Nobody makes objects of a section, so it needs no methods to compare or to print them. Its
+    # class attributes are the defaults of its options.
     return dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)
 
 

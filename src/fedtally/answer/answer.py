@@ -1,9 +1,9 @@
 """The answer of one plan, or of several plans together.
 
-A part is the landed sums of one plan with the decoder that reads them. An answer has several parts
-if a campaign looked at its first results and then chose a better sketch width: the later rounds
-have a plan, hashes and clients of their own, so they are a second part. The estimated count of an
-item is the sum of its estimated counts in all parts.
+A part is the landed sums of one plan (the sums that the server has) and the decoder that reads
+them. An answer has several parts if a campaign looked at its first results and then chose a better
+sketch width: the later rounds have a plan, hashes and clients of their own, so they are a second
+part. The estimated count of an item is the sum of its estimated counts in all parts.
 
 With differential privacy, only private results may be used to choose the next plan (`fedtally plan
 --like` enforces this). Each plan is charged separately. No client should take part in two plans.
@@ -134,8 +134,8 @@ class Answer(Tabular):
     def joint_guarantee(self) -> JointGuarantee:
         """The privacy cost of all parts together to a client that takes part in every one of them.
 
-        It counts the releases of these parts only. The population's ledger also has its other
-        charges, such as pilots.
+        It counts only the sums of these parts. The population's ledger also has its other charges,
+        such as pilots.
         """
         return add_up_guarantees([part.plan.privacy for part in self.parts])
 
@@ -196,9 +196,9 @@ class Answer(Tabular):
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
         """Return for each estimate whether somebody surely holds the item; None if that is unknown.
 
-        The answer is True if the lower limit of the item's frequency exceeds 0, by limits that hold
-        for all candidates at once. It is unknown if the answer has no limits, and in an open
-        domain.
+        It is True for an item if the lower limit of its frequency exceeds 0, where the limits are
+        made to hold for all candidates at once. It is unknown if the answer has no limits, or if
+        the domain is open.
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 900, domain=["tea", "milk"], seed=1)
@@ -301,9 +301,8 @@ class Answer(Tabular):
         Its columns are the fields of `Estimate`, and `above_noise`. The limits do not allow for
         selection: they hold for items that somebody named beforehand. The entry `intervals` in the
         schema's metadata is the kind of the limits. `above_noise` says whether somebody surely
-        holds the item, by limits that hold for all candidates at once. It is null where this is
-        unknown: if there are no limits, if the domain is open, or if there are more than 2^20
-        candidates.
+        holds the item (see the method `above_noise`). It is null where this is unknown: if there
+        are no limits, if the domain is open, or if there are more than 2^20 candidates.
 
         If the run is marked not private, a column `note` says so. If the answer covers a window of
         rounds, a column `window` names the window.

@@ -89,9 +89,9 @@ class ByRound:
         )
 
     def history(self, most: int = LONGEST) -> FittedDecoder | None:
-        """Return a decoder with one fit of the last landed rounds, which windows and trends read.
+        """Return a decoder of the last landed rounds; windows and trends read values from it.
 
-        Returns None in an open domain, and if the decoder has no fit.
+        Returns None in an open domain, and if the decoder has no values for single rounds.
 
         Args:
             most: the most rounds to fit, up to 64.

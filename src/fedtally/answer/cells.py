@@ -1,4 +1,4 @@
-"""Make the cells of a CSV file safe: no spreadsheet runs them, or shows them in another order.
+"""Make the cells of a CSV file safe: no spreadsheet runs them, or shows their letters reversed.
 
 Items may be written by strangers. A spreadsheet takes a cell that begins with "=" as a formula,
 even if quotes surround it, and a formula can send other cells to a stranger. An apostrophe at the

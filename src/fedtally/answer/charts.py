@@ -102,9 +102,9 @@ def top_items(
     """Draw horizontal bars of estimated frequencies, the first on top, with their limits.
 
     Dark lines are limits of the shares among these clients. Pale bars behind them are limits of the
-    shares in a wider population, of which these clients are a sample. An item in `doubtful` has no
-    bar, only a thin line up to its upper limit. If true frequencies are given, they are marked, and
-    a second panel shows estimate minus truth.
+    shares in a wider population, of which these clients are a sample. An item that cannot be told
+    from 0 has no bar, only a thin line up to its upper limit. If true frequencies are given, they
+    are marked, and a second panel shows estimate minus truth.
 
     Control characters are escaped. Letters that the configured fonts lack are drawn in another font
     of this machine. If no font has a letter, the label shows a replacement character and the item's
@@ -248,10 +248,10 @@ def _draw_limits(
     thin: Sequence[bool],
     label: str = "",
 ) -> None:
-    """Draw the limits of each estimate as a line with ends, after subtracting its `origins` entry.
+    """Draw the limits of each estimate, minus its number in `origins`, as a line with ends.
 
-    An item in `thin`, which may be 0, gets a thin line that has only an upper end. If all limits
-    are exact, nothing is drawn.
+    An item that may be 0 (`thin`) gets a thin line with an upper end only. If no limits are wider
+    than rounding, as for exact counts, nothing is drawn.
     """
     limits = [
         (place, 100 * (e.low - origin), 100 * (e.high - origin), is_thin)
@@ -272,9 +272,9 @@ def _draw_limits(
 def _draw_errors(
     axes: Axes, estimates: Sequence[Bar], truth: Sequence[float], thin: Sequence[bool]
 ) -> None:
-    """Draw estimate minus truth of each item, with its limits, in a panel of its own.
+    """Draw estimate minus truth of each item, with its limits, in a panel with a scale of its own.
 
-    Beside a bar of tens of percent, an error of 0.1 points could not be seen.
+    On the scale of the bars, tens of percent, an error of 0.1 points could not be seen.
     """
     _draw_limits(axes, estimates, truth, thin)
     errors = [100 * (e.frequency - true) for e, true in zip(estimates, truth, strict=True)]

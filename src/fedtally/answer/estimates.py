@@ -1,4 +1,4 @@
-"""The estimate of one item, its limits, and its error as to a wider population."""
+"""The estimate of one item, its limits, and how far it may be off for a wider population."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Estimate:
         high: the upper limit of this share, 0 to 1; None as for `low`.
         count: the estimated number of contributions that hold the item.
         sampling_error: how far the share in a wider population may be from the share among these
-            clients, in either direction. The clients must be a uniform sample of the population.
+            clients, in either direction, if the clients are a uniform sample of the population.
             `low` and `high` do not include this error, and hold with the same confidence. None as
             for `low`.
         population_low: the lower limit of the share in the wider population, 0 to 1: it combines
@@ -130,7 +130,7 @@ def with_doubts(estimates: Sequence[Estimate], above: Sequence[bool] | None) -> 
 
 
 def largest_uncertainty(estimates: Sequence[Estimate]) -> tuple[float, float] | None:
-    """Return two errors: the largest among these clients, and the largest as to a population.
+    """Return two errors: the largest among these clients, and the largest for a wider population.
 
     Only estimates that can be told from 0 count.
 

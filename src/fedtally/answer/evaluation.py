@@ -54,7 +54,7 @@ class NameEvaluation(NamedTuple):
 
     Attributes:
         threshold: the frequency from which names should be found: twice the plan's target for the
-            largest error; without a target, the smallest frequency of the list.
+            largest error; without a target, the smallest frequency among the top items.
         strings: the number of strings whose true frequency is above the threshold.
         recall: the share of these strings that were named; None if there are no such strings.
         precision: the share of right names, among the names whose estimate is at least three
@@ -64,7 +64,7 @@ class NameEvaluation(NamedTuple):
         wrong: the number of wrong names. A name is wrong if nobody holds the string, or if fewer
             than half of the clients with its hash hold it.
         linf: the largest absolute error of a frequency, over all hashes that some client's string
-            has or that stand out. Strings with the same hash are counted together.
+            has or that stand out from the noise. Strings with the same hash are counted together.
         l2: the root of the sum of squared errors, over the same hashes as `linf`.
         coverage: the share of named hashes whose limits contain the true frequency; None if there
             are no limits or no names. The limits hold for items named beforehand.

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 BLUE, ORANGE, GREY, DARK = "#0072B2", "#D55E00", "#5F5F5F", "#1A1A1A"
-NARROW = 4.0  # inches, the width of a figure for a phone: text is as large as on the page
+NARROW = 4.0  # inches, the width of a figure for a phone: its text gets the size of the page's text
 _NO_LETTERS = re.compile("last ?resort|color", re.IGNORECASE)  # fonts of boxes or of emoji
 
 
 def check(path: str | os.PathLike[str]) -> None:
-    """Raise an error unless `path` has the suffix of a format, and matplotlib is installed.
+    """Raise an error unless `path` ends in .png, .svg or .pdf, and matplotlib is installed.
 
     Call it before a long run. Otherwise the error would come after the run.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
-        InvalidInputError: the name ends in an unknown format.
+        InvalidInputError: the path has another suffix.
 
     >>> check("answer.gif")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""The forms in which a table can be had: data frames, files, and HTML for notebooks."""
+"""Turn tables into data frames, files, and HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST_SHOWN = 60  # characters of an item in a notebook's table
 
 
 class Table(ABC):
-    """Base class of tables: a subclass makes an Arrow table, which gets other forms here."""
+    """Base class of tables: a subclass makes an Arrow table, and this class converts it."""
 
     @abstractmethod
     def to_arrow(self, memory: int | None = None) -> Any:
@@ -107,19 +107,18 @@ class Tabular(Table):
     def above_noise(self, estimates: Sequence[Estimate]) -> list[bool] | None:
         """Return for each estimate whether somebody surely holds the item; None if that is unknown.
 
-        The answer is True if the limits of the item exclude 0, by limits that hold for all
-        candidates at once. So with the confidence of the limits, somebody holds every item that
-        gets True. It is unknown if there are no limits, and in an open domain, which has no list of
-        candidates.
+        It is True for an item if the lower limit of its frequency exceeds 0, where the limits are
+        made to hold for all candidates at once. So with the confidence of the limits, somebody
+        holds every item that gets True. It is unknown if there are no limits, and in an open
+        domain, which has no list of candidates.
         """
 
     def uncertainty(self, items: Sequence[str | int]) -> Uncertainty | None:
-        """Return how far the estimates of named items may be off, in three ways.
+        """Return how far the estimates of named items may be off; None if the confidence is 0.
 
-        They are the largest distances from the estimate to the share among the clients that took
-        part; from that share to the share in a wider population, of which the clients are a sample;
-        and from the estimate to the share in the population. Returns None if the confidence is 0,
-        or no item is named.
+        There are three distances: from the estimate to the share among the clients that took part;
+        from that share to the share in a wider population, of which the clients are a sample; and
+        from the estimate to the share in the population. Returns None, too, if no item is named.
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 600 + ["milk"] * 400, width=64, seed=1)
@@ -128,6 +127,9 @@ class Tabular(Table):
         (array([0.001, 0.001]), array([0.031, 0.031]), array([0.031, 0.031]))
         >>> off.limits.low.round(3), off.limits.high.round(3)
         (array([0.569, 0.369]), array([0.631, 0.431]))
+
+        Raises:
+            OutsideDomainError: an item is not in the domain.
         """
         return uncertainty_of(self.estimates(items))
 
@@ -153,8 +155,8 @@ def notebook_table(
         head: the HTML of the caption above the table.
         unit: the plural noun for what is counted.
         confidence: the confidence of the limits; 0: no column of limits.
-        estimates: the estimates, one a row.
-        notes: the notes, one an entry of the list.
+        estimates: the estimates, one for each row.
+        notes: the notes, one for each entry of the list.
     """
     limits = f"<th scope='col'>{100 * confidence:.12g} % interval</th>" if confidence > 0 else ""
     rows = "".join(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_CELLS_SEEN = 60  # a map fewer cells wide and high needs no closer views: each cell can be seen
+_CELLS_SEEN = 60  # a map with fewer cells from end to end has no closer views: each can be seen
 _CROWD = 4  # the fewest cells close together that get a closer view
 _CENTRES = 200  # crowds are looked for only around this many of the most frequent cells
 _LETTER: dict[str, Any] = {
@@ -31,9 +31,10 @@ def cell_map(
     unit: str = "clients",
     narrow: bool = False,
 ) -> Figure:
-    """Draw a map of cells: a darker cell is more frequent. Below it are closer views of crowds.
+    """Draw a map of cells: a darker cell is more frequent.
 
-    A degree of longitude is drawn shorter than a degree of latitude, as it is on the ground.
+    Below the map are closer views of up to three places where many cells lie close together. A
+    degree of longitude is drawn shorter than a degree of latitude, as it is on the ground.
 
     Args:
         centres: the latitude and longitude of the centre of each cell, in degrees; at least one
@@ -41,8 +42,7 @@ def cell_map(
         frequencies: the share of each cell, all above 0.
         step: the width of a cell in degrees.
         unit: the plural noun for what is counted.
-        narrow: whether the figure is for a phone: then there are at most two closer views, else
-            three.
+        narrow: whether the figure is for a phone, with at most two closer views.
 
     >>> len(cell_map([(40.0, -74.0), (40.1, -74.0)], [0.5, 0.25], 0.1).axes)  # and a colour bar
     2
@@ -169,15 +169,18 @@ def _drawn_height(places: Any, step: float, narrow: bool) -> float:
 
 
 def _crowds(places: Any, shares: Any, step: float) -> list[tuple[float, float, float, float]]:
-    """Return the areas that get closer views, as (south, north, west, east) in degrees.
+    """Return the places where many cells lie close together, each with its bounds in degrees.
 
-    The area with the most frequent cell comes first. There is none if the map is so small that each
+    Places around more frequent cells come first. There is none if the map is so small that each
     cell can be seen on it.
 
     Args:
         places: (latitude, longitude) of each cell, float64 [cells, 2].
         shares: the share of each cell, float64 [cells].
         step: the width of a cell in degrees.
+
+    Returns:
+        (south, north, west, east) of each place.
     """
     import numpy as np
 

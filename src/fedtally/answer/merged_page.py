@@ -365,7 +365,10 @@ def _of(those: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _together(merged: Answer, names: Sequence[str]) -> str:
-    """Return what privacy a client or person has that is in all results, in words."""
+    """Return in words the joint privacy cost to a client or person that is in all results.
+
+    If some results have exact sums, the text says that the results are not private together.
+    """
     exact = [name for name, part in _parts(merged, names) if part.plan.privacy is None]
     if exact:
         have = in_number(len(exact), "has", "have")

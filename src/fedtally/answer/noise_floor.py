@@ -20,8 +20,9 @@ if TYPE_CHECKING:  # commands that show only a plan must not load decoders
 class Standing:
     """The estimates of all candidates, and the candidates that stand above noise.
 
-    A candidate stands above noise if its limits exclude 0, by limits that hold for all candidates
-    at once. So with the confidence of the limits, somebody holds each of these candidates.
+    A candidate stands above noise if its lower limit exceeds 0, where the limits are made to hold
+    for all candidates at once. So with the confidence of the limits, somebody holds each of these
+    candidates.
 
     Attributes:
         frequencies: the estimates of all candidates, float64 [candidates], largest first.
@@ -40,11 +41,11 @@ class Standing:
 
     @property
     def floor(self) -> float:
-        """The noise floor: a share that as many estimates exceed as candidates stand above noise.
+        """The noise floor: the share below which an estimate may be noise alone.
 
-        With n candidates above noise, it lies between the n-th and the next estimate. It is an
-        approximation, since limits differ a little from item to item. It is 0 if all or no
-        candidates stand above noise, and if estimates are exact.
+        With n candidates above noise, it lies between the n-th and the next estimate, so that n
+        estimates exceed it. It is an approximation, since limits differ a little from item to item.
+        It is 0 if all or no candidates stand above noise, and if estimates are exact.
         """
         number = len(self.above)
         if self.is_exact or not 0 < number < len(self.frequencies):

@@ -220,7 +220,7 @@ def _rendered(content: Content) -> str:
 
 
 def policy(style: str, script: str) -> str:
-    """Return the content security policy of a page: only this style and this script may run."""
+    """Return the content security policy of a page: only this style and this script are allowed."""
     return (
         f"default-src 'none'; style-src '{content_hash(style)}';"
         f" script-src '{content_hash(script)}'; img-src data:; base-uri 'none'; form-action 'none'"

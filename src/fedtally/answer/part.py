@@ -1,4 +1,4 @@
-"""One part of an answer: the sums of one plan, and what decodes them."""
+"""One part of an answer: the sums of one plan, and the decoder that reads them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ def fit(
 class Part:
     """The landed sums of one plan, and the decoder that reads them.
 
-    An answer has one part or several. `Result` is a part that is an answer by itself.
+    A sum has landed if the server has it. An answer has one part or several. `Result` is a part
+    that is an answer by itself.
 
     Args:
         plan: the campaign's plan.
@@ -107,7 +108,8 @@ class Part:
         draw: how many items the bound on a client's items (max_items) dropped, JSON-able; None:
             none were dropped, or the number is private.
         ended: how the campaign ended before its last round, JSON-able; None: it did not.
-        columns: the names of the input table's columns, by role, as in `Result`.
+        columns: the names of the input table's columns, by role ("item", "client", "round",
+            "count").
         words: words of a public list that may be names: their hashes stand out (see
             `Result.recognise`).
         known_fit: a fit that a decoder found in these sums before; None: a new one is made when it
@@ -253,7 +255,10 @@ class Part:
 
     @cached_property
     def _found(self) -> dict[int, float]:
-        """The frequency of each hash that stands out, by hash; empty if the domain is not open."""
+        """The frequency of each hash that stands out from the noise, by hash.
+
+        It is empty if the domain is not open.
+        """
         if not self.plan.is_open:
             return {}
         ids = self.recovered.heavy_ids
@@ -264,17 +269,23 @@ class Part:
 
     @property
     def found(self) -> I64:
-        """The hashes that stand out, ascending, int64 [n]; empty if the domain is not open."""
+        """The hashes that stand out from the noise, ascending, int64 [n].
+
+        It is empty if the domain is not open.
+        """
         return np.array(sorted(self._found), np.int64)
 
     @property
     def num_found(self) -> int:
-        """The number of hashes that stand out; 0 if the domain is not open."""
+        """The number of hashes that stand out from the noise; 0 if the domain is not open."""
         return len(self._found)
 
     @property
     def num_unread(self) -> int:
-        """The number of hashes that stand out and have no name; 0 until names are read."""
+        """The number of hashes that stand out from the noise and have no name.
+
+        It is 0 until names are read.
+        """
         names = self.ready("names")  # a request for notes must not start to read names
         return 0 if names is None else self.num_found - len(names)
 
@@ -437,9 +448,9 @@ def _intervals(part: Part, decoder: CampaignDecoder, kind: str, confidence: floa
     terms = part.plan.privacy
     if terms is None or terms.event.relation != "add-remove":
         return made
-    # Under this relation the number of clients in each release is noisy, too. Frequencies are
-    # shares of this number, so its noise makes their limits wider. The noise has the standard
-    # deviation of all sums together. If clients are silos, each silo adds a share of the noise.
+    # With add-remove, the number of clients in each sum is noisy, too. Frequencies are shares of
+    # this number, so its noise makes their limits wider. The noise has the standard deviation of
+    # all sums together. If clients are silos, each silo adds a share of the noise.
     silos = sum(sketch.num_silos for sketch in part.sketches)
     stddev = part.plan.protection.stddev(silos, len(part.sketches))
     return NoisyNumberIntervals(made, stddev / part.num_contributions, confidence)

@@ -29,8 +29,8 @@ class PooledLimits:
     - All parts by the median: errors are not normal. The distribution of their sum is measured at
       ids that nobody holds in any part.
     - Otherwise (such as a median beside joint recovery): each of K parts has limits of the
-      confidence 1 - (1 - P) / K, and the limits are added. The sum fails with probability at most 1
-      - P (union bound).
+      confidence 1 - (1 - P) / K, and the limits are added. Then the sum has at least the confidence
+      P (union bound).
 
     Args:
         parts: the parts, all with intervals of the same confidence P.
@@ -108,7 +108,7 @@ class PooledLimits:
 def _pooled(
     made: Sequence[Intervals], shares: F64, parts: Sequence[Part], kind: str
 ) -> Intervals | None:
-    """Return intervals for the sum of all parts; None if none can be made in one piece."""
+    """Return intervals for the sum of all parts; None if the parts' limits must be combined."""
     if len(made) == 1:
         return made[0]
     first = parts[0]

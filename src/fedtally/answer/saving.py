@@ -1,4 +1,4 @@
-"""Results in files: sums, plan, candidates, and what is slow to compute again."""
+"""Save and load results: their sums, plan and candidates, and fits that are slow to repeat."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FIT_ARRAYS = {
 
 
 class SavedResult(NamedTuple):
-    """What a file has of a result.
+    """The parts of a result that its file contains.
 
     Attributes:
         plan: the campaign's plan.
@@ -112,7 +112,7 @@ def refused_as_damage(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def load(path: str | os.PathLike[str]) -> SavedResult:
-    """Return what a file has that `save` wrote.
+    """Return the contents of a file that `save` wrote.
 
     Raises:
         UnreadableFileError: the file is missing, damaged, or has another format.

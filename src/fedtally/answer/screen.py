@@ -209,12 +209,15 @@ def _short(
 
 
 def _names(result: Result, listed: Sequence[Estimate], how: str) -> str:
-    """Return how many strings of an open domain stand out but could not be read, in words.
+    """Return in words how many strings of an open domain stand out but could not be read.
+
+    If all could be read, the text says so.
 
     Args:
         result: the whole result.
-        listed: the estimates of the top items, with those that are hashes without a name.
-        how: the option or the command that shows these hashes; it takes `--top`, too.
+        listed: the estimates of the top items, including hashes without a name.
+        how: the option or the command that shows these hashes. The option `--top` can be added to
+            it.
     """
     found, unread = result.num_found, result.num_unread
     longer = f" --top {found}" * (len(listed) < found)
@@ -230,7 +233,7 @@ def _names(result: Result, listed: Sequence[Estimate], how: str) -> str:
 
 
 def _unread(result: Result) -> str:
-    """Return the largest share of a string without a name, and what may help to name it, in words.
+    """Return in words the largest share of a string without a name, and what may help to name it.
 
     Returns "" if there are no limits.
     """

@@ -582,7 +582,7 @@ class _Rounds(ABC):
         return found._replace(stddev=np.hypot(found.stddev, noise * mean))
 
     def usual(self, window: str) -> str:
-        """Return the window to use: "last:1" becomes all rounds of the last column."""
+        """Return the window to use: `window`, but all rounds of the last column for "last:1"."""
         return f"last:{len(self.columns[-1].rounds)}" if window == _LAST else window
 
     def places(self, sums: Sequence[int]) -> Bools:

@@ -31,7 +31,7 @@ def integer(minimum: int | None = None, maximum: int | None = None, /, **named: 
     """Return the value as an int, if it is an integer within the bounds; bounds are inclusive.
 
     Raises:
-        InvalidInputError: the value is no integer (a bool is none), or is outside the bounds.
+        InvalidInputError: the value is not an integer, is a bool, or is outside the bounds.
 
     >>> integer(1, width=4)
     4
@@ -55,8 +55,8 @@ def real(minimum: float | None = None, maximum: float | None = None, /, **named:
     """Return the value as a float, if it is finite and within the bounds; bounds are inclusive.
 
     Raises:
-        InvalidInputError: the value is no finite number (a text or a bool is none), or is outside
-            the bounds.
+        InvalidInputError: the value is not a finite number, is a text or a bool, or is outside the
+            bounds.
 
     >>> real(0.0, 1.0, frequency=0.25)
     0.25
@@ -78,7 +78,7 @@ def inside(**named: Any) -> float:
     """Return the value as a float, if it is above 0 and below 1.
 
     Raises:
-        InvalidInputError: the value is no number, or is outside this range.
+        InvalidInputError: the value is not a number, or is outside this range.
 
     >>> inside(tau=0.5)
     0.5
@@ -100,7 +100,7 @@ def share(**named: Any) -> float:
     """Return the value as a float, if it is from 0 to 1.
 
     Raises:
-        InvalidInputError: the value is no number, or is outside this range.
+        InvalidInputError: the value is not a number, or is outside this range.
 
     >>> share(min_frequency=1)
     1.0

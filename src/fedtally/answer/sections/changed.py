@@ -20,7 +20,7 @@ def fields(trends: Trends) -> dict[str, Any]:
     """Return the JSON fields of the items that changed, and of the rounds that were compared."""
     windows = {name: getattr(trends, name).fields() for name in ("window", "against", "rounds")}
     for told in windows.values():
-        # These say nothing of a window here: all examined rounds are read, and there is no prior.
+        # `history` and `prior` are equal for all windows of a trend: all examined rounds, and 0.
         del told["history"], told["prior"]
     return {
         **windows,
@@ -97,7 +97,7 @@ def rows(trends: Trends) -> list[tuple[str, str]]:
 def digits_of(listed: Sequence[Change]) -> int:
     """Return how many decimals a list needs, in percent, for all its shares and changes.
 
-    They show two digits of the smallest change, and of the smallest half-width of its limits.
+    They show two digits of the smallest change, or half-width of a change's limits, other than 0.
     """
     return amounts.decimals([*(change.change for change in listed), *_halves(listed)])
 

@@ -54,9 +54,10 @@ def _contributions(part: Part) -> str:
 
 
 def may_be_drawn(part: Part) -> bool:
-    """Return whether some clients' items may have been drawn at random, as max_items bounds them.
+    """Return whether some clients' items may have been drawn at random.
 
-    It is True if the answer says so, and if privacy hides it.
+    This happens to clients with more than max_items items. It is also True if privacy hides whether
+    it happened.
     """
     return bool(drawn_away(part.draw)) or (
         part.plan.privacy is not None and "client" in part.columns
@@ -150,7 +151,7 @@ def plan_title(plan: Plan) -> str:
 
 
 def by_calendar(plan: Plan) -> str:
-    """Return when a calendar's rounds are open, how many clients there are, and rounds for each."""
+    """Return in words a plan's calendar, its clients, and how many rounds each of them is in."""
     most = plan.protection.lifetime
     each = in_number(most, "one of them", "at most {} of them")
     return f"{plan.calendar}; {plan.num_clients // most:,} clients, each in {each}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EXACT = "each count is exact"
 _NO_ERROR = 1e-9  # a plan whose target is at most this share promises "next to none"
-_MOST_CAMPAIGNS = 1000  # a probability is written as "9 of 10 campaigns" with at most this number
+_MOST_CAMPAIGNS = 1000  # up to this N, a probability is written as "N - 1 of N campaigns"
 
 
 NOT_ESTIMATED = "not estimated: the confidence is 0"
@@ -97,10 +97,11 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def target_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return the row "Target" on the error that a plan promises; [] if it names no frequencies.
+    """Return the row "Target" on the error that a plan promises.
 
     A plan for any frequencies keeps its promise always. Otherwise the row says that the promise
-    rests on assumed frequencies.
+    rests on assumed frequencies. Returns [] if the plan has no target, or the target names no
+    frequencies.
     """
     target = plan.target
     if target is None or target.frequencies is None:
@@ -156,7 +157,8 @@ def doubt(
     """Return how far off estimates may be: among these clients, and for a wider population.
 
     Args:
-        shown: the estimates. Those that cannot be told from 0 count only if all are such.
+        shown: the estimates. Those that cannot be told from 0 are left out, unless all are like
+            this.
         among: a text on who took part, as `counted.those` returns it.
         found: the largest error of all candidates, compared with the truth; None: the truth is
             unknown.

@@ -107,7 +107,7 @@ def rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str
         return [("Privacy", f"{NO_PRIVACY}{seen}")]
     from fedtally.privacy import guarantee_text
 
-    # If clients add the noise, the sum of each cohort has noise of its own, so each is a release.
+    # If clients add the noise, each cohort's sum has noise of its own, and counts as a release.
     split = 0 if plan.protection.of_client() is None else (traffic or {}).get("cohorts", 0)
     of_clients = guarantee_text.sentences(
         plan.privacy,

@@ -364,7 +364,7 @@ def _listed(plan: Plan) -> ClientList | None:
 
 
 def planned_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return the rows on how a plan will make its sums, and on whom it trusts.
+    """Return the rows on how a plan will make its sums, and whom it trusts.
 
     The first row, "Trust", has the assumptions on which the plan's promises rest.
 
