@@ -205,7 +205,7 @@ class Door(StrEnum):
 
     SOURCE = "source"  # a column of the data: its name in a table, or an array of values
     REQUEST = "request"  # a field of `plan.request.Request`
-    MARK = "mark"  # an argument of `Request.resolve` besides the request, or about silos
+    MARK = "mark"  # an argument of `Request.resolve`, or a field of its argument `silos`
     SIMULATION = "simulation"  # a field of `simulation.simulation.Simulation`
     NONE = "none"  # no keyword: only the command line has the option
 

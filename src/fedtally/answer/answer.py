@@ -170,7 +170,7 @@ class Answer(Tabular):
 
     @property
     def rows(self) -> Rows:
-        """The rows of lists and of the table: all candidates, or the strings of an open domain."""
+        """The rows that `top` and `to_arrow` show: all candidates, or strings of an open domain."""
         return rows_of(self.parts)
 
     def estimates(self, items: Sequence[str | int] | str | int) -> list[Estimate]:

@@ -37,7 +37,7 @@ _LONGEST_LABEL, _LONGEST_IF_NARROW = 30, 16
 _ROUNDING = 1e-9  # limits that differ by a smaller share are equal but for rounding
 _LACKS = f"{UNKNOWN}: not in the fonts; numbers are ranks"
 _TITLE_LINE = 76  # characters of a title's line above a chart of seven inches
-_NARROW_TITLE_LINE = 24  # the same above a chart for a phone
+_NARROW_TITLE_LINE = 24  # characters of a title's line above a chart for a phone
 
 
 class Bar(Protocol):
@@ -79,7 +79,10 @@ class RoundPoint(Protocol):
 
 
 class Point(NamedTuple):
-    """One point of a curve: x, the median of the errors at x, and the ends of a band around it."""
+    """One point of a curve: x, the median of the errors at x, and the ends of a band around it.
+
+    `middle` is the median, and `low` and `high` are the ends. Errors are shares of clients.
+    """
 
     x: float
     middle: float
@@ -282,7 +285,7 @@ def _draw_errors(
     axes.axvline(0, color=ORANGE, linewidth=1.2)
     axes.set_title("Estimate minus truth", loc="left")
     axes.set_xlabel("percentage points")
-    axes.locator_params(axis="x", nbins=4)  # numbers such as -0.0025 are wide
+    axes.locator_params(axis="x", nbins=4)  # few labels: numbers such as -0.0025 are wide
     axes.xaxis.set_major_formatter("{x:.5g}")
     axes.tick_params(axis="y", length=0, labelleft=False)
     axes.grid(axis="x", color="0.9")
@@ -399,7 +402,7 @@ def tradeoff(
     axes.plot([plan[0]], [100 * plan[1]], "*", label="the plan", **star)
     label_ticks(axes.yaxis, lambda value, _: f"{value:.5g}")
     label_ticks(axes.xaxis, _bytes_label)
-    if narrow:  # labels such as 20 kB are wide
+    if narrow:  # keep every second label: those such as 20 kB are wide
         axes.set_xticks(axes.get_xticks()[::2])
     axes.set_xlabel(f"bytes per {unit}")
     axes.set_ylabel("largest error (percentage points)")

@@ -104,7 +104,7 @@ def is_told_from_zero(estimate: Estimate) -> bool:
     >>> [is_told_from_zero(Estimate("tea", 0.1, low, 0.2, 10.0)) for low in (0.0, 0.01, None)]
     [False, True, True]
     """
-    is_exact = estimate.low == estimate.high == estimate.frequency  # then it may be known to be 0
+    is_exact = estimate.low == estimate.high == estimate.frequency  # nothing is in doubt, even if 0
     return estimate.low is None or estimate.low > 0 or is_exact
 
 

@@ -87,7 +87,8 @@ class Truth(NamedTuple):
     Attributes:
         positions: the positions in the domain of the items that somebody holds, sorted, int64 [n].
             All other items have the count 0. In an open domain, hashes instead of positions.
-        counts: the number of contributions that hold each of these items, int64 [n].
+        counts: the number of contributions that hold each of these items, int64 [n]. A contribution
+            is what one client adds in one round.
         fingerprints: in an open domain, fingerprints of the strings that somebody holds, sorted,
             uint64 [m]; else None.
         held: in an open domain, the number of contributions that hold each of these strings, int64

@@ -164,7 +164,7 @@ def as_svg(figure: Figure) -> bytes:
     b'<?xml'
     """
     stream = io.BytesIO()
-    with warnings.catch_warnings():  # a glyph that the font lacks is drawn as a box
+    with warnings.catch_warnings():  # no warning of a glyph that no font has: a box is drawn
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure.savefig(stream, format="svg", metadata={"Date": None})
     return stream.getvalue()
@@ -184,7 +184,7 @@ def new_figure(width: float, height: float, ratios: Sequence[int] = (1,)) -> lis
     panels = figure.subplots(1, len(ratios), sharey=True, squeeze=False, width_ratios=ratios)
     for axes in panels.flat:
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_axisbelow(True)  # the grid behind the bars
+        axes.set_axisbelow(True)  # draw the grid behind the bars
     return [figure, *panels.flat]
 
 

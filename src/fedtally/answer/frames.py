@@ -187,5 +187,5 @@ def _in_python(note: str) -> str:
 
 
 def _shown(item: str | int) -> str:
-    """Return an item as a notebook shows it."""
+    """Return an item as text for a notebook: control characters escaped, long text shortened."""
     return shortened(escaped(str(item)), _LONGEST_SHOWN)

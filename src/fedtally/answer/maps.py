@@ -82,7 +82,7 @@ def cell_map(
     bar = figure.colorbar(colours, ax=whole, shrink=0.9, pad=0.02)
     bar.set_label(f"% of {unit}")
     bar.ax.tick_params(labelsize="small")
-    if colours.norm.vmin:  # the scale is logarithmic
+    if colours.norm.vmin:  # above 0 only if the scale is logarithmic
         label_ticks(bar.ax.yaxis, lambda value, _: f"{value:.3g}")
     return figure
 

@@ -141,8 +141,13 @@ def on_names(part: Part) -> Iterator[str]:
 def on_screening(plan: Plan, traffic: Mapping[str, Any]) -> Iterator[str]:
     """Yield the alarms of screening: sums that are unlikely, or could not be checked.
 
-    Screening compares the sums of the cohorts of a round. Clients are dealt to cohorts at random,
-    so cohorts of honest clients have similar sums.
+    A cohort is a group of clients that are summed together. Screening compares the sums of the
+    cohorts of a round. Clients are dealt to cohorts at random, so cohorts of honest clients have
+    similar sums.
+
+    Args:
+        plan: the plan of the campaign.
+        traffic: the field `secure_sum` of a result, with the findings of screening.
     """
     screening = traffic.get("screening")
     if screening is None or screening["screen"] == "off":

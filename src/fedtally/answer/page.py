@@ -249,7 +249,7 @@ def _content(
     shown = [e for e in estimates if is_told_from_zero(e) or not isinstance(e.item, Unread)]
     of, plan = _listed(result, shown, len(estimates) - len(shown)), result.plan
     named = [escaped(name) for name in result.columns.get("item", [])]
-    # a text file has no column name
+    # A file without column names, such as a text file, reports the name "item".
     items = named[0] if len(named) == 1 and named != ["item"] else "items"
     return Content(
         **titled(head, "places" if isinstance(result.domain, Grid) else items),
@@ -499,7 +499,7 @@ def figures(of: Listed, estimates: Sequence[Estimate]) -> list[dict[str, str]]:
     """
     if not estimates:
         return []
-    bars = Figure(of.draw, "", summary.bars_said(estimates))  # no caption: the chart's title has it
+    bars = Figure(of.draw, "", summary.bars_said(estimates))  # no caption: the chart has a title
     return [drawn_twice(figure) for figure in (*_map(of, estimates), bars, *_curve(of))]
 
 

@@ -238,13 +238,20 @@ class Part:
 
     @property
     def fitted(self) -> CampaignDecoder | None:
-        """The decoder before shrinkage; None if it was not made yet. Reading this starts no fit."""
+        """The decoder before shrinkage; None if it was not made yet. Reading this starts no fit.
+
+        Shrinkage pulls noisy estimates together, to lower their squared error.
+        """
         decoder: CampaignDecoder | None = self.ready("recovered")
         return decoder
 
     @cached_property
     def recovered(self) -> CampaignDecoder:
-        """The decoder before shrinkage. Intervals are made from it: shrinkage would bias them."""
+        """The decoder before shrinkage.
+
+        Shrinkage pulls noisy estimates together, to lower their squared error. Intervals are made
+        from this decoder, since shrinkage would bias them.
+        """
         return fit(self, self.sketches, self.recovery, self._known_fit)
 
     @property
@@ -400,8 +407,9 @@ class Part:
     def unit(self) -> str:
         """The plural noun for what is counted: "clients", "people" or "contributions".
 
-        It is "people" if clients are silos. It is "contributions" if some client is in several
-        rounds, or if people of silos may be in several rounds or several silos.
+        It is "people" if clients are silos (clients with many people behind them). It is
+        "contributions" if some client is in several rounds, or if people of silos may be in several
+        rounds or several silos.
         """
         if self.num_clients != self.num_contributions or self.repeats_are_unknown:
             return "contributions"

@@ -35,7 +35,10 @@ def is_dap(traffic: Mapping[str, Any]) -> bool:
 def method(traffic: Mapping[str, Any]) -> str:
     """Return the name of the method that made the sums, such as "secagg".
 
-    DAP comes from a result's `engine`, since no plan names it.
+    Plans do not name DAP, so "dap" is read from the field `engine`.
+
+    Args:
+        traffic: the field `secure_sum` of a result.
     """
     return ENGINE if is_dap(traffic) else str(traffic["method"])
 

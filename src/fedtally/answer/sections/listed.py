@@ -213,10 +213,11 @@ def table(
 def _doubts(
     doubtful: Sequence[bool], shares_counters: bool
 ) -> tuple[tuple[int, Text] | None, Text | None]:
-    """Return a text on rows that cannot be told from 0: as a line between rows, or as a note.
+    """Return a text on rows that cannot be told from 0, as (line, note).
 
-    It is a line, with the index of the row below it, if these rows are the last ones. Otherwise it
-    is a note below the table. The other value is None; both are None if there are no such rows.
+    If only the last rows are such rows, `line` is the index of the first of them and a text to show
+    above it. Otherwise `note` is a text to show below the table. The other value is None. Both are
+    None if there are no such rows.
     """
     from rich.text import Text
 

@@ -69,7 +69,7 @@ def rows(plan: Plan, traffic: Mapping[str, Any], part: str = "client") -> list[t
         ("", _attendance(traffic, part)),
         *([("Screening", screened(traffic["screening"]))] if "screening" in traffic else []),
     ]
-    # Only a simulation knows the bytes and seconds of all clients.
+    # Sums of real agents or servers name an engine. Only a simulation knows all bytes and seconds.
     if "engine" in traffic:
         return known
     return [
