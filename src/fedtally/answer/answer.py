@@ -126,7 +126,7 @@ class Answer(Tabular):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """All notes for a reader of the numbers: first `cautions`, then how sums were decoded."""
+        """All notes for a reader of the numbers: first `cautions`, then all others."""
         theirs = [note for part in self.parts for note in notes.warnings(part)]
         return tuple(dict.fromkeys([*self.cautions, *theirs]))
 

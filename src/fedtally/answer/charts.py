@@ -205,7 +205,7 @@ def _leader(estimates: Sequence[Bar], labels: Sequence[str], narrow: bool) -> st
 
 
 def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
-    """Draw a legend below the chart, unless it would have a single entry.
+    """Draw a legend below the chart, unless it would have fewer than two entries.
 
     Its order: bars, limits among these clients, limits in a wider population, true shares.
     """

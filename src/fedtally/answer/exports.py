@@ -12,7 +12,7 @@ from fedtally.errors import InvalidInputError, MemoryLimitError, opt
 from fedtally.options import AS_TABLE, TABLES
 
 # The memory for each row of a table of all candidates: its estimate, its place in the order, its
-# label, and its copy in the Arrow table.
+# label, and the row as it is written.
 _BYTES_PER_ROW = 112
 
 

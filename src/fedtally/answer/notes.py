@@ -46,7 +46,7 @@ def cautions(part: Part) -> Iterator[str]:
 
 
 def warnings(part: Part) -> Iterator[str]:
-    """Yield all notes on a part: first `cautions`, then what else a reader of the numbers needs."""
+    """Yield all notes on a part that a reader of the numbers needs: `cautions` first."""
     plan, domain = part.plan, part.domain
     yield from cautions(part)
     yield from on_reports(plan, part.secure_sum)

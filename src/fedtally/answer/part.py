@@ -193,8 +193,9 @@ class Part:
         """Fit the decoder and make the intervals now. Otherwise the first question would do this.
 
         Args:
-            progress: called as ("recover", candidates examined, candidates to examine) during the
-                fit, and as ("names", hashes examined, hashes to examine) while names are read.
+            progress: called as ("recover", done, all) during the fit, where each pass over a
+                candidate counts, and as ("names", done, all) while names are read, where each pass
+                over a hash counts.
             names: whether to read names, too, if the domain is open.
 
         Raises:

@@ -105,7 +105,7 @@ def verdict(
     holds: str = "is held by",
     is_exact: bool = False,
 ) -> list[str]:
-    """Return one or two sentences on the most frequent items, and on how sure they are.
+    """Return a list of sentences on the most frequent items, and on how sure they are.
 
     Args:
         listed: the estimates of the top items, as `noise_floor.doubted` returns them.
