@@ -47,7 +47,7 @@ class ByRound:
         return [sketch for sketch in self.part.sketches if sketch.round in chosen]
 
     def alone(self, number: int) -> CampaignDecoder:
-        """Return a new decoder of a single sum, of the kind that decodes all sums together.
+        """Return a new decoder of a single sum, of the same kind as the decoder of all sums.
 
         Args:
             number: the number of the sum (see `sums`).
@@ -149,9 +149,14 @@ class ByRound:
         return spec.schedule.batch_of(number, spec.num_rounds)
 
     def _fit_of(self, rounds: Sequence[int], recovery: str) -> CampaignDecoder:
-        """Return the decoder of the sums with these numbers: from the cache, or a new one.
+        """Return the decoder of the sums with these numbers, from the cache if it is there.
 
-        The decoder of all sums is the part's own.
+        If these are all sums and `recovery` is the part's own decoder, the part's decoder is
+        returned.
+
+        Args:
+            rounds: the numbers of the sums (see `sums`).
+            recovery: the name of the decoder.
         """
         key = tuple(rounds)
         if len(key) == len(self.part.sketches) and recovery == self.part.decoding.recovery:

@@ -111,9 +111,9 @@ def is_told_from_zero(estimate: Estimate) -> bool:
 def with_doubts(estimates: Sequence[Estimate], above: Sequence[bool] | None) -> list[Estimate]:
     """Return the estimates, with the lower limit 0 for each item that perhaps nobody holds.
 
-    The limits of a list hold on average over its items. So in a long list, an item may be pure
-    noise although its own limits exclude 0. `above` rests on limits that hold for all items at
-    once.
+    The limits of a list hold on average over its items: at 95 %, one in twenty may be wrong. So in
+    a long list, an item may be pure noise although its own limits exclude 0. `above` rests on
+    limits that hold for all items at once.
 
     Args:
         estimates: the listed estimates.

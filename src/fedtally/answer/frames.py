@@ -114,11 +114,15 @@ class Tabular(Table):
         """
 
     def uncertainty(self, items: Sequence[str | int]) -> Uncertainty | None:
-        """Return how far the estimates of named items may be off; None if the confidence is 0.
+        """Return how far the estimates of named items may be off, by three distances.
 
-        There are three distances: from the estimate to the share among the clients that took part;
-        from that share to the share in a wider population, of which the clients are a sample; and
-        from the estimate to the share in the population. Returns None, too, if no item is named.
+        They are the distances
+
+        - from the estimate to the share among the clients that took part,
+        - from this share to the share in a wider population, of which the clients are a sample,
+        - from the estimate to the share in the population.
+
+        Returns None if the confidence is 0, or no item is named.
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 600 + ["milk"] * 400, width=64, seed=1)

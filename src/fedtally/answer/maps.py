@@ -146,7 +146,10 @@ def _stretch(latitudes: Sequence[float]) -> float:
 
 
 def _extent(places: Any, step: float) -> tuple[float, float]:
-    """Return height and width of a map with all cells, both in lengths of a degree of latitude."""
+    """Return the height and the width of a map with all cells, both in degrees of latitude.
+
+    A degree of longitude is shorter than a degree of latitude, and the width is converted.
+    """
     height, width = (float(ends) + step for ends in places.max(axis=0) - places.min(axis=0))
     return height, width / _stretch(places[:, 0])
 

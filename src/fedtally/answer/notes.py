@@ -284,7 +284,7 @@ def on_spaces(domain: Domain) -> Iterator[str]:
 
 
 def on_oddities(domain: Domain) -> Iterator[str]:
-    """Yield notes on candidates with invisible characters, and on lists that look like tables."""
+    """Yield notes on candidates that may be mistakes: invisible characters, or rows of a table."""
     odd = domain.oddities
 
     def shown(text: str) -> str:

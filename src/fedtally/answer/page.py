@@ -469,13 +469,13 @@ def _limits(
     ends: tuple[Sequence[float | None], Sequence[float | None]],
     show: Callable[[float], str],
 ) -> list[Numbers]:
-    """Return the two columns of lower and upper limits, either of these clients or of a population.
+    """Return the two columns of lower and upper limits, for these clients or for a population.
 
     Args:
         of: the settings of the page's lists.
         group: the heading above both columns.
         alone: the short heading, where the group's heading is not shown.
-        ends: the lower and the upper limits of the rows, or None.
+        ends: the lower limits and the upper limits of the rows; None: an empty cell.
         show: a function that writes a limit as text.
     """
     of_both = f"{group} ({amounts.level(of.confidence)})"
@@ -533,7 +533,7 @@ class Figure(NamedTuple):
 
 
 def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
-    """Return the map of a grid's cells; empty if the domain is no grid, or no cell is sure.
+    """Return a list with the map of a grid's cells; [] if the domain is no grid or no cell is sure.
 
     It shows all cells above noise; if these are unknown, the listed cells that can be told from 0.
     """
@@ -571,7 +571,7 @@ def _map(of: Listed, estimates: Sequence[Estimate]) -> list[Figure]:
 
 
 def _curve(of: Listed) -> list[Figure]:
-    """Return the curve of all estimates by rank; empty if it would say no more than the list."""
+    """Return a list with the curve of all estimates by rank; [] if it would tell nothing new."""
     from fedtally.answer import charts
 
     found = of.standing

@@ -219,7 +219,7 @@ class Part:
     def ready(self, name: str) -> Any:
         """Return the value of a cached property if it was computed before; else None.
 
-        So a caller can look at a fit without starting one.
+        So a caller can use a fit that exists already, without starting one.
 
         >>> import fedtally
         >>> fedtally.estimate(["tea"], seed=1).ready("no such property") is None
@@ -479,7 +479,7 @@ def _check_silos(plan: Plan, sketches: Sequence[CountSketch]) -> None:
 def _check_planned(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> None:
     """Raise IncompatibleError if the sums or the domain belong to another plan.
 
-    Another plan's items and symbols are in other counters: decoding would give wrong estimates.
+    Another plan puts items into other counters, so decoding would give wrong estimates.
     """
     check_compatible(check_landed(sketches), plan.spec, "the sums are not those of the plan")
     plan.candidates.check_domain(domain)

@@ -148,7 +148,10 @@ def _verdict(proposal: Proposal) -> str:
 
 
 def _curves(proposal: Proposal, report: Callable[..., None]) -> tuple[list[Curve], str]:
-    """Return the curves of error against bytes, and ""; or no curves, and the reason."""
+    """Return the curves of error against bytes, and a text.
+
+    If there are no curves, the text is the reason. Otherwise it is "".
+    """
     from fedtally.plan import tradeoff
 
     plan = proposal.plan
@@ -266,7 +269,11 @@ def _costs(proposal: Proposal, bill: Bill) -> Table:
 
 
 def _halved(proposal: Proposal) -> tuple[Table | None, str]:
-    """Return the table of changes that halve the error, and ""; or None, and the reason."""
+    """Return a table of changes to the plan, each of which halves its error alone, and a text.
+
+    If there is no such change, the table is None and the text is the reason. In an open domain
+    there is neither a table nor a text.
+    """
     from fedtally.plan import tradeoff
 
     plan, linf = proposal.plan, proposal.target.linf

@@ -162,14 +162,14 @@ class Result(Part, Answer):
         return f"Result({who}={self.num_clients:,}{where}, candidates={candidates}, plan={plan})"
 
     def recognise(self, columns: Iterable[Any]) -> None:
-        """Use the words of a public list to name hashes that stand out.
+        """Use the words of a public list to name strings that stand out from the noise.
 
         The list must be public: a list of what clients hold is not.
 
-        A word becomes the name of a hash if the sums' counters for spelling fit it clearly better
-        than all other words of the list with this hash. Estimated frequencies do not change. The
-        words whose hashes stand out are saved with the result. Names that were read before are read
-        again when they are next asked for.
+        Clients also send counters that spell their strings. A word becomes the name of a hash if
+        these counters fit it clearly better than all other words of the list with this hash.
+        Estimated frequencies do not change. The words whose hashes stand out are saved with the
+        result. Names that were read before are read again when they are next asked for.
 
         Args:
             columns: the words as columns of text, which are read one after the other. So all of
@@ -338,9 +338,9 @@ class Result(Part, Answer):
             progress: called as in `prepare`.
 
         Raises:
-            InvalidInputError: there is no such window, no landed round before it, or no trend can
-                be found, such as in an open domain, or if the decoder has no values for single
-                rounds; the message says why.
+            InvalidInputError: there is no such window, or no landed round before it. It is also
+                raised if no trend can be found, for example in an open domain, or if the decoder
+                has no values for single rounds. The message says why.
 
         >>> import fedtally
         >>> days = [day for day in range(8) for _ in range(100)]
@@ -371,8 +371,9 @@ class Result(Part, Answer):
 
         Raises:
             OutsideDomainError: an item is not in the domain.
-            InvalidInputError: no item is named, or there are no shares by round, such as in an open
-                domain, or if the decoder has no values for single rounds; the message says why.
+            InvalidInputError: no item is named. It is also raised if there are no shares by round,
+                for example in an open domain, or if the decoder has no values for single rounds.
+                The message says why.
         """
         with reporting(self, progress):
             named = list(dict.fromkeys(each.item for each in self.estimates(items)))

@@ -483,7 +483,7 @@ def _limits(measured: Measured, clients: float | F64, confidence: float) -> Limi
 
 
 class _Column(NamedTuple):
-    """One round, or several rounds with the same hashes: they have one value of each item.
+    """One round, or several rounds with the same hashes, in which an item has a single value.
 
     Attributes:
         sums: the numbers of the sums of these rounds. If a sum adds up several rounds, its number
@@ -582,7 +582,7 @@ class _Rounds(ABC):
         return found._replace(stddev=np.hypot(found.stddev, noise * mean))
 
     def usual(self, window: str) -> str:
-        """Return the window to use: `window`, but all rounds of the last column for "last:1"."""
+        """Return `window`; but "last:1" becomes all rounds of the last column, such as "last:4"."""
         return f"last:{len(self.columns[-1].rounds)}" if window == _LAST else window
 
     def places(self, sums: Sequence[int]) -> Bools:

@@ -32,10 +32,11 @@ class Window:
         asked: the window as it was asked for, such as "last:7".
         rounds: the numbers of the landed rounds in the window, ascending, from 0.
         missing: the numbers of rounds between the first and the last of `rounds` that did not land.
-        clients: the number of contributions in the window.
+        clients: the number of contributions in the window. A contribution is what one client adds
+            in one round.
         labels: the labels of the first and the last of `rounds`; None: rounds have only numbers.
-        history: the number of rounds in the fit from which the window's values are read. It
-            includes the window's own rounds.
+        history: the number of rounds that the decoder fitted together for the estimates, including
+            the window's own rounds.
         prior: the number of rounds outside the window that its estimates use as a prior.
         repeats: the most rounds of the window that one client may have taken part in.
     """
@@ -255,7 +256,7 @@ class LandedRounds:
         Args:
             asked: the window as it was asked for, such as "last:7".
             sums: the numbers of the sums, ascending.
-            history: the number of rounds in the fit from which values are read.
+            history: the number of rounds that the decoder fitted together for the estimates.
             prior: the number of rounds outside the window that the estimates use as a prior.
             most: the most rounds of the campaign that any client took part in.
         """

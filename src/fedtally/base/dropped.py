@@ -46,8 +46,9 @@ class Dropped(NamedTuple):
     Attributes:
         incomplete: the number of rows that lack an item, a client, a silo or a round. Under
             privacy, a value that cannot be read counts as missing; without privacy it ends the run.
-        outside: the number of rows whose items are outside the domain. A row with a count counts
-            this many times. Under privacy, an item that cannot be read counts as outside.
+        outside: the number of rows whose items are outside the domain. If rows have a column of
+            counts, a row counts as often as its count says. Under privacy, an item that cannot be
+            read counts as outside.
         over_max_items: what the bound on a client's items did; None: rows do not name clients, so
             no bound is applied.
 

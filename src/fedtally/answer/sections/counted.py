@@ -137,7 +137,7 @@ def who(plan: Plan) -> str:
 
 
 def plan_title(plan: Plan) -> str:
-    """Return a title for a plan: for how many clients and candidates it is.
+    """Return a title for a plan, with its numbers of clients and candidates.
 
     >>> plan_title(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
     ...                 max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},

@@ -417,9 +417,10 @@ def cautions(plan: Plan) -> list[str]:
 
 
 def _none_to_spare(plan: Plan) -> str:
-    """Return a warning if a single client that stays away costs the answer, or much of a round.
+    """Return a warning if all planned clients must take part; else "".
 
-    Otherwise it is "".
+    It is also "" if a round has many sums. Then a client that stays away costs only a small part of
+    its round.
     """
     from fedtally.plan.secure_sum import cohort_sizes
 
