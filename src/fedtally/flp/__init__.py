@@ -9,11 +9,13 @@ Prio3SumVecWithMultiproof.
 Plans with validity "proofs" call `secagg.two_server.proofs`, which uses the proof and not `Prio3`.
 `Prio3` is for researchers.
 
-- `words`: integers mod p, in arrays and as bytes - `fields`: arithmetic in GF(p^K), on arrays -
-`proof`: what a circuit is, and the steps prove, query and decide - `circuits`: the circuits of
-Prio3 - `one_hot`: the circuit of a client's count sketch, and the small fields for it - `prio3`:
-shard, verify, aggregate, unshard; needs `pip install 'fedtally[prio3]'` - `prio3_draft08`: the
-servers of Prio3 in draft 08, which clients of DAP draft 09 use
+- `words`: integers mod p, in arrays and as bytes
+- `fields`: arithmetic in GF(p^K), on arrays
+- `proof`: what a circuit is, and the steps prove, query and decide
+- `circuits`: the circuits of Prio3
+- `one_hot`: the circuit of a client's count sketch, and the small fields for it
+- `prio3`: shard, verify, aggregate, unshard; needs `pip install 'fedtally[prio3]'`
+- `prio3_draft08`: the servers of Prio3 in draft 08, which clients of DAP draft 09 use
 
 The modules have no input, output, clock or randomness.
 """
