@@ -1,14 +1,14 @@
-"""Hazard layer: hybrid public-key encryption (HPKE, RFC 9180) for one recipient.
+"""Encrypt for one recipient with HPKE (RFC 9180), without associated data, and decrypt.
 
-The mode is base, with X25519, HKDF-SHA256 and AES-256-GCM. Anybody who knows the public key can
-seal, and a ciphertext does not prove who sealed it. A `Label` and fields bind a ciphertext to its
-purpose: joined, they are the `info` of the RFC. The associated data are empty. Each call of `seal`
-makes a context of its own for its one message. The result is the encapsulated key, 32 bytes, and
-then the ciphertext, 16 bytes longer than the plaintext.
+Hazard layer, see `fedtally.crypto`. The mode is base, with X25519, HKDF-SHA256 and AES-256-GCM.
+Anybody who knows the public key can seal, and a ciphertext does not prove who sealed it. A `Label`
+and fields bind a ciphertext to its purpose: joined, they are the `info` of the RFC. Each call of
+`seal` makes a context of its own for its one message. The result is the encapsulated key, 32 bytes,
+and then the ciphertext, 16 bytes longer than the plaintext.
 
-The library draws the ephemeral key of each message from the operating system. In all other files of
-this package randomness is an argument; only `hpke` and `hpke_aad` differ. If a caller passed the
-same ephemeral key twice, two plaintexts would be encrypted under one key and nonce.
+The library `cryptography` draws the ephemeral key of each message from the operating system, and
+the caller cannot pass one. If a caller passed the same key twice, two plaintexts would be encrypted
+under one key and nonce.
 """
 
 from __future__ import annotations

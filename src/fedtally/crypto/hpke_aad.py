@@ -1,9 +1,9 @@
-"""Hazard layer: HPKE (RFC 9180) with associated data, for one message to one recipient.
+"""Encrypt for one recipient with HPKE (RFC 9180) and associated data, and decrypt.
 
-The mode is base, with X25519, HKDF-SHA256 and AES-128-GCM: every implementation of DAP has these
-algorithms. DAP needs associated data: they bind a share to its task and report. The HPKE of the
-library `cryptography`, which `hpke` calls, takes none. So this file computes HPKE's key schedule
-itself, from the library's X25519 and AES-GCM.
+Hazard layer, see `fedtally.crypto`. The mode is base, with X25519, HKDF-SHA256 and AES-128-GCM:
+every implementation of DAP has these algorithms. DAP needs associated data: they bind a share to
+its task and report. The HPKE of the library `cryptography`, which `hpke` calls, takes none. So this
+file computes HPKE's key schedule itself, from the library's X25519 and AES-GCM.
 
 The library draws the ephemeral key of each message, and the caller cannot pass one. If a caller
 passed the same key twice, two plaintexts would be encrypted under one key and nonce.
@@ -121,7 +121,7 @@ def _seal(
 
 
 def _schedule(shared: bytes, enc: bytes, public: bytes, info: bytes) -> tuple[AESGCM, bytes]:
-    """Derive the cipher and the nonce of the first message (RFC 9180, sections 4.1 and 5.1).
+    """Derive the cipher and the nonce for the one message (RFC 9180, sections 4.1 and 5.1).
 
     Args:
         shared: the result of the X25519 exchange, 32 bytes.

@@ -1,8 +1,9 @@
-"""Hazard layer: how each key of the protocol ``fedtally-secagg/1`` is derived.
+"""Derive each key of the protocol ``fedtally-secagg/1``, and sign, verify, seal and hash.
 
-It uses X25519, Ed25519, HKDF-SHA256, SHA-256 and AES-256-GCM. A `Label` binds every derived value
-to one purpose. The functions `mask_key` to `ring_order_key` are the key table of the specification:
-each derives one key from a secret, a salt and fields.
+Hazard layer, see `fedtally.crypto`. The algorithms are X25519, Ed25519, HKDF-SHA256, SHA-256 and
+AES-256-GCM. A `Label` binds every derived value to one purpose. The functions `mask_key` to
+`ring_order_key` are the key table of the specification: each derives one key from a secret, a salt
+and fields.
 
 Integers in fields are little-endian, 32 bits wide. Fields are joined without separators. So under
 one label each field must always have the same length: otherwise two different lists of fields could
@@ -11,7 +12,7 @@ give the same bytes.
 Secrets are objects that do not print, copy or pickle, and that can be wiped. In Python, wiping does
 not overwrite everything. It misses temporary ``bytes`` of a derivation or exchange, which are freed
 and not overwritten. It also misses copies that the caller made, and memory that the operating
-system wrote to disk. The library overwrites its own copy of a key when it frees it.
+system wrote to disk. The library `cryptography` overwrites its own copy of a key when it frees it.
 """
 
 from __future__ import annotations
@@ -176,8 +177,8 @@ class Secret(_Hidden):
     def wipe(self) -> None:
         """Overwrite the bytes with zeros; from then on `reveal` raises.
 
-        An array over the view of `reveal` then reads zeros. The view itself reads zeros, or raises
-        ValueError.
+        An array that shares memory with the view from `reveal` then reads zeros. The view itself
+        reads zeros, or raises ValueError.
         """
         # The bytes are overwritten before the view is released: the release fails while an array
         # uses the view, and the secret must be gone also then.
@@ -337,7 +338,7 @@ def check_identity(key: bytes) -> bytes:
 
 
 def digest(label: Label, *fields: bytes) -> bytes:
-    """Compute the SHA-256 of a label and fields: 32 bytes.
+    """Compute the SHA-256 of a label and fields, joined: 32 bytes.
 
     >>> digest(Label.CONTEXT, bytes(32)).hex()[:16]
     '1fc6d049b0988732'
@@ -346,7 +347,13 @@ def digest(label: Label, *fields: bytes) -> bytes:
 
 
 def hkdf(secret: Secret, salt: bytes, info: bytes) -> Secret:
-    """Derive a key of 32 bytes from a secret, a salt and a purpose (HKDF-SHA256, RFC 5869)."""
+    """Derive a key of 32 bytes from a secret with HKDF-SHA256 (RFC 5869).
+
+    Args:
+        secret: any secret bytes, also if they are not uniform.
+        salt: public bytes, such as the context of a session.
+        info: the purpose of the key: a label and fields, joined.
+    """
     # A key of 32 bytes is one block of HKDF. So extract and expand are one HMAC each; the byte 1 is
     # the number of the block.
     extracted = hmac.digest(salt, secret.reveal(), "sha256")
@@ -412,7 +419,7 @@ def mask_key(seed: Secret, ctx: bytes) -> ExchangeKey:
 
     Args:
         seed: the seed of the mask key, 20 bytes.
-        ctx: the context of the session, 32 bytes.
+        ctx: the context of the session, a digest (`wire.context`), 32 bytes.
     """
     secret = _from_seed(seed, ctx, Label.MASK_SECRET_KEY)
     key = ExchangeKey(secret)
@@ -428,7 +435,7 @@ def commitment(seed: Secret, ctx: bytes) -> bytes:
 
     Args:
         seed: the seed of the self mask, 20 bytes.
-        ctx: the context of the session, 32 bytes.
+        ctx: the context of the session, a digest (`wire.context`), 32 bytes.
     """
     # The seed has 155 uniform bits, so that its hash hides it. The result is public and needs no
     # wipe.
@@ -438,10 +445,12 @@ def commitment(seed: Secret, ctx: bytes) -> bytes:
 def self_mask_key(seed: Secret, ctx2: bytes, index: int) -> Secret:
     """Derive the key of a client's self mask, 32 bytes.
 
+    A self mask is the mask that a client has in common with nobody.
+
     Args:
         seed: the seed of the self mask, 20 bytes.
-        ctx2: the context of the roster, 32 bytes.
-        index: the client's index in the roster.
+        ctx2: the context of the roster, a digest (`wire.roster_context`), 32 bytes.
+        index: the client's index in the roster, the list of the clients in the session.
     """
     return _from_seed(seed, ctx2, Label.SELF_MASK, _u32(index=index))
 
@@ -453,8 +462,8 @@ def pair_mask_key(
 
     Args:
         shared: the result of `ExchangeKey.exchange` on the two mask keys.
-        ctx2: the context of the roster, 32 bytes.
-        own: the index of this client in the roster.
+        ctx2: the context of the roster, a digest (`wire.roster_context`), 32 bytes.
+        own: the index of this client in the roster, the list of the clients in the session.
         own_key: the public mask key of this client, 32 bytes.
         peer: the index of the other client.
         peer_key: the public mask key of the other client, 32 bytes.
@@ -474,8 +483,8 @@ def share_keys(
 
     Args:
         shared: the result of `ExchangeKey.exchange` on the two encryption keys.
-        ctx2: the context of the roster, 32 bytes.
-        own: the index of this client in the roster.
+        ctx2: the context of the roster, a digest (`wire.roster_context`), 32 bytes.
+        own: the index of this client in the roster, the list of the clients in the session.
         own_key: the public encryption key of this client, 32 bytes.
         peer: the index of the other client.
         peer_key: the public encryption key of the other client, 32 bytes.
@@ -492,8 +501,13 @@ def ring_order_key(ctx2: bytes) -> Secret:
     """Derive the key of the stream from which every client computes the order of the ring.
 
     The ring is the random circular order in which each client is a neighbour of the nearest
-    clients. The key has 32 bytes. It is not secret: it depends only on ctx2, the context of the
-    roster (32 bytes).
+    clients. The key is not secret, because every client must get the same order.
+
+    Args:
+        ctx2: the context of the roster, a digest (`wire.roster_context`), 32 bytes.
+
+    Returns:
+        The key, 32 bytes.
     """
     # HKDF needs a secret. It is a constant: otherwise clients could not all find the same order.
     return hkdf(Secret(bytes(32)), _exact(KEY_BYTES, ctx2=ctx2), Label.RING_ORDER)

@@ -1,10 +1,10 @@
-"""Hazard layer: turn a key into a pseudorandom stream, and add it to a vector as a mask.
+"""Turn a key into a pseudorandom stream, and add the stream to a vector as a mask.
 
-A key has 32 bytes. Its stream is AES-256 in counter mode, in chunks of 128 KiB: block i of chunk c
-is AES(key, be96(c) || be32(i + 2)), 0 <= i < 8192, where be96 and be32 are big-endian integers of
-96 and 32 bits. These are the bytes that AES-256-GCM makes of zeros under nonce be96(c). The code
-calls AES-256-GCM because libraries compute it fastest. It discards the tag, and uses no property of
-GCM. A key serves one stream of at most 2^30 bytes.
+Hazard layer, see `fedtally.crypto`. A key has 32 bytes. Its stream is AES-256 in counter mode, in
+chunks of 128 KiB: block i of chunk c is AES(key, be96(c) || be32(i + 2)), 0 <= i < 8192, where be96
+and be32 are big-endian integers of 96 and 32 bits. These are the bytes that AES-256-GCM makes of
+zeros under nonce be96(c). The code calls AES-256-GCM because libraries compute it fastest. It
+discards the tag, and uses no property of GCM. A key serves one stream of at most 2^30 bytes.
 
 A mask of integers mod 2^bits is the stream, read as little-endian lanes. A lane is an integer of
 16, 32 or 64 bits: the smallest of these widths that is at least `bits`.

@@ -1,6 +1,6 @@
-"""Hazard layer: Shamir's secret sharing of vectors over GF(2^31 - 1).
+"""Split secrets into shares over GF(2^31 - 1) with Shamir's scheme, and recover them.
 
-A wrong argument gives secrets away.
+Hazard layer, see `fedtally.crypto`: a wrong argument gives secrets away.
 
 A secret is a vector of field elements. The secrets of the protocol have 20 bytes: 5 uniform
 elements (155 bits). Element j of a secret has a polynomial of degree t - 1, f_j(z) = secret_j +
@@ -171,7 +171,7 @@ def split(secret: U32, coefficients: U32, num_shares: int) -> U32:
 
 
 def combine(points: npt.ArrayLike, shares: U32) -> U32:
-    """Recover the secrets of one or more owners from t shares each.
+    """Recover the secrets of one or more owners, who split them, from t shares each.
 
     It does not notice wrong shares: the result is then wrong. Use `decode` where a share may be
     wrong.
@@ -219,7 +219,7 @@ def combine(points: npt.ArrayLike, shares: U32) -> U32:
 
 
 def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64]:
-    """Recover the secret of one owner although some shares are wrong, and find the wrong ones.
+    """Recover a secret although some of its shares are wrong, and find the wrong shares.
 
     A share is wrong if any of its elements is wrong. At most (n - threshold) // 2 of the n shares
     may be wrong. This is unique decoding of an interleaved Reed-Solomon code, with the result of
@@ -305,7 +305,7 @@ def _points(points: npt.ArrayLike) -> I64:
 
 
 def _fold(x: I64) -> I64:
-    """Return smaller numbers that are the same modulo the prime, since 2^31 is 1 modulo it."""
+    """Return smaller numbers that are the same modulo the prime: 2^31 is 1 modulo it."""
     return np.asarray((x & PRIME) + (x >> 31))
 
 

@@ -1,7 +1,7 @@
-"""Hazard layer: TurboSHAKE128 (RFC 9861), the hash with which Prio3 expands seeds.
+"""Compute TurboSHAKE128 (RFC 9861), the hash with which Prio3 expands seeds.
 
-Only this file imports the library pycryptodome, and only when a hash is computed. So whoever does
-not use Prio3 need not install it.
+Hazard layer, see `fedtally.crypto`. Only this file imports the library pycryptodome, and only when
+a hash is computed. So whoever does not use Prio3 need not install it.
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ class Count:
         return int(total[0])
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
-        """Return the inputs of the only call of the gadget, x and x; see `proof.Circuit.inputs`."""
+        """Return the inputs of the only call of the gadget: x and x (see `proof.Circuit.inputs`).
+        """
         x = self.field.constant(measurement)
         return np.stack([x, x], -2)
 
@@ -157,12 +158,15 @@ class SumVec:
         return [int(entry) for entry in total]
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
-        """Return the inputs r^j x_j and x_j - 1 for each word x_j; see `proof.Circuit.inputs`."""
+        """Return the inputs of all calls of the gadget, as `proof.Circuit.inputs` describes.
+
+        They are r^j x_j and x_j - 1 for each word x_j: see the class.
+        """
         powers = self.field.powers(joint, self.chunk + 1)[..., 1:, :]
         return bit_inputs(self.field, measurement, powers, shares)
 
     def evaluate(self, measurement: Array, joint: Array, shares: int, results: Array) -> Array:
-        """Return the output: the sum of the results of all calls; see `proof.Circuit`."""
+        """Return the only output: the sum of the results of all calls (see `proof.Circuit`)."""
         return self.field.sum(results, -2)[..., None, :]
 
 
@@ -227,7 +231,10 @@ class Histogram:
         return [int(entry) for entry in total]
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
-        """Return the inputs r^j x_j and x_j - 1 for each word x_j; see `proof.Circuit.inputs`."""
+        """Return the inputs of all calls of the gadget, as `proof.Circuit.inputs` describes.
+
+        They are r^j x_j and x_j - 1 for each word x_j: see `SumVec`.
+        """
         powers = self.field.powers(joint, self.chunk + 1)[..., 1:, :]
         return bit_inputs(self.field, measurement, powers, shares)
 
@@ -240,11 +247,11 @@ class Histogram:
 
 
 def bit_inputs(field: Field, measurement: Array, powers: Array, shares: int) -> Array:
-    """Return the inputs r x and x - 1 for each word x: the product is 0 if x is a bit.
+    """Return the inputs r x and x - 1 for each word x: their product is 0 if x is a bit.
 
     Args:
-        field: the field.
-        measurement: words [..., words], or a share of them.
+        field: the field of the circuit.
+        measurement: words (integers mod p) [..., words], or a share of them.
         powers: elements [..., calls, chunk, K]; the factor r for each word, a power of a random
             element.
         shares: the number of shares; 1 for the whole measurement.

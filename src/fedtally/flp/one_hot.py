@@ -53,10 +53,10 @@ def field_for_sums(clients: int, noise: int = 0, *, signed: bool = True) -> Fiel
     noise is within +-tau, the counter has one possible value mod p if 2 n + 2 tau < p, or if n + 2
     tau < p when no entry is -1.
 
-    The field here has room for 3 tau in place of 2 tau. Each of the two servers adds noise within
-    +-tau, so that both together may exceed tau, though this is very rare. With the room for one tau
-    more, such a sum is not one that n clients can have, and the caller refuses it: it does not wrap
-    around to a value that they can have.
+    The returned field has room for 3 tau instead of 2 tau. Each of the two servers adds noise
+    within +-tau, and both together may exceed tau, though this is very rare. Then a counter may
+    have a value that is impossible with noise within tau. The extra room keeps this value from
+    wrapping around to a possible one. So the caller notices it and refuses the sum.
 
     Args:
         clients: n, the most vectors in a sum, at least 1.

@@ -1,4 +1,4 @@
-"""Prio3 of draft-irtf-cfrg-vdaf-20 (whose version byte is 18), for any circuit that encodes.
+"""Run Prio3 of draft-irtf-cfrg-vdaf-20 (whose version byte is 18), for any `Measured` circuit.
 
 A client splits a measurement and its proof into shares for two or more servers, called aggregators.
 The aggregators check each report together, in one round of messages, and add up the reports that
@@ -31,7 +31,7 @@ _MEASUREMENT_SHARE, _PROOF_SHARE, _JOINT, _PROVE, _QUERY, _JOINT_SEED, _JOINT_PA
 
 
 class Measured(Circuit, Protocol):
-    """State what `Circuit` states, and also encode measurements and decode their sum."""
+    """Encode measurements and decode their sum, and state what `Circuit` states."""
 
     def encode(self, measurement: Any) -> Array:
         """Encode a measurement as words: [length]."""
@@ -395,7 +395,13 @@ class Prio3:
         return self.seed_bytes if self.circuit.joint_length else 0
 
     def _opened(self, aggregator: int, share: bytes) -> _Opened:
-        """Return the words, proofs and blind in an input share; a helper's are expanded from seeds.
+        """Return the words, proofs and blind of an input share.
+
+        A helper's words and proofs are expanded from seeds.
+
+        Args:
+            aggregator: the number of the aggregator that the share is for; 0 is the leader.
+            share: the input share.
 
         Raises:
             ReportRefusedError: the share has another length, or a word outside the field.
@@ -420,7 +426,8 @@ class Prio3:
     def _by_values(self, proofs: Array) -> Array:
         """Return proofs, or shares of proofs, in the form where polynomials are given by values.
 
-        They already have this form here. In draft 08 they have coefficients, and are converted.
+        Here they have this form already. In draft 08 polynomials are given by coefficients, and are
+        converted.
         """
         return proofs
 

@@ -38,9 +38,10 @@ class SumVec08(SumVec):
         return 1
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
-        """Return the inputs r^j x_j and x_j - 1 for each word x_j; see `proof.Circuit.inputs`.
+        """Return the inputs of all calls of the gadget, as `proof.Circuit.inputs` describes.
 
-        j = 1, 2, ... numbers the words of all calls.
+        They are r^j x_j and x_j - 1 for each word x_j, where j = 1, 2, ... numbers the words of all
+        calls.
         """
         powers = _powers(self.field, joint[..., 0, :], self.calls, self.chunk)
         return bit_inputs(self.field, measurement, powers, shares)
@@ -62,9 +63,10 @@ class Histogram08(Histogram):
         return 2
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
-        """Return the inputs r^j x_j and x_j - 1 for each word x_j; see `proof.Circuit.inputs`.
+        """Return the inputs of all calls of the gadget, as `proof.Circuit.inputs` describes.
 
-        j = 1, 2, ... numbers the words of all calls.
+        They are r^j x_j and x_j - 1 for each word x_j, where j = 1, 2, ... numbers the words of all
+        calls.
         """
         powers = _powers(self.field, joint[..., 0, :], self.calls, self.chunk)
         return bit_inputs(self.field, measurement, powers, shares)
@@ -163,9 +165,9 @@ def _powers(field: Field, one: Array, calls: int, chunk: int) -> Array:
     """Return the powers r, r^2, ... for the words of all calls: [..., calls, chunk, K].
 
     Args:
-        field: the field.
+        field: the field of the circuit.
         one: elements [..., K]; r.
-        calls: the number of calls.
+        calls: the number of calls of the gadget.
         chunk: the number of words in one call.
     """
     powers = field.powers(one, calls * chunk + 1)[..., 1:, :]

@@ -83,8 +83,8 @@ class Circuit(Protocol):
         """Return the inputs of the gadget for all calls.
 
         Args:
-            measurement: words [..., length], or a share of them.
-            joint: elements [..., joint_length, K].
+            measurement: words (integers mod p) [..., length], or a share of them.
+            joint: elements [..., joint_length, K]; the joint randomness.
             shares: the number of shares; 1 for the whole measurement.
 
         Returns:
@@ -95,8 +95,8 @@ class Circuit(Protocol):
         """Return the outputs, from the measurement and the results of all calls.
 
         Args:
-            measurement: words [..., length], or a share of them.
-            joint: elements [..., joint_length, K].
+            measurement: words (integers mod p) [..., length], or a share of them.
+            joint: elements [..., joint_length, K]; the joint randomness.
             shares: the number of shares; 1 for the whole measurement.
             results: elements [..., calls, K], or a share of them.
 
@@ -108,6 +108,9 @@ class Circuit(Protocol):
 @dataclass(frozen=True)
 class FullyLinearProof:
     """Prove and check the statement of one circuit, in the steps prove, query and decide.
+
+    Words are integers mod p. Elements are in GF(p^K): arrays of them end with an axis of K words
+    (see `fields`).
 
     Args:
         circuit: the statement.
@@ -184,7 +187,7 @@ class FullyLinearProof:
         """Make the proof of a whole measurement.
 
         Args:
-            measurement: words [..., length].
+            measurement: words (integers mod p) [..., length].
             prove_random: uniform elements [..., prove_random_length, K], known to no verifier.
             joint: elements [..., joint_length, K]; the joint randomness.
 
@@ -211,7 +214,7 @@ class FullyLinearProof:
         """Compute a verifier share from a verifier's shares of the measurement and of the proof.
 
         Args:
-            measurement: words [..., length]; this verifier's share.
+            measurement: words (integers mod p) [..., length]; this verifier's share.
             proof: elements [..., proof_length, K]; this verifier's share.
             query_random: uniform elements [..., query_random_length, K], the same for all
                 verifiers. The client must not know them before it has sent its whole report.

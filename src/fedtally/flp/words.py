@@ -105,7 +105,7 @@ class PrimeField(ABC):
         return words
 
     def check(self, data: bytes) -> None:
-        """Refuse bytes that `decode` would refuse, without the words: this is faster.
+        """Raise the error that `decode` would raise for these bytes, if any; this is faster.
 
         Raises:
             InvalidInputError: the last word is incomplete, or a word is not below the prime.
