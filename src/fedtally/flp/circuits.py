@@ -57,8 +57,7 @@ class Count:
         return int(total[0])
 
     def inputs(self, measurement: Array, joint: Array, shares: int) -> Array:
-        """Return the inputs of the only call of the gadget: x and x (see `proof.Circuit.inputs`).
-        """
+        """Return the inputs of the only call of the gadget: x and x; see `proof.Circuit.inputs`."""
         x = self.field.constant(measurement)
         return np.stack([x, x], -2)
 

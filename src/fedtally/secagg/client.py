@@ -189,10 +189,10 @@ class Client:
     """Take part in one session as a client.
 
     The client accepts each type of message once, in the order of `messages.EXCHANGES`. If the last
-    message comes again, byte for byte, it gives the same answer again. It drops bytes that are no
-    frame of this session, and everything but a signed Invite while it waits for one. Any other
-    message of the wrong type or content ends the session for good, and every secret is wiped. A
-    restarted client cannot rejoin its session.
+    message comes again, byte for byte, the client gives the same answer again. It drops bytes that
+    are no frame of this session, and everything but a signed Invite while it waits for one. Any
+    other message of the wrong type or content ends the session for good, and every secret is wiped.
+    A restarted client cannot rejoin its session.
 
     Args:
         policy: what the client demands of the parameters.
@@ -388,8 +388,8 @@ class Client:
     def _conclude(self, message: wire.Frame) -> None:
         """Record the Result or Abort that the server sends after the client's last answer.
 
-        The first Result counts, and an Abort only before it. It needs no further check, since all
-        secrets are wiped.
+        The first Result counts, and an Abort only before it. The message needs no further check,
+        since all secrets are wiped.
         """
         if message.version != wire.VERSION:
             return
@@ -782,7 +782,9 @@ class Client:
         return self._identity.sign(Label.CONFIRM, self._ctx2, wire.bitmap_digest(alive))
 
     def _check_survivors(self, alive: Bits) -> None:
-        """Raise an error unless it is safe to unmask for these survivors (check f).
+        """Raise an error unless it is safe to unmask for these survivors.
+
+        This is check f of docs/protocol.md.
 
         Args:
             alive: bool [n]; the survivors, by index in the roster.
@@ -826,7 +828,7 @@ class Client:
         It does nothing in `semi-honest`, where clients have no identities.
 
         Args:
-            slots: bool [k].
+            slots: bool [k]; the slots of the neighbours that are counted (see `graph`).
             code: the code of the error.
 
         Raises:
@@ -845,9 +847,10 @@ class Client:
     def _confirmed(self, body: bytes) -> Bits:
         """Return the survivors, bool [n], if t clients signed the same bitmap as this client.
 
-        t is the threshold of shares, and this client is one of the t. Check h: since 2t > n + C,
-        any two sets of t signers have an honest client in common, which signs only one bitmap. So
-        only one bitmap has t signatures, and no client has both of its secrets opened.
+        t is the threshold of shares, and this client is one of the t. This is check h of
+        docs/protocol.md: since 2t > n + C, any two sets of t signers have an honest client in
+        common, which signs only one bitmap. So only one bitmap has t signatures, and no client has
+        both of its secrets opened.
 
         Args:
             body: the body of the Confirmations.
@@ -876,10 +879,10 @@ class Client:
     def _unmask(self, alive: Bits) -> bytes:
         """Return the body of the Unmask: one share for each neighbour whose shares opened.
 
-        Check i: the share is of the neighbour's self mask seed (b) or of its mask key, never both.
-        If the neighbour survived, its pair masks cancel, and the server needs b. If it did not,
-        they do not cancel, and the server needs its mask key. Should its vector come late, its self
-        mask still hides it.
+        This is check i of docs/protocol.md: the share is of the seed of the neighbour's self mask
+        (b) or of its mask key, never both. If the neighbour survived, its pair masks cancel, and
+        the server needs b. If it did not, they do not cancel, and the server needs its mask key.
+        Should its vector come late, its self mask still hides it.
 
         Args:
             alive: bool [n]; the survivors, by index in the roster.

@@ -452,7 +452,7 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: the profile; it matters only for "secagg".
+        adversary: the kind of server to protect against; it matters only for "secagg".
 
     >>> needed_keys("secagg"), needed_keys("two-server"), needed_keys("ideal")
     (('server_key',), ('leader_key', 'helper_key', 'allow_list'), ())
@@ -470,7 +470,7 @@ def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) ->
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: the profile; it matters only for "secagg".
+        adversary: the kind of server to protect against; it matters only for "secagg".
         given: the keys, 32 bytes each, by their names.
 
     Raises:
@@ -588,8 +588,8 @@ def whole_bits(
         clients: the most clients in a sum.
         largest_entry: the most that one client adds to a counter, without noise.
         noise: the largest absolute value of the noise that a counter has before the sum is opened.
-        folds: whether sums are folded, which needs counters for sums twice as large; see
-            `check_terms`.
+        folds: whether sums are folded before noise is added, see `check_terms`: then the counters
+            must be able to hold sums of twice as many clients.
         signed: whether an entry without noise may be negative (`Encoding.is_signed`).
         proofs: whether reports have proofs. Then a counter is an integer mod p, the prime of the
             smallest field for the sums. The largest entry is then 1, whatever `largest_entry` says.
@@ -608,8 +608,8 @@ def with_proofs(terms: TwoServerConfig, *, folds: bool = False, signed: bool) ->
     """Return a copy of the terms with proofs, and with the bits of the smallest field for the sums.
 
     Args:
-        terms: the terms.
-        folds: whether sums are folded, see `check_terms`.
+        terms: the terms of a plan.
+        folds: whether sums are folded before noise is added, see `check_terms`.
         signed: whether an entry may be -1, as in a sketch.
 
     Raises:
@@ -639,7 +639,8 @@ def check_terms(
         most: the most clients in a sum that is opened.
         noise: the largest absolute value of the noise in a counter.
         items: the most items that one client contributes, `Plan.most_items`.
-        folds: whether sums are opened without noise, and are folded before noise is added
+        folds: whether sums are opened without noise, and are folded before noise is added: entries
+            that no honest clients can have are brought into the range of honest sums
             (`campaign.release.folded`). Then the modulus must be at least four times the largest
             entry of an honest sum, or twice if no entry is negative.
         signed: whether an entry without noise may be negative (`Encoding.is_signed`).

@@ -1,4 +1,4 @@
-"""Find the neighbours of a client: in a ring whose order nobody can choose, or all other clients.
+"""Find each client's neighbours: in a ring in an order that nobody can choose, or all others.
 
 Neighbours have a mask in common. A client, the owner, splits its secrets into shares at the points
 x = 1 .. k + 1. The shares at x = 1 .. k are for its k neighbours, the holders, and the owner keeps
@@ -73,11 +73,13 @@ class Neighbourhood:
         return found
 
     def is_whole(self, alive: Bits) -> bool:
-        """Return whether the honest survivors surely stay connected.
+        """Return whether the honest survivors stay connected, up to a probability of 2^-41.
 
-        True: if C corrupt clients were fixed before the ring was drawn, they separate the honest
-        survivors with a probability of at most 2^-41, however the survivors were chosen
-        (docs/protocol.md, "Claim of `semi-honest`").
+        They are connected if masks in common link all of them: otherwise a server could unmask the
+        sum of a part of them. The probability is over the draw of the ring. It is at most 2^-41 if
+        at most C clients are corrupt and they were fixed before the draw, however the survivors
+        were chosen (docs/protocol.md, "Claim of `semi-honest`"). In the complete graph the result
+        is True.
 
         Args:
             alive: bool [n], by index in the roster; the survivors.

@@ -212,7 +212,7 @@ def phase(adversary: Adversary, state: ServerState) -> Exchange:
     """Return the exchange of a phase of the server.
 
     Args:
-        adversary: the profile.
+        adversary: the kind of server that the session protects against.
         state: the phase; not DONE or ABORTED, which have no exchange.
     """
     return next(step for step in EXCHANGES[adversary] if step.phase is state)
@@ -326,14 +326,16 @@ class Confirmations(NamedTuple):
 
 
 class Unmask(NamedTuple):
-    """Give the server a client's shares of secrets, to unmask the sum; `shamir` explains elements.
+    """Give the server a client's shares of secrets, so that it can unmask the sum.
+
+    A share is 5 field elements, see `crypto.shamir`.
 
     Attributes:
         own: uint32 [5]; the client's own share of the seed of its self mask.
         given: bool [k]; for which neighbours it gives a share, in order of their slots (see
             `graph`).
-        shares: uint32 [given neighbours, 5]; in the same order. Of a survivor it is a share of the
-            seed of its self mask, else of the seed of its mask key.
+        shares: uint32 [given neighbours, 5]; their shares, in the same order. For a survivor it is
+            a share of the seed of its self mask, else of the seed of its mask key.
     """
 
     own: npt.NDArray[np.uint32]
@@ -342,7 +344,12 @@ class Unmask(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Announce the number of clients in the sum, and a salted SHA-256 of the sum: 32 bytes."""
+    """Announce the sum of a session, without the sum itself.
+
+    Attributes:
+        survivors: the number of clients in the sum.
+        digest: a salted SHA-256 of the sum, 32 bytes; see `wire.result_digest`.
+    """
 
     survivors: int
     digest: bytes

@@ -52,7 +52,7 @@ def pack(vector: Lanes, bits: int) -> bytes:
     """Encode a vector of integers below 2^bits as bytes.
 
     Args:
-        vector: lane(bits) [entries], at least one entry.
+        vector: array of dtype `prg.lane(bits)`, [entries], at least one entry.
         bits: the number of bits of each entry, 1 .. 64.
 
     Raises:
@@ -101,8 +101,8 @@ def unpack(data: bytes, entries: int, bits: int) -> Lanes:
         bits: the number of bits of each entry, 1 .. 64.
 
     Returns:
-        lane(bits) [entries], every entry below 2^bits. For 16, 32 and 64 bits it is a read-only
-        view of `data`, else a new array.
+        Array of dtype `prg.lane(bits)`, [entries], every entry below 2^bits. For 16, 32 and 64 bits
+        it is a read-only view of `data`, else a new array.
 
     Raises:
         InvalidInputError: `data` has another length, or a padding bit is set.
@@ -132,7 +132,7 @@ def centred(vector: Lanes, bits: int) -> npt.NDArray[np.int64]:
     """Read entries mod 2^bits as signed integers in [-2^(bits - 1), 2^(bits - 1)): int64 [entries].
 
     Args:
-        vector: lane(bits) [entries], every entry below 2^bits.
+        vector: array of dtype `prg.lane(bits)`, [entries], every entry below 2^bits.
         bits: the number of bits of each entry, 1 .. 64.
 
     >>> centred(np.array([1, 255, 128], "<u2"), 8).tolist()

@@ -73,9 +73,10 @@ class UnsafeParametersError(InvalidInputError):
 
 
 class Adversary(Named, option="adversary"):
-    """Name the server that a profile protects against.
+    """Name the kind of server that the protocol protects against; each kind has a profile.
 
-    `SEMI_HONEST`: a server that follows the protocol, and is curious. `ACTIVE`: a server that lies.
+    A profile is a variant of the protocol. `SEMI_HONEST`: a server that follows the protocol, and
+    is curious. `ACTIVE`: a server that lies.
     """
 
     SEMI_HONEST = "semi-honest"
@@ -102,7 +103,12 @@ class Validity(Named, option="validity"):
 
 
 class Graph(NamedTuple):
-    """Give k, the neighbours of a client, and t, the number of shares that open a secret."""
+    """Describe the graph of masks: two clients that have a mask in common are neighbours.
+
+    Attributes:
+        neighbours: k, the number of neighbours of each client.
+        threshold: t, the number of shares that open a client's secret.
+    """
 
     neighbours: int
     threshold: int
@@ -174,8 +180,8 @@ def modulus_bits(
         signed: whether an entry without noise may be negative (`Encoding.is_signed`).
 
     Raises:
-        InvalidInputError: more than 64 bits would be needed if entries may be negative; also with
-            signed=False.
+        InvalidInputError: with entries that may be negative, the sums would need more than 64 bits.
+            This bound holds even if `signed` is False.
 
     >>> modulus_bits(1000), modulus_bits(1000, multiple=1), modulus_bits(200, signed=False)
     (16, 11, 8)
@@ -205,10 +211,12 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
     With a probability of at most 2^-40, some entry of the vector has more noise. Then this entry of
     the sum may wrap around.
 
-    Gaussian: a sum of discrete Gaussians is sub-Gaussian (Canonne, Kamath and Steinke 2020), so
-    that tau = sigma sqrt(2 (ln 2V + 40 ln 2)). Skellam, variance v: E[exp(s Z)] = exp(v (cosh s -
-    1)), and the best s is asinh(tau / v), so that tau is the root of tau asinh(tau / v) -
-    sqrt(tau^2 + v^2) + v = ln 2V + 40 ln 2.
+    Discrete Gaussian: a sum of them is sub-Gaussian (Canonne, Kamath and Steinke 2020), so that tau
+    is sigma sqrt(2 (ln 2V + 40 ln 2)).
+
+    Skellam, with variance v: E[exp(s Z)] = exp(v (cosh s - 1)). The best s in Chernoff's bound is
+    asinh(tau / v). So tau is the root of tau asinh(tau / v) - sqrt(tau^2 + v^2) + v = ln 2V + 40 ln
+    2.
 
     Args:
         stddev: sigma, the standard deviation of the total noise if nobody drops out, which is the
@@ -273,7 +281,7 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
         absent: the most clients that may be absent. Here the absent clients are assumed to be drawn
             without knowledge of the ring. Once they are known, `is_whole_ring` does without this
             assumption.
-        graph: k, even, and t, with 2 <= t <= k <= n - 2. Any other graph is not safe.
+        graph: k and t. Unless k is even and 2 <= t <= k <= n - 2, the result is False.
 
     >>> is_safe_ring(1000, 100, 100, Graph(48, 27)), is_safe_ring(1000, 100, 100, Graph(300, 27))
     (True, False)
@@ -295,12 +303,13 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
 
 
 def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
-    """Return whether C corrupt clients cut a ring with a probability of at most 2^-41, in integers.
+    """Return whether C corrupt clients cut a ring with a probability of at most 2^-41.
 
-    A cut takes two gaps, k / 2 successive places each, without a survivor that is honest. So
-    corrupt clients can cut the ring only if two gaps have `cut` or more of them. Two gaps are k of
-    the n clients, the draw of the ring does not depend on who is corrupt, and there are n (n - k -
-    1) / 2 pairs of gaps. So the bound holds whichever clients drop out.
+    It is decided in integers, without rounding. A cut takes two gaps, k / 2 successive places each,
+    without a survivor that is honest. So corrupt clients can cut the ring only if two gaps have
+    `cut` or more of them. Two gaps are k of the n clients, the draw of the ring does not depend on
+    who is corrupt, and there are n (n - k - 1) / 2 pairs of gaps. So the bound holds whichever
+    clients drop out.
 
     Args:
         n: the number of clients in the roster.
@@ -315,10 +324,11 @@ def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
 
 
 def is_cut_below(n: int, bad: int, k: int, odds: int) -> bool:
-    """Return whether `bad` clients cut the ring with a probability below 1 / odds, in integers.
+    """Return whether `bad` clients cut the ring with a probability below 1 / odds.
 
-    There are n (n - k - 1) / 2 pairs of gaps, each gap of k / 2 successive clients. All k clients
-    of a pair are bad with probability (bad)_k / (n)_k, where (m)_k = m (m - 1) ... (m - k + 1).
+    It is decided in integers, without rounding. There are n (n - k - 1) / 2 pairs of gaps, each gap
+    of k / 2 successive clients. All k clients of a pair are bad with probability (bad)_k / (n)_k,
+    where (m)_k = m (m - 1) ... (m - k + 1).
 
     Args:
         n: the number of clients in the roster.
@@ -330,10 +340,17 @@ def is_cut_below(n: int, bad: int, k: int, odds: int) -> bool:
 
 
 def tail_at_most(population: int, marked: int, drawn: int, least: int, odds: int) -> bool:
-    """Return whether P[Hyper(population, marked, drawn) >= least] <= 1 / odds, in integers.
+    """Return whether a hypergeometric tail P[X >= least] is at most 1 / odds.
 
-    Hyper is the hypergeometric distribution: the number of marked items among `drawn` items, drawn
-    without replacement from `population` items of which `marked` are marked.
+    It is decided in integers, without rounding. X is the number of marked items among items that
+    are drawn without replacement.
+
+    Args:
+        population: the number of items.
+        marked: the number of items that are marked.
+        drawn: the number of items that are drawn.
+        least: the number of marked items at which the tail begins.
+        odds: the inverse of the bound.
     """
     least = max(least, drawn + marked - population)
     term, total = math.comb(marked, least) * math.comb(population - marked, drawn - least), 0
@@ -355,17 +372,17 @@ class Parameters:
     `ClientPolicy` and `check_roster` decide whether they are safe.
 
     Args:
-        adversary: the profile.
-        n_min: the fewest clients in a roster, at least 3.
+        adversary: the kind of server that the sum protects against.
+        n_min: the fewest clients in a roster, the list of the clients in a session; at least 3.
         n_max: the most clients in a roster: up to 2^20; in the complete graph up to 2^12, in
             `active` up to 1,000.
         corrupt: C, the most corrupt clients in the cohort, below min_survivors; at least 1 in
             `semi-honest`.
         max_dropout_ppm: the fraction of the roster's clients that may drop out once the roster is
             fixed, in parts per million; below a million.
-        min_survivors: the fewest clients in a sum, at most n_min. In `active` at least the
-            threshold of n_max clients, and at most the clients that are left of n_min after
-            max_dropout has dropped out and C corrupt clients do not answer.
+        min_survivors: the fewest clients in a sum, at most n_min. In `active` it is at least the
+            threshold of n_max clients. It is then also at most the number of clients that are left
+            of n_min if max_dropout of them drop out and C corrupt clients do not answer.
         ring_neighbours: k, even, at most n_min - 2 and 2^15; 0: the complete graph, which `active`
             must use.
         ring_threshold: t, 2 .. k; 0: the complete graph.
@@ -432,9 +449,10 @@ class Parameters:
     def _check_survivors(self) -> None:
         """Raise an error if `min_survivors` of an `active` sum is too small or too large.
 
-        It must be at least the threshold of shares, or else the survivors could not unmask. It must
-        be at most the number of clients that are left of the smallest roster if max_dropout of it
-        drop out and all corrupt clients are silent: otherwise these could stop every round.
+        It must be at least the threshold of shares: otherwise the survivors might not have enough
+        shares to unmask. It must be at most the number of clients that are left of the smallest
+        roster if max_dropout of it drop out and all corrupt clients are silent: otherwise silent
+        clients could stop every round.
         """
         # A client that sends wrong shares can stop a round all the same: docs/protocol.md, "What is
         # not claimed".
@@ -509,14 +527,18 @@ class Parameters:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientPolicy:
-    """State what a client demands of a server's parameters, before it allocates any memory.
+    """State what a client demands of the parameters that a server proposes.
+
+    The client checks them before it allocates any memory. C is the number of corrupt clients that
+    the parameters allow for.
 
     Args:
-        adversary: the profile; another one is refused.
+        adversary: the kind of server to protect against; parameters for another kind are refused.
         min_honest: the fewest honest clients in a sum, min_survivors - C; at least 2, since a sum
             of one is that client's vector.
-        max_corrupt: a fraction of n_max, in [0, 1). C must be at least this fraction, rounded up.
-        corrupt: the least C. Choose the number of corrupt clients that the allow-list may have.
+        max_corrupt: C must be at least this fraction of n_max, rounded up; in [0, 1).
+        corrupt: C must be at least this number. Choose the number of clients of the allow-list that
+            may be corrupt.
         min_clients: the fewest clients in a roster.
         max_clients: the most clients in a roster.
         max_neighbours: the most neighbours; each of them costs a key exchange and a mask.
@@ -631,7 +653,7 @@ class ClientPolicy:
 
         Args:
             others: the identities (public keys) of other clients.
-            where: what these clients do, for the message.
+            where: where these clients are, for the message, such as "in the sum".
 
         Raises:
             UnsafeParametersError: fewer than `least_known` of them are among `known`.
@@ -648,7 +670,7 @@ class ClientPolicy:
 
 
 def share_of(ppm: int, n: int, *, up: bool = False) -> int:
-    """Return `ppm` parts per million of n, rounded down to a whole number, or up with `up`."""
+    """Return `ppm` parts per million of n, rounded down; with `up`, rounded up."""
     return -(-ppm * n // PPM) if up else ppm * n // PPM
 
 

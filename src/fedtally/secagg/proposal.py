@@ -65,7 +65,7 @@ def propose(
         bits: the number of bits of the modulus, from `modulus_bits`.
         corrupt: C, the number of corrupt clients; `corrupt_clients` computes it from a fraction.
         max_dropout: the largest fraction of the roster that may drop out.
-        adversary: the profile, `semi-honest` or `active`.
+        adversary: the kind of server to protect against, `semi-honest` or `active`.
         n_min: the smallest roster; by default n_max.
         min_survivors: the fewest survivors. By default they are the clients of a roster of n_min
             that remain if max_dropout of it drop out, in `active` less C.

@@ -146,10 +146,10 @@ class Server:
         invite: the bytes of the Invite, the same for every client.
         code: why the round was aborted; None if it was not.
         outcome: the sum; None until the session is done.
-        blamed: the wrong shares that were found while unmasking, each with the two clients of which
-            one lied, perhaps only one: see `Blame`. Exclude nobody because of one round. The list
-            is not complete: more than t shares of a secret are examined only if one of the first t
-            is wrong.
+        blamed: the wrong shares that were found while unmasking, each with two clients of which at
+            least one lied: see `Blame`. Exclude nobody because of one round. The list is not
+            complete: more than t shares of a secret are examined only if one of the first t is
+            wrong.
 
     Raises:
         InvalidInputError: an argument has another size or range, or the allow-list is missing or
@@ -475,12 +475,14 @@ class Server:
         return Closing(code, tuple(self._clients[place] for place in short), answered, asked)
 
     def _verdict(self) -> tuple[AbortCode | None, list[int]]:
-        """Return why the next phase cannot follow, and the places of the clients that are to blame.
+        """Return why the next phase cannot follow, and the places of clients that prevent it.
 
-        The reason is None if the next phase can follow. The places are those of the clients whose
-        secrets cannot be recovered, because too few holders of their shares are left; else none.
-        After a failed check, clients would abort later, or the sum could not be opened. So the
-        round ends now, before it costs the clients anything more.
+        The reason is None if the next phase can follow. The places, which are indexes in the
+        roster, are of clients whose secrets cannot be recovered, because too few holders of their
+        shares are left. In other cases there are none.
+
+        If the next phase began in spite of a reason, clients would abort later, or the sum could
+        not be opened. So the round ends now, before it costs the clients anything more.
 
         Raises:
             LocalProtocolError: the session has ended.
