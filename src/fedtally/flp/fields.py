@@ -171,7 +171,7 @@ class Field(PrimeField):
 
     def _sums(self, a: Array, b: Array) -> Array:
         """Compute the matrix product a @ b of words, mod p."""
-        if self.dtype == np.int64 and not self._whole_products:  # high bits, then low
+        if self.dtype == np.int64 and not self._whole_products:  # halves of a: no overflow
             return self.reduce((self.reduce((a >> 16) @ b) << 16) + (a & 0xFFFF) @ b)
         return self.reduce(a @ b)
 

@@ -38,7 +38,7 @@ from fedtally.secagg.params import (
     tail_at_most,
 )
 
-# A ring is tried at about as many sizes of the roster, see `_find_ring_between`. More take longer.
+# A ring is tried at about this many sizes of the roster, see `_find_ring_between`.
 _LOOKS = 1000
 
 

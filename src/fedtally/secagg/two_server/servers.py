@@ -65,7 +65,15 @@ _VERDICTS = (Verdict.INVALID, Verdict.INCONSISTENT)
 
 
 class Outcome(StrEnum):
-    """Say what became of a received report; a report that is not accepted changes nothing."""
+    """Say what became of a received report; a report that is not accepted changes nothing.
+
+    CLOSED: the server accepts no more reports. OTHER_ROUND: the batch does not have the report's
+    round. OTHER_TIME: its time is too old, or too far in the future. FORGED: the client that it
+    names did not sign it, or (leader) it is not sealed to this server. SECOND_REPORT: this client
+    has another report in the batch, or another report has this id. UNREADABLE: its content has a
+    wrong form, or (helper) its seed is not sealed to this server. FULL: the server has n_max
+    reports.
+    """
 
     ACCEPTED = "accepted"
     CLOSED = "closed"
@@ -80,7 +88,12 @@ class Outcome(StrEnum):
 
 
 class BatchState(Enum):
-    """Name the state of a server of a batch; STOPPED, WAITING and ABORTED are only a leader's."""
+    """Name the state of a server of a batch.
+
+    COLLECTING: it accepts reports. STOPPED (leader): it accepts no more, and has no query yet.
+    WAITING (leader): it has a query, and waits for the answer. DONE: the helper has answered; the
+    leader has the sum. ABORTED (leader): the sum was refused.
+    """
 
     COLLECTING = "collecting"
     STOPPED = "stopped"
@@ -508,8 +521,8 @@ class Helper(_Server):
         key: the secret key that belongs to `parameters.helper_key`.
         noise: a function that draws the helper's noise, new at each call: int64 [V], within
             +-parameters.noise; None if the parameters have none.
-        reserve: a function that is called before each answer; if it raises an error, no noise is
-            drawn and nothing is sent.
+        reserve: a function that charges the privacy budget, called before each answer. If it raises
+            an error, no noise is drawn and nothing is sent.
         noise_source: a name for the origin of `noise`, which the journal records with the batch;
             `FrequencyServer` has one for plans' noise. A server with another source refuses a batch
             that is recorded already.
@@ -541,7 +554,7 @@ class Helper(_Server):
         return sorted([*self._held, *self._added])
 
     def checks(self, ids: Collection[bytes] | None = None) -> list[bytes]:
-        """Return the checks of held reports, as frames for the leader; of up to 4,096 reports each.
+        """Return the checks of held reports, as frames for the leader, each of up to 4,096 reports.
 
         A report has the same check at every call, also after a restart. If reports have no proofs,
         the list is empty.
@@ -693,8 +706,8 @@ class Leader(_Server):
         key: the secret key that belongs to `parameters.leader_key`.
         noise: a function that draws the leader's noise, new at each call: int64 [V], within
             +-parameters.noise; None if the parameters have none.
-        reserve: a function that is called before each query, and before an answer is accepted; if
-            it raises an error, no noise is drawn and nothing is sent.
+        reserve: a function that charges the privacy budget, called before each query, and before an
+            answer is accepted. If it raises an error, no noise is drawn and nothing is sent.
         noise_source: a name for the origin of `noise`, which the journal records with the batch;
             `FrequencyServer` has one for plans' noise. A server with another source refuses a batch
             that is recorded already.
