@@ -64,7 +64,7 @@ class Domain(ABC):
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Return the position of each item, int64[n], and whether it is a candidate, bool[n].
 
-        If it is no candidate, its position may be any number.
+        An item that is no candidate may get any position.
         """
 
     @abstractmethod
@@ -85,7 +85,10 @@ class Domain(ABC):
     @classmethod
     @abstractmethod
     def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Rebuild the domain from its description and arrays; call `load`, which checks them."""
+        """Rebuild the domain from its description and arrays.
+
+        Call `load` instead, which calls this function and checks the result.
+        """
 
     def with_seed(self, seed: bytes) -> Domain:
         """Return this domain for a campaign with this seed.

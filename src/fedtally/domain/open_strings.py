@@ -254,7 +254,7 @@ class OpenStrings(Domain):
 
 
 class Names:
-    """Distinct strings with their fingerprints, from which a client makes the rows it adds.
+    """The distinct strings of a client, with their fingerprints; `spell` makes rows for a sketch.
 
     Args:
         domain: the open domain, with its seed.

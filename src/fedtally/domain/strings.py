@@ -320,9 +320,10 @@ def _taken(text: Any, positions: npt.NDArray[np.int64]) -> list[str]:
 
 
 def _first_repeated(text: Any) -> tuple[int, int] | None:
-    """Return the positions of the first item that occurs before, and of its first occurrence.
+    """Find the first item that repeats an earlier item.
 
-    The earlier position comes first. Returns None if all items are distinct.
+    Returns:
+        The positions of the earlier item and of the repetition; None if all items are distinct.
     """
     before = places_in(text, text)
     again = np.flatnonzero(before != np.arange(len(text)))

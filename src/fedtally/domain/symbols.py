@@ -100,10 +100,10 @@ def parity_of(size: int, positions: int) -> tuple[int, ...]:
 
 
 def encode(names: U8, offsets: I64, max_length: int, positions: int) -> U8:
-    r"""Return the symbols of each name: copies of the word, then parity (see this module).
+    r"""Return the symbols of each name: copies of its bytes and end mark, then parity.
 
-    A name longer than `max_length` is cut: its word is its first max_length + 1 bytes, without an
-    end mark. Its hash can be found, but its name can never be read.
+    This module's docstring describes the code. A name longer than `max_length` is cut after
+    max_length + 1 bytes and gets no end mark. Its hash can be found, but the name cannot be read.
 
     Args:
         names: uint8, the bytes of all names, one after the other.

@@ -159,9 +159,9 @@ class Decoder:
 
         Returns:
             The index of each such id in the range, ascending, int64 [n], and its estimate, float64
-            [n]. None: the caller must use `range`. This happens if `floor` is 0 or less, without a
-            compiled kernel, if the tables are not float32 or of several subtables, and if the
-            tables are so small that `range` is faster.
+            [n]. None: the caller must use `range`. This happens if `floor` is 0 or less, if no
+            compiled kernel is used, if there are several subtables or they are not float32, and if
+            the tables are so small that `range` is faster.
         """
         if self._level == "numpy" or self._values.dtype != np.float32 or len(self._layout) > 1:
             return None

@@ -83,8 +83,8 @@ class Halves:
     def looked_at(self, values: F32, need: int = 0, least: float = 0.0) -> float:
         """Estimate how many tests of an id in one row `find` would make with these arguments.
 
-        It measures the time of `find`. A key with fewer than 16 ids takes as long as one with 16,
-        and is counted so.
+        It measures the time of `find`. Ids with equal cells and signs are tested in groups of 16. A
+        smaller group takes as long, and is counted as 16 ids.
         """
         if self._level == "numpy":
             return float(self._count * self._rows)

@@ -125,8 +125,9 @@ class Exchanged(NamedTuple):
         read: the items' values before the step, as `read_messages` returns them.
         explained: the sum of all new messages in each cell, float64, shaped like the residual.
         unknown: the sum of the variances of these messages, float64, shaped like the variance.
-        moved: how much the step changes messages: the root of their summed squared changes (sums
-            over batches, before `update`) over the summed variances of the items' counts.
+        moved: how much the step changes messages: sqrt(sum of squared changes / sum of the
+            variances of the counts). A change is summed over batches, and not multiplied by
+            `Rule.update`.
         fits: float64 [3], the mean of squared error / predicted variance of a row's value, for
             items that send messages. The error is the difference from the prediction by the item's
             other rows. The three means are for predicted values of at most 2, at most FAR, and more

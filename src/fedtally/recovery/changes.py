@@ -57,7 +57,7 @@ class RoundValues(NamedTuple):
         value: estimated counts, in clients, float64 [n, batches].
         stddev: the standard deviations of their errors, float64 [n, batches].
         clients: the number of clients in each batch, float64 [batches].
-        batches: the number of each batch, ascending.
+        batches: the batch numbers, ascending.
     """
 
     value: F64
@@ -109,7 +109,7 @@ class Difference(NamedTuple):
 def round_values(decoder: FittedDecoder, ids: Ids) -> RoundValues:
     """Return the values of items in each batch that has clients.
 
-    All batches are fitted together; no batch is fitted again.
+    The values of each batch use the one fit of all batches.
 
     Args:
         decoder: a decoder of all batches for which `has_fit` is true.
@@ -160,8 +160,8 @@ def find_changes(values: RoundValues) -> Changes:
 def flagged(changes: Changes, alpha: float) -> Bools:
     """Return which items changed, as a mask: bool [n].
 
-    With probability 1 - `alpha`, no item that never changed is in the mask, for all items of
-    `changes` and at all rounds at which one may call this.
+    With probability at least 1 - `alpha`, the mask never contains an item that did not change. This
+    holds for all items together, and even if the function is called after every round.
 
     Args:
         changes: the evidence for all items that are tested.
@@ -176,7 +176,7 @@ def listed(changes: Changes, alpha: float) -> Bools:
 
     The expected share of items in the mask that did not change is at most `alpha`. It is the rule
     of Benjamini and Hochberg, for e-values (Wang and Ramdas 2022). The bound holds for one look at
-    the data, not for a look after every round. The mask holds more items than `flagged`.
+    the data, not for a look after every round. The mask usually has more items than `flagged`.
 
     Args:
         changes: the evidence for all items that are tested.

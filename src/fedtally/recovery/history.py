@@ -100,7 +100,7 @@ class History:
 
     Attributes:
         gain: how much the log-likelihood of the window's values grows if the rest of the history is
-            used. If it is negative, items changed too much for that.
+            used. If it is negative, the rest is a bad prior, since items changed too much.
         rates: the learned distributions of light items' rates.
         shares: the learned share of heavy items with each change in `_CHANGES`, float64 [6].
 

@@ -116,8 +116,8 @@ def check_confidence(confidence: float) -> float:
 def list_tails(tail: float, listed: int, size: int, threshold: float | None) -> tuple[float, float]:
     """Split the probability that a list's lower limit is too high between two limits of each item.
 
-    The first limit uses that the item's estimate reached the list's threshold. The second holds
-    however the list was chosen: if each limit in a list of R out of d items is too high with
+    The first limit takes into account that the estimate reached the list's threshold. The second
+    holds however the list was chosen: if each limit in a list of R out of d items is too high with
     probability `tail` R / d, the expected share of wrong limits is at most `tail` (Benjamini and
     Yekutieli 2005).
 
@@ -174,5 +174,8 @@ def listed_lows(
 
 
 def or_none(error: float, num_clients: int) -> float:
-    """Return an error, a frequency; but 0 if it is rounding, below a thousandth of a client."""
+    """Return `error`, a frequency, or 0 if it is less than a thousandth of a client.
+
+    Such a small error is only rounding.
+    """
     return error if error * num_clients >= 1e-3 else 0.0

@@ -71,7 +71,7 @@ def median(values: F64) -> float:
 
 
 def _neighbours(values: F64, at: int) -> tuple[float, float]:
-    """Return the value at index `at` of the sorted values, and the next larger one."""
+    """Return the values at the indices `at` and at + 1 of the sorted values."""
     # A partition at one place and a minimum are five times as fast as one at two places.
     parted = np.partition(values, at)
     return float(parted[at]), float(parted[at + 1 :].min())

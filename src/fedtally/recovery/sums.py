@@ -135,7 +135,10 @@ class Sums(NamedTuple):
 
     @property
     def cancelling(self) -> float:
-        """The number of equal batches, M', in which an item's collisions would cancel equally."""
+        """The number M' of batches of equal size and distribution that would cancel as much.
+
+        Signs differ between batches, so the errors by collisions partly cancel.
+        """
         return self.batches / self.heterogeneity
 
 

@@ -221,10 +221,10 @@ def decode(
 def shortest_enough(decoder: FittedDecoder, domain: Domain) -> int:
     """Return how many of the last batches to use to estimate the present frequencies best.
 
-    A longer window has smaller random errors, but its frequencies are older. For each window, two
-    numbers are added, each for the worst item: how far the window seems to be from the present,
-    beyond chance, judging by the differences to shorter windows; and how large its random error may
-    be. The window with the smallest sum is chosen (Goldenshluger and Lepski 2011).
+    A longer window has smaller random errors, but its frequencies are older. Two numbers are added
+    for each window. The first is its distance from the present: the largest difference from shorter
+    windows that is not chance. The second is how large its random errors may be. Both are for the
+    worst item. The window with the smallest sum is chosen (Goldenshluger and Lepski 2011).
 
     Args:
         decoder: the decoder of a history, with a fit (`has_fit`).
@@ -333,7 +333,7 @@ class _Fits:
         return _whole_batches(spec, self._landed, self._order[:length])
 
     def of(self, rounds: list[int]) -> CampaignDecoder:
-        """Return a new decoder of these rounds."""
+        """Return the decoder of these rounds; from the function `make`, if it was given."""
         if self._make is not None:
             return self._make(rounds)
         return self._recovery.kind.make([self._landed[number] for number in rounds], self._domain)

@@ -3,11 +3,11 @@
 A client that exceeds a bound drops some of its items at random. `bound_items` applies the bounds to
 one client. `bound_items_of_each` applies them to many clients at once, for simulations.
 
-The clip is the bound on the l2 norm of a client's sketch. It holds for every set of items, even for
-items that were chosen to collide, since the hashes are public and each client computes its own
-sketch before it sends anything. Privacy depends on this bound (docs/privacy-proofs/clip.md). The
-order in which items are dropped does not depend on the hashes. At the default norm hardly any item
-is dropped.
+The clip is the bound on the l2 norm of a client's sketch. The hashes are public, so each client
+computes the norm of its sketch before it sends anything. Therefore the bound holds for every set of
+items, even for items that someone chose to collide. Privacy depends on this
+(docs/privacy-proofs/clip.md). The order in which items are dropped does not depend on the hashes.
+At the default norm hardly any item is dropped.
 
 Squared norms are integers. They are compared with the exact square of the clip's norm, so rounding
 cannot let a larger sketch pass.
@@ -405,7 +405,7 @@ def _part_increments(part: Part, ids: U64, owners: I64) -> I64:
 
 
 def _increments_of_few(part: Part, hashes: RoundHash, ids: U64, owners: I64, longest: int) -> I64:
-    """Compute `_part_increments` by comparing all pairs of items of each owner: int64 [n].
+    """Return what `_part_increments` returns, by comparing all pairs of an owner's items.
 
     This is faster than sorting if owners have few items. Two items with the signs s and t in the
     same cell add 2 s t to the squared norm; this is counted for the later item. Few pairs share a

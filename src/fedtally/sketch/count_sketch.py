@@ -156,7 +156,7 @@ class Identity(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One of the sketches that a vector consists of; it has its own counters and hashes.
+    """One of the sketches that make up a client's vector, with its own counters and hashes.
 
     Attributes:
         start: the index in the vector of the part's first counter.
@@ -189,10 +189,13 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class SketchSpec:
-    """The size and the hashes of a sketch. Only sketches with equal specs can be added or decoded.
+    """The size and the hashes of a sketch.
+
+    Only sketches with equal specs can be added, or decoded together.
 
     Args:
-        rows: 1 .. 1024. With an even number of rows a median is the mean of the two middle rows.
+        rows: the number of rows, 1 .. 1024. The median of an even number of rows is the mean of the
+            two middle ones.
         width: the number of counters in a row, 1 .. 2^24.
         schedule: says which rounds share hashes: a schedule or its name.
         num_rounds: the number of planned rounds. Rounds are numbered from 0.

@@ -86,9 +86,9 @@ def slots(seed: bytes, positions: int) -> npt.NDArray[np.int64]:
     """Return the slot of each position of a name: int64 [positions], a permutation, read-only.
 
     The slot says which batch of rounds spells the position (`positions_of`). Slots are shuffled, so
-    that copies of a symbol are spelled in different rounds. They are public: each position has a
-    random word of 64 bits, and its slot is the rank of this word, from 0. Equal words rank by
-    position. The words are read, little-endian, from
+    that copies of a symbol are spelled in different rounds. Everybody can compute them. Each
+    position gets a word of 64 bits, and its slot is the rank of this word, from 0. Equal words rank
+    by position. The words are read, little-endian, from
     SHAKE-256("fedtally/1/positions" || 0x00 || seed).
 
     >>> sorted(slots(bytes(32), 5).tolist())

@@ -71,7 +71,7 @@ class CampaignDecoder(ABC):
     def heavy_ids(self) -> U64:
         """The ids that stand out of the noise: uint64 [n].
 
-        They are empty if the decoder does not search for such ids.
+        The array is empty if the decoder does not search for such ids.
         """
         return np.empty(0, np.uint64)
 
@@ -95,8 +95,8 @@ class Measured(NamedTuple):
 class FittedDecoder(CampaignDecoder):
     """A decoder that fits all batches of rounds and can then estimate the counts in some of them.
 
-    These batches are called a window. The values of a window use the fit of all batches. Their
-    errors come from the signs of the window's own batches.
+    Some batches, which a caller chooses, are called a window. The values of a window use the fit of
+    all batches. Their errors come from the signs of the window's own batches.
 
     Attributes:
         batches: the numbers of the batches, ascending.
@@ -161,8 +161,8 @@ class DecoderFacts:
     Attributes:
         fits_items: whether it finds the heavy items and fits them together. Such a decoder looks at
             each candidate, so the domain must be enumerable. It also finds rare items. Its error
-            rises sharply if the width is too small for the items. If rows are added and the number
-            of bytes is the same, its error hardly changes.
+            rises sharply if the width is too small for the items. More and shorter rows, with the
+            same number of bytes, hardly change its error.
         largest_support: the most items that it fits, as a share of the number of counters of a
             sketch: with one batch of rounds, and with several.
         has_collisions: whether items share counters, so that their errors depend on each other.

@@ -621,6 +621,8 @@ class Fit:
     def _least_mean(self, least: float) -> float:
         """Return a bound that the mean residual of every candidate with z > `least` exceeds.
 
+        Candidates with e below half a client are ignored, since they are never fitted.
+
         The mean residual b e of such a candidate exceeds least * scale * sqrt(b). Each candidate
         has its own b. The bound uses the smallest b of all, so that b must be computed only for the
         few candidates above it.

@@ -82,7 +82,9 @@ def _row_sums(values: F64) -> F64:
 
 
 class _Ladder:
-    """Equation (1) of docs/accuracy.md, which gives the scale of the errors that a scale causes.
+    """Equation (1) of docs/accuracy.md: from an assumed scale of errors it computes another one.
+
+    A scale is a prediction if the equation gives the same scale again.
 
     Args:
         f: float64 [k], ascending: the frequencies that items may have.

@@ -247,8 +247,8 @@ def kappa_of(fit: Fit) -> Kappa:
     """Measure the ratio of the errors of fitted items to those of phantoms, with known items.
 
     Ids that no client holds are added to the sums, with frequencies like those of the fitted items
-    and Poisson numbers of clients in every round. The sums are decoded again. The errors of these
-    items are divided by the errors that the same ids had in `fit`. If the added items spoil the
+    and Poisson numbers of clients in every round. The sums are decoded again. The root mean square
+    error of these items is divided by that of the same ids in `fit`. If the added items spoil the
     fit, fewer are added. If they still do, or if the domain is too large to be decoded again, the
     ratio is a constant.
     """

@@ -45,12 +45,12 @@ _LIST_PHANTOMS = 1 << 18
 class MedianIntervals(UsualIntervals):
     """Intervals around medians over rows, all of one width for items that were named in advance.
 
-    The width comes from phantoms: ids that no client holds. Pointwise intervals use a quantile of
-    the phantoms' estimates. Simultaneous intervals depend on rarer events. They use the exact
-    distribution of a phantom's estimate given the sums: in each row the phantom has a random cell
-    and random signs. If the number of rows is even, an upper bound on this distribution's tail is
-    used. The lower limits of a list's items use the distribution of an estimate given that it
-    reached the list.
+    The width comes from phantoms: ids that no client holds. Up to a confidence of .999, pointwise
+    intervals use a quantile of the phantoms' estimates. With a higher confidence, and in
+    simultaneous intervals, rarer events matter. Then the exact distribution of a phantom's estimate
+    given the sums is used: in each row the phantom has a random cell and random signs. For an even
+    number of rows, an upper bound on this distribution's tail is used. The lower limits of a list's
+    items use the distribution of an estimate given that it reached the list.
 
     Args:
         decoders: the decoder of one result, or of several results whose counts are added.
