@@ -35,7 +35,7 @@ _BLOCK = 1 << 14  # names that are turned into symbols at once, to bound the mem
 
 
 class Unread(str):
-    """The label of a hash whose name could not be read: "#" and the hash in hexadecimal.
+    """The label of a hash whose name is not known: "#" and the hash in hexadecimal.
 
     It is a str for people. The class distinguishes it from a client's string with the same text.
 

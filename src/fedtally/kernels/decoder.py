@@ -127,7 +127,7 @@ class Decoder:
         # Stored, since the tables are made for this implementation.
         self._level = backend()
         self._values: Any
-        self._sieve: tuple[float, U8] | None = None  # the last floor, and its codes (`_codes`)
+        self._sieve: tuple[float, U8] | None = None  # the last floor, and its `_codes`
         if self._level != "numpy":
             self._prepare(expected)
 

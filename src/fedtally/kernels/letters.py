@@ -39,7 +39,7 @@ def posteriors(every: Sequence[F64], pairs: F64, single: F64, weight: float, end
 
 
 def likeliest(copies: F64, posterior: F64, prior: F64, branches: int, most: int) -> U8:
-    """Return guesses of a name's bytes with the largest scores: uint8 [n, places].
+    """Return guesses of a name's bytes, the largest score first: uint8 [n, places].
 
     Args:
         copies: the log likelihoods of the bytes at each place, float64 [places, 256].

@@ -79,7 +79,7 @@ def read_words(word_bytes: int, bits: int, prime: int, data: bytes, out: I64) ->
         out: the array to fill, int64 [most].
 
     Returns:
-        How many integers were written, at most `most`; the later entries of `out` are unchanged.
+        How many integers were written, at most `most`; later entries of `out` have no meaning.
     """
     return int(native.read_words(bytes(data), word_bytes, (1 << bits) - 1, prime, out))
 

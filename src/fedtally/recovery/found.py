@@ -57,7 +57,7 @@ class FoundFit:
         ):
             return False
         try:
-            np.random.PCG64().state = self.draws  # only a test: raises if this is no such state
+            np.random.PCG64().state = self.draws  # only a test: raises if `draws` is no state
         except (KeyError, OverflowError, TypeError, ValueError):
             return False
         explained = self.residual.copy()

@@ -341,7 +341,7 @@ class Landed:
         """
         asked = first_id, count
         if asked not in self._halves:
-            tables = self._tables[0][0]  # of the first eight batches
+            tables = self._tables[0][0]  # the signs of 8 batches, which is enough
             width, batches = self.spec.width, len(self.weights)
             self._halves[asked] = kernels.Halves(tables, width, batches, first_id, count)
         return self._halves[asked]

@@ -277,7 +277,7 @@ class _Reader:
 
     def _add(self, taken: _Taken, sign: float) -> None:
         values = sign * taken.signs * taken.values[:, None]
-        # two rows of a position never share a counter
+        # the rows of a position have different counters, so += adds every value
         self._left[self._places[:, None], taken.cells] += values
 
     def _symbols(self, name: U8) -> I64:

@@ -209,7 +209,7 @@ def decode(
     rest = fits.rest(lengths[-1])
     if rest is None or not isinstance(window, FittedDecoder) or not window.has_fit:
         return Decoded(window, window, chosen, used, [])
-    if _typical(window, domain) <= EXACT:  # nothing is left to learn
+    if _typical(window, domain) <= EXACT:  # a prior cannot improve exact values
         return Decoded(window, window, chosen, used, [])
     joined = WindowedDecoder(window, rest, domain)
     if joined.history.gain <= 0.0:

@@ -229,7 +229,7 @@ class SketchSpec:
             ("num_rounds", MAX_ROUNDS),
         ):
             object.__setattr__(self, name, validate.integer(1, most, **{name: getattr(self, name)}))
-        batches = self.schedule.num_batches(self.num_rounds)  # at most as many as rounds, or raises
+        batches = self.schedule.num_batches(self.num_rounds)  # raises if there are fewer rounds
         hashing.check_seed(self.seed)
         if self.spelling is not None:
             self.spelling.check_batches(batches)

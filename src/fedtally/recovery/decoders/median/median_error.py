@@ -104,7 +104,7 @@ def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Sums) 
         sizes, tails = _tails(step, expected, numbers, plan)
         found = float(sizes[np.argmax(np.append(tails[:-1], 0.0) <= probability)])
         if step == 1.0:
-            return found  # counts: an exact lattice
+            return found  # errors are whole counts, so this lattice is exact
         if found >= _STEPS / 2 * step:
             return float(
                 np.interp(
