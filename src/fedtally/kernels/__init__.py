@@ -264,7 +264,8 @@ def refit(
             f"values {values.shape}, shrinkage {shrinkage.shape} and clients {clients.shape} must"
             f" be of {batches} batches"
         )
-    # A converted copy of these arrays would be changed in place of the caller's array.
+    # These arrays are changed in place. If a converted copy were made, the kernel would change the
+    # copy, and the caller's array would stay as it is.
     if any(
         a.dtype != np.float64 or not a.flags.c_contiguous
         for a in (residual, values, shrinkage, clients)

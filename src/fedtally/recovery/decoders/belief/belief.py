@@ -697,7 +697,8 @@ class BeliefDecoder(FittedDecoder):
         if known.all():
             return Beliefs(*(whole[index] for whole in messages.beliefs))
         if isinstance(ids, range):  # consecutive ids are read faster than listed ones
-            # Wrong for ids that send messages, as their own messages are left out; see below.
+            # Wrong for ids that send messages, as their own messages are left out. The last loop
+            # replaces these values.
             found = messages.of(ids)
         else:
             found = Beliefs(np.empty(len(places)), np.empty(len(places)))

@@ -243,7 +243,7 @@ class Fit:
         # each item's own standard deviation.
         for rung in THRESHOLDS:
             self._climb(max(rung, self.threshold))
-        # The loop must end after a probe and a calibration, since these belong to the last fit.
+        # The loop ends after a probe and a calibration: later steps need both for the last support.
         scale = np.inf
         for polish in range(MOST_POLISHES + 1):
             self._probe()
@@ -681,7 +681,6 @@ class Fit:
         kept out.
         """
         # at least 98 % of the bound counts as full
-        # A support within 2 % of the bound counts as full.
         if len(self.support.positions) < 0.98 * self.most:
             return
 

@@ -348,7 +348,7 @@ def _fit(frequencies: F64, plan: Sums, number: F64 | float) -> _Fitted:
 
     def beyond(x: float) -> float:
         """Return the expected number of items whose absolute error exceeds x * s."""
-        # the errors of an item that is not fitted, in units of s / left
+        # the noise of an unfitted item, in scales, with which its error is x or -x
         high, low = ((side * x + (1 - left) * size) / left for side in (1, -1))
         fitted_high = tail(np.maximum(gap, x))
         fitted_low = np.maximum(at_gap - tail(np.maximum(gap, -x)), 0.0)
