@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class NoiseLaw:
-    """The distribution of the noise in one counter: symmetric, over integers.
+    """The distribution of the noise in one counter, summed over all sums; it is symmetric.
+
+    The noise is an integer.
 
     Attributes:
         stddev: the standard deviation of the noise, in counts; 0 if there is no noise.

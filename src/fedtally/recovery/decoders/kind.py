@@ -109,11 +109,14 @@ class FittedDecoder(CampaignDecoder):
     @property
     @abstractmethod
     def has_fit(self) -> bool:
-        """Whether a fit answers, so that windows can be decoded."""
+        """Whether windows can be decoded; False if the fit was given up and the median answers."""
 
     @abstractmethod
     def measured(self, ids: Ids) -> Measured:
-        """Return the values of any ids and the standard deviations of their errors, in clients."""
+        """Return the count of each id plus an error, and the standard deviation of the error.
+
+        Both are in clients. No prior is applied.
+        """
 
     @abstractmethod
     def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:

@@ -454,7 +454,10 @@ class Messages:
         return Cells(self.residual, self.variance, self.landed.fresh, self.inflation)
 
     def _calibrate(self, number: int) -> None:
-        """Scale all variances so that phantoms' |z| has the .95 quantile of a normal variable.
+        """Scale all variances so that the errors of phantoms have the expected size.
+
+        Phantoms are ids that nobody holds. After the scaling, the .95 quantile of their absolute
+        values, in standard deviations, is that of a normal variable.
 
         Args:
             number: how many phantoms to use, _FEW_PHANTOMS or NUM_PHANTOMS.
@@ -663,7 +666,7 @@ class BeliefDecoder(FittedDecoder):
         return not self.fallback or self.joint.has_fit
 
     def measured(self, ids: Ids) -> Measured:
-        """Return the values of any ids and the standard deviations of their errors, in clients."""
+        """Return the count of each id plus an error, and the standard deviation of the error."""
         return self.joint.measured(ids) if self.fallback else Measured(*self.beliefs(ids))
 
     def window(self, chosen: Bools, learned: bool = True) -> FittedDecoder:
@@ -685,9 +688,9 @@ class BeliefDecoder(FittedDecoder):
         yield from self.joint.notes()
 
     def beliefs(self, ids: Ids) -> Beliefs:
-        """Return the values of any ids and the standard deviations of their errors, in clients.
+        """Return the count of each id plus an error, and the standard deviation of the error.
 
-        Call it only if `messages` is not None.
+        Both are in clients, and no prior is applied. Call it only if `messages` is not None.
         """
         messages = self.messages
         assert messages is not None

@@ -81,7 +81,7 @@ class Finder:
 
     @property
     def looks(self) -> float:
-        """The mean time of a search, in looks at all candidates.
+        """The mean time of a search, in units of one look: a decoding of all candidates.
 
         If a search was given up, the look that had to follow is added to its time.
         """

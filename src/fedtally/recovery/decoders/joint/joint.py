@@ -316,7 +316,11 @@ class Fit:
     # ---- the ladder ----
 
     def _climb(self, threshold: float) -> None:
-        """Choose the support again, by medians of the residual above a threshold, and fit it."""
+        """Choose the items to fit again, by medians above a threshold, and fit them.
+
+        Args:
+            threshold: a number of robust standard deviations.
+        """
         medians = self.landed.decoder(self.residual, "median", self.candidates.size)
         sigma = _TO_SIGMA * median(np.abs(medians.at(self.phantoms[:_FEW_PHANTOMS])))
         # At least half a client: after an exact recovery the noise is 0, and otherwise every item
@@ -477,10 +481,11 @@ class Fit:
         self._share_out()
 
     def _share_out(self) -> None:
-        """Compute the shares of cells and items from the probes, with the weights of the batches.
+        """Compute from the probes which share of an unfitted item stays in the residual.
 
-        The share of a cell depends almost only on its load: the part of the support that lies in
-        the cell. Cells are grouped by load, so that few probes are enough.
+        The result is a share for each cell and one for each fitted item, with the weights of the
+        batches. The share of a cell depends almost only on its load: how much of the fitted items
+        lies in the cell. Cells are grouped by load, so that few probes are enough.
         """
         landed, support, moved = self.landed, self.support, self._moved
         cells, weights = self._places[0], landed.weights
@@ -518,7 +523,8 @@ class Fit:
     def _calibrate(self, phantoms: U64) -> None:
         """Measure the scale of the errors with ids that no client holds.
 
-        With this scale, the .95 quantile of the phantoms' |z| is that of a normal variable.
+        Such ids are called phantoms. With this scale, the .95 quantile of their absolute values, in
+        standard deviations, is that of a normal variable.
         """
         self.share = self._shares.at(phantoms)
         # The mean residual of an id is b e, so this is e sqrt(b).
@@ -527,7 +533,7 @@ class Fit:
         self.shrinks = float(self.share.mean()) >= _SHRUNK_FROM
 
     def leave_one_out(self, ids: Ids) -> LeaveOneOut:
-        """Return the leave-one-out values of any ids, candidates or not."""
+        """Return the values that the `LeaveOneOut` class describes, for any ids."""
         left, share = ask(self._means, ids), ask(self._shares, ids)
         places, index = self._find(ids)
         values = left / share
@@ -648,7 +654,7 @@ class Fit:
         return self.candidates.passing(lambda ids: (means.at(ids) > floor) | np.isin(ids, fitted))
 
     def _polish(self) -> None:
-        """Choose the support again by z, and fit it, starting with the largest values."""
+        """Choose the items to fit again, by z (see `standing_out`), and fit the largest first."""
 
         def share(items: LeaveOneOut, z: F64, at: float) -> float:
             chosen = (z > at) & (items.values > self.landed.half_a_client)
