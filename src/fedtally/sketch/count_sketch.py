@@ -31,6 +31,7 @@ from fedtally.errors import (
     opt,
     reason,
 )
+from fedtally.kernels.arguments import check_counts
 from fedtally.sketch import hashing
 from fedtally.sketch.schedule import Schedule, ScheduleKind
 from fedtally.sketch.spelling import Spelling, positions_of
@@ -117,7 +118,9 @@ class Identity(NamedTuple):
         counts: npt.NDArray[np.int64] | None,
     ) -> None:
         """Add items in place to `counters`, int64 [1, width]; see `CountSketch.add`."""
-        np.add.at(counters[0], self.places(ids, counters.shape[1]), 1 if counts is None else counts)
+        # Without this check NumPy would add a single count to all ids.
+        added = 1 if counts is None else check_counts(counts, len(ids))
+        np.add.at(counters[0], self.places(ids, counters.shape[1]), added)
 
     def add_range(
         self, counters: npt.NDArray[np.int64], first_id: int, counts: npt.NDArray[np.int64]
