@@ -244,8 +244,7 @@ class Setting:
 
     @property
     def only_schedule(self) -> Schedule | None:
-        """The only schedule that the plan may have; None if the planner must choose among several.
-        """
+        """The only schedule that the plan may have; None if there are several to choose from."""
         name = self.spec.size.schedule
         if name not in (AUTO, BATCHED_AUTO):
             return Schedule.parse(name)
@@ -256,8 +255,7 @@ class Setting:
     # ---- errors ----
 
     def predictor(self, schedule: Schedule) -> Predictor:
-        """Return the predictor of errors for a schedule; it predicts them for sketches of any size.
-        """
+        """Return the predictor of errors for a schedule; it works for sketches of any size."""
         return Predictor(
             self.expected,
             schedule,
@@ -479,8 +477,7 @@ class Design(Setting):
         return replace(self, origin=origin)
 
     def with_seed(self, seed: bytes) -> Design:
-        """Return this design with another seed, or the design itself if it has this seed already.
-        """
+        """Return this design with another seed; the same object if it has this seed already."""
         return self if seed == self.seed else replace(self, seed=seed)
 
     def like(self, plan: Plan) -> Design:
@@ -539,8 +536,8 @@ class Design(Setting):
             seed: the 32 bytes from which the hashes are derived.
 
         Raises:
-            InvalidInputError: there are fewer clients than rounds, or too many clients, or no secure
-                sum protects this number of silos.
+            InvalidInputError: there are fewer clients than rounds, or too many clients, or no
+                secure sum protects this number of silos.
         """
         rounds, participations = spec.size.num_rounds or 1, 1
         if spec.recurring is not None:

@@ -340,7 +340,7 @@ def with_validity(
         summation: the requested way to sum rounds; its `validity` requests proofs, excludes them,
             or is None.
         items: the most items that one client contributes, `Plan.most_items`.
-        folds: as for `with_noise`.
+        folds: whether rounds are added up modulo 2^bits before an aggregator adds noise.
         signed: whether an item may subtract from a counter, as in a sketch (`Encoding.is_signed`).
 
     Raises:

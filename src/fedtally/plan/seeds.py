@@ -1,5 +1,4 @@
-"""The seed of a small plan: several seeds are drawn, and the one that spreads candidates most
-evenly is taken.
+"""The choice of a small plan's seed: among several seeds, one that spreads the candidates evenly.
 
 A seed determines the hashes of a sketch. If the sketch has only about a hundred counters, its error
 depends much on the seed. The reason: each item shares its counter with some other candidates, and

@@ -59,8 +59,7 @@ class Halved(NamedTuple):
 
 
 def epsilon_of(proposal: Proposal) -> float | None:
-    """Return the epsilon that the request of a plan states; None if it has no differential privacy.
-    """
+    """Return the epsilon that was requested for a plan; None if it has no differential privacy."""
     asked = proposal.design.spec.privacy
     return None if asked is None else asked.epsilon
 
@@ -118,7 +117,10 @@ def histogram_within(proposal: Proposal) -> Proposal | None:
 
 
 def _budgets(proposal: Proposal) -> list[int]:
-    """Return the budgets of bytes for the points of a curve; one of them is the plan's own bytes.
+    """Return the budgets of bytes for the points of a curve, in rising order.
+
+    One of them is the number of bytes of the given plan. Budgets from `histogram_within` on are
+    left out.
     """
     own, better = proposal.plan.bytes_per_client, histogram_within(proposal)
     end = math.inf if better is None else better.plan.bytes_per_client
@@ -126,7 +128,9 @@ def _budgets(proposal: Proposal) -> list[int]:
 
 
 def _sketches(plan: Plan) -> list[int]:
-    """Return the upload bytes of sketches with more or fewer counters than the plan (`_COUNTERS`).
+    """Return the upload bytes of sketches with more or fewer counters than the plan.
+
+    The numbers of counters are the multiples `_COUNTERS` of the plan's number.
     """
     own = plan.rows * plan.width * plan.modulus_bits / 8
     return [round(plan.bytes_per_client + (factor - 1) * own) for factor in _COUNTERS]
@@ -206,8 +210,7 @@ def halvings(proposal: Proposal) -> Iterator[Halved]:
 
 
 def _with(design: Design, way: Way) -> Design | None:
-    """Return the design after one change; None if the change is one of the error or of the bytes.
-    """
+    """Return the design after one change; None if the change concerns the error or the bytes."""
     if way.what == "epsilon":
         return design.with_epsilon(way.value)
     if way.what == "clients":

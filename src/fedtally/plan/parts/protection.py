@@ -131,8 +131,7 @@ class Protection:
 
     @property
     def is_secret(self) -> bool:
-        """Whether the server gets exact sums that nobody may see before an aggregator adds noise.
-        """
+        """Whether sums reach the server exact, and must be noised before anybody sees them."""
         return self.sums is Sums.SECRET
 
     def leaves_exact(self, vector: Vector) -> bool:
@@ -159,8 +158,7 @@ class Protection:
 
     @property
     def lifetime(self) -> int:
-        """The most rounds that one client takes part in, in the whole campaign; 1 without privacy.
-        """
+        """The most rounds of the campaign that one client takes part in; 1 without privacy."""
         return 1 if self.terms is None else self.terms.event.lifetime
 
     def allows(self, taken: Collection[int], round: int) -> bool:

@@ -144,12 +144,12 @@ class Summation:
         return sorted({len(rounds) for rounds in releases}) if self.is_two_server else [1]
 
     def fits(self, sums: Sequence[int]) -> bool:
-        """Return whether the method can make secure sums of so many clients.
+        """Return whether the method can make secure sums with these numbers of clients.
 
-        Only two servers have a limit: one protocol run sums all clients of a release.
+        Only two servers have a limit: one run of their protocol sums all clients of a release.
 
         Args:
-            sums: the number of clients of each secure sum, as `sums` returns them.
+            sums: the number of clients of each secure sum, which the method `sums` returned.
         """
         return not self.is_two_server or max(sums) <= MAX_CLIENTS
 
