@@ -362,7 +362,12 @@ class Guesses:
 
 
 def of_rounds(design: Design, num_rounds: int) -> Design:
-    """Return the design with another number of rounds, without a size."""
+    """Return the design with another number of rounds, without a size.
+
+    Raises:
+        InvalidInputError: there are fewer clients than rounds, or the rounds cannot be summed as
+            requested.
+    """
     made = design.with_rounds(num_rounds)
     made.check_even_rounds()
     return made

@@ -8,7 +8,7 @@ from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import Schedule
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
-_MARGIN = 6  # a round's size is planned to be within so many standard deviations of its mean
+_MARGIN = 6  # a round's size is planned to be within this many standard deviations of its mean
 
 
 def possible_schedules(

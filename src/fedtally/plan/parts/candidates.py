@@ -128,10 +128,12 @@ class Candidates:
             )
 
     def unspelled(self, names: object | None) -> str:
-        """Return an error message if a client must give the names of its ids and gives none;
-        otherwise "".
+        """Return an error message if a client gives no names and must give them, otherwise "".
 
         With an open domain a client sends names, too: it spells them into sketches.
+
+        Args:
+            names: the names of the ids; None: the client gives none.
         """
         if self.kind == "open" and names is None:
             return "the domain is open: give the names of the ids, to spell them"
