@@ -246,7 +246,7 @@ def check_ahead(start: datetime, now: float) -> None:
 
 
 def check_period(period: Any) -> None:
-    """Refuse a period that is neither a whole number of days nor a whole part of a day.
+    """Refuse a period that is not a whole number of days and does not divide a day evenly.
 
     Raises:
         InvalidInputError: the value is not a `timedelta`, or is not such a period; or the period is

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 def decoder_of(plan: Plan, asked: str, batches: int) -> Recovery:
     """Return the decoder that estimates the frequencies from the sums of a plan.
 
-    "auto" chooses the decoder that suits the candidates, rows, encoding and batches of the plan
-    best.
+    "auto" chooses the best decoder for the plan's candidates, rows, encoding and batches.
 
     Args:
         plan: the plan.

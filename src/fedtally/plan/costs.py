@@ -1,5 +1,4 @@
-"""The operations of a campaign, and the CPU seconds that each operation takes on a machine (a
-host).
+"""The operations of a campaign, and the CPU seconds that each takes on a machine (a host).
 
 How many operations each stage takes follows from the plan. How long one operation takes depends on
 the machine. A `Host` holds these times, and `python -m benchmarks host` measures them.
@@ -72,8 +71,8 @@ class Host:
         seconds: the CPU seconds of one operation, by the names in `OPERATIONS`; finite and above 0.
 
     Raises:
-        InvalidInputError: `kernels` or `version` is not a text; an operation is missing or
-            unknown; or its time is not finite or not above 0.
+        InvalidInputError: `kernels` or `version` is not a text; an operation is missing or unknown;
+            or its time is not finite or not above 0.
 
     >>> REFERENCE.price({"message": 2.0, "exchange": 0.0}) == 2 * REFERENCE.seconds["message"]
     True
@@ -263,8 +262,7 @@ def decoding_work(
     heavy: int | None = None,
     repetitions: int = 12,
 ) -> Work:
-    """Return the operations that a server needs to estimate the candidates' frequencies from the
-    sums.
+    """Return the operations that turn the sums into estimates of the candidates' frequencies.
 
     The result is a table with the number of operations of each name in `OPERATIONS`.
 

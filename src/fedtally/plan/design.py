@@ -188,9 +188,7 @@ class Setting:
 
     @property
     def is_noised_once(self) -> bool:
-        """Whether the noise is added once to each sum that is opened, and not in shares by the
-        clients.
-        """
+        """Whether noise is added once to each opened sum, and not in shares by the clients."""
         return self.protection(self.example).is_once
 
     def sums(self, schedule: Schedule) -> list[int]:
@@ -210,9 +208,7 @@ class Setting:
         )
 
     def _between(self, share: int) -> tuple[int, int]:
-        """Return the fewest and the most clients that `share` rounds may have together, if drawn at
-        random.
-        """
+        """Return the fewest and the most clients that `share` random rounds may have together."""
         total = self.clients[0]
         if share == self.num_rounds:
             return total, total
@@ -266,8 +262,7 @@ class Setting:
         )
 
     def tau_of_sketch(self, frequencies: Frequencies) -> float:
-        """Return the largest error that the sketch itself may cause, so that the total error is
-        within tau.
+        """Return the error that the sketch itself may have, so that the total error meets tau.
 
         It is tau itself unless clients are silos. For silos, noise on the number of people also
         causes an error. The squares of the two errors add up to the square of tau.
@@ -316,8 +311,7 @@ class Setting:
 
     @cached_property
     def _terms_and_bits(self) -> Callable[[Schedule], tuple[Terms | None, int]]:
-        """A function that returns, for a schedule, the terms of the secure sum and the bits of a
-        counter.
+        """A function from a schedule to the terms of the secure sum and the bits of a counter.
 
         Both are estimated for a sketch of 7 rows and 1000 counters a row. The terms are None if a
         trusted server sums.
@@ -340,8 +334,7 @@ class Setting:
 
     @cached_property
     def _bytes_besides(self) -> Callable[[int, Schedule], int]:
-        """A function that returns, for a number of rows and a schedule, the upload bytes without
-        the counters.
+        """A function from rows and a schedule to the upload bytes that are not counters.
 
         They depend on the rows if a report has a proof of validity. They are 0 if a trusted server
         sums.
@@ -360,8 +353,9 @@ class Setting:
     def _with_room(
         self, agreed: Terms, protection: Protection, noise: int, encoding: Encoding
     ) -> Terms:
-        """Return the terms `agreed` with room for noise in every counter, and with proofs
-        (`with_validity`).
+        """Return the terms `agreed` with room for noise in every counter, and perhaps with proofs.
+
+        Proofs are added as `with_validity` decides.
 
         Args:
             agreed: the terms of the secure sum, without room for noise.
@@ -418,8 +412,7 @@ class Setting:
         return of_release * math.sqrt(releases / rounds)
 
     def largest_noise(self, schedule: Schedule) -> float:
-        """Return the approximate standard deviation of the noise in a counter of an opened sum, in
-        counts.
+        """Return about the standard deviation of the noise in an opened sum's counter, in counts.
 
         An opened sum may be of several rounds. The number of rows is assumed to be `DEFAULT_ROWS`.
         """
@@ -442,8 +435,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Design(Setting):
-    """The design of a plan: a `Setting`, and the size of the sketch once it is chosen; it has no
-    keys.
+    """The design of a plan, without keys: a `Setting`, and the size once it is chosen.
 
     Args:
         size: the chosen size; None: no size is chosen yet.
@@ -467,9 +459,7 @@ class Design(Setting):
         spelling: Spelling | None = None,
         encoding: Encoding = Encoding.SKETCH,
     ) -> Design:
-        """Return this design with another size, and with `origin` None; `Chosen` explains the
-        arguments.
-        """
+        """Return this design with another size, and without an origin (arguments: `Chosen`)."""
         return replace(self, size=Chosen(schedule, rows, width, spelling, encoding), origin=None)
 
     def sized_by(self, origin: Size) -> Design:
@@ -491,8 +481,9 @@ class Design(Setting):
         return self.size
 
     def widest(self, schedule: Schedule, rows: int, max_bytes: int) -> Design:
-        """Return this design with the widest sketch, up to width 2^24, whose uploads fit a budget
-        of bytes.
+        """Return this design with the widest sketch whose uploads fit a budget of bytes.
+
+        The width is at most 2^24.
 
         Args:
             schedule: which rounds share their hashes.
@@ -524,8 +515,7 @@ class Design(Setting):
 
     @classmethod
     def for_fleet(cls, spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes) -> Design:
-        """Return a design without a size, for a campaign whose clients are drawn for rounds at
-        random.
+        """Return a design without a size, for clients that will be drawn for rounds at random.
 
         Args:
             spec: the user's request, with all defaults filled in.
@@ -565,8 +555,7 @@ class Design(Setting):
         return design
 
     def check_even_rounds(self) -> None:
-        """Refuse the requested sizes of cohorts if rounds of equal size cannot be split into such
-        cohorts.
+        """Refuse the requested sizes of cohorts if rounds of equal size cannot be split that way.
 
         When a campaign runs, the driver fills its rounds evenly. In a simulation clients are drawn
         for rounds at random, so that `sizes` differ more.
@@ -578,9 +567,7 @@ class Design(Setting):
         check_rounds(self.spec.summation, [clients // rounds, -(-clients // rounds)])
 
     def _check_number_of_silos(self) -> None:
-        """Refuse a number of silos that no secure sum protects; the error names numbers that one
-        protects.
-        """
+        """Refuse a number of silos that no secure sum protects; the error names better numbers."""
         summation = self.spec.summation
         try:  # the two numbers 1 are any vector: whether terms exist does not depend on it
             terms(summation, self.sums(self.example), 1, 1, signed=True)
@@ -740,9 +727,7 @@ class Design(Setting):
         )
 
     def _agreed(self, schedule: Schedule, counters: int, encoding: Encoding) -> Terms | None:
-        """Return the terms of the secure sum, without room for noise; None if a trusted server
-        sums.
-        """
+        """Return the terms of the secure sum, without noise; None if a trusted server sums."""
         clients = self.spec.clients
         largest, entries = clients.largest_entry(encoding), counters + clients.entries
         signed = encoding.is_signed

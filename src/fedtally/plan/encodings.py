@@ -38,8 +38,7 @@ _ROUNDING = 1e-9  # relative; an error meets the target even if rounding puts it
 
 
 def histogram(design: Design, most: float = float("inf")) -> Design | None:
-    """Return the design with a histogram as its size, and with the predicted error of the
-    histogram.
+    """Return the design with a histogram as its size, and with the predicted error.
 
     Returns None if the request excludes histograms, if the domain cannot have one, or if one needs
     more than `most` bytes. The predicted error comes from noise alone. Some frequency exceeds it

@@ -13,8 +13,7 @@ from fedtally.errors import InvalidInputError
 
 
 def canonical_json(values: Mapping[str, Any]) -> str:
-    """Return the canonical JSON text of `values`: the only text that a plan's fingerprint is made
-    from.
+    """Return the canonical JSON text of `values`, from which a plan's fingerprint is computed.
 
     The names are sorted, there are no spaces, and all characters are ASCII (docs/plan.md).
 

@@ -85,8 +85,7 @@ def smallest(design: Design, law: Frequencies, wanted: Wanted) -> Design:
 
     Raises:
         InvalidInputError: no size meets the target within the requested bytes; the message names
-            changes
-            that help.
+            changes that help.
     """
     guesses = Guesses(design, law, wanted)
     sized = _smallest(guesses)
@@ -109,8 +108,7 @@ def best(design: Design, law: Frequencies, wanted: Wanted) -> Bought:
 
     Raises:
         InvalidInputError: no name can be read, or the sums would show the items of single clients;
-            the
-            message names changes that help.
+            the message names changes that help.
     """
     if design.spec.size.max_bytes is None:
         design = design.with_bytes(DEFAULT_MAX_BYTES)

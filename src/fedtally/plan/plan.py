@@ -692,8 +692,7 @@ class Plan:
 
         Raises:
             InvalidInputError: an entry is missing, unknown or out of bounds; or it is not written
-                in the form
-                that docs/plan.md demands; or the fingerprint does not match.
+                in the form that docs/plan.md demands; or the fingerprint does not match.
         """
         # Check the schema first. Otherwise the error for a plan of another schema would name an
         # entry that this version does not know, and not the schema.

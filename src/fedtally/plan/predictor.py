@@ -34,12 +34,12 @@ from fedtally.sketch import Schedule
 # If a sketch JUMP times narrower has an error more than FALL times larger, the prediction for joint
 # recovery is doubtful: decoding may end with an error as for the narrower sketch.
 JUMP, FALL = 1.4, 2.0
-# A prediction of exact recovery is relied on with CELLS cells for each item, or if it also holds
-# for sketches narrower by the factors SURE.
+# A prediction of exact recovery is trusted if there are CELLS cells for each item, or if it also
+# holds for sketches that are narrower by the factors SURE.
 CELLS, SURE = 4, (1.1, 1.25)
-# Trials are used for a probability p only if at least this number of them, p * repeats, may fail.
+# Trials are used for a probability p only if at least this many of them may fail: p * repeats.
 TELLING = 2
-_STEPS, _CLOSE = 8, 1.005  # the most iterations of `modelled_linf`, and the ratio at which they end
+_STEPS, _CLOSE = 8, 1.005  # `modelled_linf` ends after _STEPS steps, or if a step changes little
 
 # a method of a predictor: `_failure`, whose third argument is tau, or `_linf`, where it is p
 _Predicted = Callable[["Predictor", Frequencies, float, int, int], float]

@@ -230,8 +230,8 @@ def resolve_privacy(
         asked: other arguments of `Privacy`.
 
     Raises:
-        InvalidInputError: a value is out of bounds; or the relation does not suit silos, the
-            method of summing or the trust.
+        InvalidInputError: a value is out of bounds; or the relation does not suit silos, the method
+            of summing or the trust.
 
     >>> resolve_privacy(SecureSum.SECAGG, epsilon=1.0).noise_by
     <NoiseBy.CLIENTS: 'clients'>
@@ -372,8 +372,7 @@ def check_certificate(plan: Plan, domain: Domain, report: Callable[..., None]) -
 
     Raises:
         InvalidInputError: two candidates collide worse, so that the plan's noise is too small; or
-            there
-            are more than `MAX_CERTIFIED` candidates.
+            there are more than `MAX_CERTIFIED` candidates.
     """
     said = None if plan.privacy is None else plan.privacy.event.collisions
     if said is None:

@@ -513,8 +513,7 @@ def neighbours_of(
         plan: the plan.
         frequencies: the frequencies for which errors are predicted.
         is_for_any: whether the error of each sketch is predicted for the frequencies that are
-            hardest
-            for it instead; `frequencies` is then only where the search begins.
+            hardest for it instead; `frequencies` is then only where the search begins.
     """
     rows, schedule, own, factors = plan.rows, plan.schedule, plan.spelling, _NEIGHBOURS
     if not plan.vector.shares_counters:

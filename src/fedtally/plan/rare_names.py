@@ -89,7 +89,7 @@ class RareNames(NamedTuple):
 
     @property
     def notes(self) -> list[str]:
-        """Sentences for the reader of the answer: what these sums show, with a list of one text."""
+        """A list with one text for the reader of the answer: what the sums show about clients."""
         said = (
             f"without epsilon nothing bounds what the sums show: in a sum of {self.clients:,}"
             f" clients and {self.counters:,} counters a string that the server suspects is"

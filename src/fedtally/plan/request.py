@@ -278,8 +278,7 @@ class Request:
 
         Raises:
             InvalidInputError: an option that only sketches have is given, and a histogram is
-                requested; or
-                the decoder or the noise does not suit the requested encoding.
+                requested; or the decoder or the noise does not suit the requested encoding.
         """
         planned = None if self.plan is None else self.plan.encoding
         named = planned if self.encoding == AUTO else Encoding.parse(self.encoding)

@@ -61,8 +61,7 @@ def numbers_of_batches(num_rounds: int) -> set[int]:
 
 
 def round_size_bounds(expected: float) -> tuple[int, int]:
-    """Return the fewest and the most clients that a round may get if its clients are drawn at
-    random.
+    """Return the fewest and the most clients that a round of random clients may get.
 
     The size of a round is outside these bounds with a probability of about 1e-9. If fewer than 36
     clients are expected, the first bound is negative.

@@ -1,8 +1,9 @@
 """Four searches for the size of a sketch or histogram.
 
-1. `smallest` finds the fewest bytes that meet a target error. 2. `best` finds the smallest error
-within a budget of bytes. 3. `least_epsilon` finds the smallest epsilon that meets a target error
-within a budget of bytes. 4. `for_any` finds a size that meets a target error for any frequencies.
+1. `smallest` finds the fewest bytes that meet a target error.
+2. `best` finds the smallest error within a budget of bytes.
+3. `least_epsilon` finds the smallest epsilon that meets a target error within a budget of bytes.
+4. `for_any` finds a size that meets a target error for any frequencies.
 
 Each function gets a `Design`. The request in it states the target, the bytes and the epsilon. Other
 modules do parts of the work: `fedtally.plan.encodings` chooses between sketch and histogram,
@@ -113,8 +114,8 @@ def smallest(design: Design, frequencies: Frequencies, *, with_linf: bool = True
 def best(design: Design, frequencies: Frequencies, *, compared: bool = True) -> Design:
     """Return the design with the size of the smallest predicted error within a budget of bytes.
 
-    The budget is the requested `max_bytes`, or else the default. Without a request a histogram may
-    exceed the default, see `fedtally.plan.encodings`.
+    The budget is the requested `max_bytes`, or else the default. If no `max_bytes` is requested, a
+    histogram may exceed the default, see `fedtally.plan.encodings`.
 
     Args:
         design: the design; its size, if any, is replaced.

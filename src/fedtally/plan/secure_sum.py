@@ -111,8 +111,8 @@ def make_keys(
     Args:
         summation: the requested way to sum rounds.
         num_clients: the number of clients of each secure sum before rounds are split into cohorts:
-            of each round, or with two servers of each release. As many identities are made as the
-            largest of these numbers, if the protocol registers clients.
+            of each round, or with two servers of each release (a sum that is opened). As many
+            identities are made as the largest of these numbers, if the protocol registers clients.
         random: a function that returns n random bytes for n; a seeded one repeats a simulation
             exactly.
     """
@@ -134,8 +134,8 @@ def make_keys(
 def replace_keys(agreed: Terms, keys: Keys) -> Terms:
     """Return the terms `agreed` with the public keys of a simulation.
 
-    A simulation has no private keys for the keys in a plan, so it replaces them. Only the keys that
-    the protocol needs are set; the allow-list is set as its hash.
+    A simulation does not know the private keys that belong to a plan's public keys. So it replaces
+    all keys that the protocol needs. The allow-list is stored as a hash.
     """
     named: dict[str, Any] = {
         "server_key": keys.server.public,

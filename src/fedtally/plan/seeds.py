@@ -59,9 +59,7 @@ def even_seed(plan: Plan, domain: Domain) -> bytes:
 
 
 def draws(seed: bytes) -> list[bytes]:
-    """Return `DRAWS` seeds of 32 bytes each: `seed` itself first, then seeds derived from it by
-    SHAKE-256.
-    """
+    """Return `DRAWS` seeds of 32 bytes: `seed` itself, then seeds derived from it (SHAKE-256)."""
     more = (
         hashlib.shake_256(b"fedtally/1/draw of a seed\x00%d" % number + seed).digest(32)
         for number in range(1, DRAWS)

@@ -77,15 +77,11 @@ class Silos:
             )
 
     def expected_of(self, num_silos: int) -> int:
-        """Return the number of people, of all `num_silos` silos together, for which errors are
-        predicted.
-        """
+        """Return the number of people in `num_silos` silos for which errors are predicted."""
         return num_silos * self.most if self.expected is None else self.expected
 
     def beyond_column(self) -> dict[str, int]:
-        """Return the options that the user set, other than the column of silos: a dict of values by
-        name.
-        """
+        """Return the options that are set besides the column of silos: a dict of values by name."""
         return given(
             people=self.people,
             silos_per_person=self.silos_per_person if self.silos_per_person > 1 else None,
@@ -151,8 +147,9 @@ def in_ranges(numbers: Iterable[int]) -> str:
 
 
 def size_shown(plan: Plan, sums: int = 1, confidence: float = 0.95) -> float:
-    """Return how precisely a sum shows the size of one silo: the half-width of an interval, in
-    people.
+    """Return how precisely a sum shows one silo's size: half the width of an interval.
+
+    The unit is people.
 
     The reader of the sum is assumed to know the sizes of all other silos. Then only the noise on
     the number of people hides the size. The noise is taken as normal, with the smallest variance
@@ -179,8 +176,7 @@ def size_shown(plan: Plan, sums: int = 1, confidence: float = 0.95) -> float:
 
 
 def error_of_number(distribution: Frequencies, noise: float, probability: float) -> float:
-    """Return the error that noise on the number of people causes in the most frequent item's
-    frequency.
+    """Return the largest error of a frequency that noise on the number of people causes.
 
     A frequency is a count divided by the number of people. So an error in this number scales all
     frequencies, and changes the largest one most. This error is independent of the noise in the

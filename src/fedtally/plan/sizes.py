@@ -51,19 +51,19 @@ __all__ = [
     "within",
 ]
 
-MARGIN = 1.1  # the factor by which the width exceeds the predicted width
-# The share of p that predicted errors may use; the rest is for the errors of a pilot.
+MARGIN = 1.1  # the width is this factor above the predicted width
+# Predicted errors may exceed tau with this share of p. The rest of p is for errors of a pilot.
 RISK = 0.5
-TOO_UNCERTAIN = 0.5  # from this relative standard error of the hardness, a pilot is not used
-FEW = 3.0  # a pilot shows little of items that this many of its clients hold, or fewer
+TOO_UNCERTAIN = 0.5  # a pilot is not used if its hardness has a larger relative standard error
+FEW = 3.0  # a pilot shows little of items with fewer holders than this among its clients
 # If the largest possible hardness is more than this times the estimated one, a message says that
 # the width relies on a guess.
 SHAPE = 1.5
-_FACTOR = 2.0  # the factor by which a small sketch may be smaller than predicted
-# The largest error of joint recovery may be tau / SHARE if another decoder answers.
+_FACTOR = 2.0  # trials may show that a sketch this many times smaller than predicted is enough
+# If another decoder answers, the error of joint recovery may exceed tau, up to tau / SHARE.
 SHARE = 0.9
-# The share of p that the error of the answering decoder may use. This error depends on the numbers
-# and frequencies of rare items, which a pilot shows badly.
+# The error of the decoder that answers may exceed tau with this share of p. The share is small,
+# because this error depends on rare items, about which a pilot tells little.
 TRUSTED = 0.2
 
 

@@ -81,9 +81,9 @@ def check_stopping(
 
     Raises:
         InvalidInputError: the domain is open; the vectors are histograms; the clients are silos;
-            two servers sum; an aggregator adds the noise; the plan has too few rounds, rounds with
-            signs of their own, rows or clients; `rule.recovery` is a decoder whose error joint
-            recovery does not tell; or the privacy hides the number of clients.
+            two servers sum; an aggregator adds the noise; there are too few rounds, rows, clients,
+            or rounds with signs of their own; the error of the decoder `rule.recovery` cannot be
+            concluded from joint recovery's error; or the privacy hides the number of clients.
     """
     check(
         given(until_known=True),

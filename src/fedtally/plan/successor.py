@@ -35,8 +35,8 @@ def successor(
     Raises:
         InvalidInputError: `plan` has no calendar; `start` is not such a time, has fractions of a
             second, or is before the end of `plan`; `population` differs from the name in `plan`;
-            `seed` is the seed of `plan`; or the hashes of `plan` are certified, which holds for
-            its own seed only.
+            `seed` is the seed of `plan`; or the hashes of `plan` are certified, which holds for its
+            own seed only.
 
     >>> from datetime import UTC
     >>> from fedtally.plan.calendar import DAY, Calendar

@@ -55,9 +55,7 @@ class Target:
         object.__setattr__(self, "recovery", str(Recovery.parse(self.recovery, "target.recovery")))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the target's entries by name, as values for JSON; an entry that is None is left
-        out.
-        """
+        """Return the target's entries by name, as values for JSON; None is left out."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @staticmethod

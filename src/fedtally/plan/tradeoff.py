@@ -33,9 +33,7 @@ _BUDGETS = (1, 2, 4)  # budgets for half the error, as multiples of the plan's b
 
 
 class Size(NamedTuple):
-    """One plan on a curve: the budget, the bytes that a client uploads, and the predicted largest
-    error.
-    """
+    """One plan on a curve: its budget and its upload in bytes, and its predicted largest error."""
 
     max_bytes: int
     bytes_per_client: int
@@ -43,9 +41,7 @@ class Size(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """Plans with the same epsilon, in rising order of bytes; epsilon None means no differential
-    privacy.
-    """
+    """Plans with the same epsilon (None: without privacy), in rising order of bytes."""
 
     epsilon: float | None
     sizes: tuple[Size, ...]
@@ -174,8 +170,7 @@ def private_at(spec: CampaignSpec, epsilon: float | None) -> CampaignSpec:
 
 
 def halvings(proposal: Proposal) -> Iterator[Halved]:
-    """Yield plans with half the error of the given plan, each with the change that makes it
-    possible.
+    """Yield plans with half the error of the given plan, each with the change behind it.
 
     If more bytes alone suffice, that plan comes first. Then other changes are tried one at a time
     (such as more clients, a larger epsilon, or larger cohorts), with the bytes of the given plan,

@@ -3,15 +3,14 @@
 `read` does this in four steps:
 
 1. `_heads` finds the items whose own frequencies joint recovery shows. Items that stand out from
-the
-   noise form the *heavy list*. All other items form the *tail*.
+   the noise form the *heavy list*. All other items form the *tail*.
 2. `_energy` estimates two sums over the tail: its *mass*, the sum of the frequencies f, and its
    *energy*, the sum of f^2.
-3. `_shape` finds a power law with this mass and this energy. 4. `_deconvolution` corrects the power
-law, by the counts of the items that are fitted one by one.
+3. `_shape` finds a power law with this mass and this energy.
+4. `_deconvolution` corrects the power law, by the counts of the items that are fitted one by one.
 
 A *cell* is a counter of the sums, divided by the number of clients. The *support* is the set of
-items that joint recovery fits; the *residual* is what the cells contain besides them.
+items that joint recovery fits. The *residual* is what the cells contain besides fitted items.
 docs/accuracy.md derives each step, and says how far the result can be trusted.
 """
 

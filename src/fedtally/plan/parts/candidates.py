@@ -78,8 +78,7 @@ class Candidates:
         return self.kind == "listed"
 
     def check_listed(self, looks: str, way: str) -> None:
-        """Refuse a task that must look at every candidate, if the domain is open and so has no
-        list.
+        """Refuse a task that must look at every candidate, if there is no list of candidates.
 
         Args:
             looks: the start of the error message, such as "trends look"; " at every candidate"
@@ -226,8 +225,8 @@ def checked_domain(domain: Any) -> Mapping[str, Any]:
             kind.
 
     Raises:
-        InvalidInputError: it is not a table of texts, numbers and truth values; an entry is
-            missing or out of range; or an entry cannot be written to a plan's file.
+        InvalidInputError: it is not a table of texts, numbers and truth values; an entry is missing
+            or out of range; or an entry cannot be written to a plan's file.
 
     >>> dict(checked_domain({"kind": "range", "size": 9, "public": True}))
     {'kind': 'range', 'size': 9, 'public': True}

@@ -1,5 +1,4 @@
-"""The senders of the vectors: persons, or silos with the items of many people each, such as
-hospitals.
+"""The senders of the vectors: persons, or silos (such as hospitals) with many people each.
 
 >>> persons, silos = Clients(1, 3), Clients(5000, 3)
 >>> persons.kind, persons.senders, persons.counted, persons.entries, persons.most_items
@@ -55,38 +54,37 @@ class Clients:
 
     @property
     def entries(self) -> int:
-        """The number of entries of a vector besides its counters: 1 for a silo (its number of
-        people), else 0.
+        """The number of entries of a vector besides its counters: 1 for a silo, otherwise 0.
+
+        A silo's entry is its number of people.
         """
         return 0 if self.kind == "persons" else 1
 
     @property
     def most_items(self) -> int:
-        """The most items that one client contributes in a round; for a silo, of all its people
-        together.
+        """The most items that one client contributes in a round.
+
+        For a silo, these are the items of all its people together.
         """
         return self.people * self.max_items
 
     @property
     def why_no_silos(self) -> str:
-        """An error message if the clients are persons, so that options of silos make no sense; else
-        "".
-        """
+        """An error message if the clients are persons and options of silos are given, else ""."""
         if self.kind == "silos":
             return ""
         return "the plan is not one of silos: set the most people of a client (Plan.people)"
 
     @property
     def can_be_drawn(self) -> bool:
-        """Whether a simulation may draw clients at random with repetition: True for persons.
+        """Whether a simulation may draw clients at random: True for persons.
 
         Silos are too few, and differ too much.
         """
         return self.kind == "persons"
 
     def numbered(self, persons: int, silos: int) -> str:
-        """Return the number of clients in words. The caller gives two numbers, and the kind selects
-        one.
+        """Return the number of clients in words; the kind selects one of the two numbers.
 
         Args:
             persons: the number to use if clients are persons.

@@ -2,9 +2,9 @@
 
 1. The list of candidates is public. A list made from the clients' items shows which items clients
    hold, and no noise can hide this.
-2. If the guarantee hides the number of clients, the protocol does not show this number. 3. The
-guarantee relies only on the noise of honest clients that are sure to be in every sum. 4. Delta is
-so small that publishing a random person's item would break the guarantee.
+2. If the guarantee hides the number of clients, the protocol does not show this number.
+3. The guarantee relies only on the noise of honest clients that are sure to be in every sum.
+4. Delta is so small that publishing a random person's item would break the guarantee.
 """
 
 from __future__ import annotations
@@ -108,8 +108,9 @@ def check_delta(terms: PrivacyConfig, clients: Clients, num_clients: int) -> Non
 def check_honest(
     terms: PrivacyConfig, clients: Clients, summing: Summing, protection: Protection
 ) -> None:
-    """Refuse a guarantee that relies on the noise of more honest clients than a sum is sure to
-    have.
+    """Refuse a guarantee that relies on the noise of more honest clients than are certain.
+
+    Only honest clients that are sure to be in every sum are certain.
 
     Args:
         terms: the plan's terms of privacy, which state the number of honest clients.
@@ -144,8 +145,7 @@ def _check_own_share(honest: int, summing: Summing) -> None:
 
     Raises:
         InvalidInputError: the protocol assumes no corrupt silo; or a trusted server sums, and
-            `honest`
-            is not below the number of silos in a round.
+            `honest` is not below the number of silos in a round.
     """
     if summing.terms is not None and summing.terms.corrupt == 0:
         raise InvalidInputError(

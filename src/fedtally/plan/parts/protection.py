@@ -2,8 +2,8 @@
 
 A *release* is a sum that is opened, of one or several rounds.
 
-1. Either the noise is drawn once for each release, or each client adds a share of the noise. 2. If
-a sum is exact and needs noise, nothing that anybody sees may depend on it before the noise is
+1. Either the noise is drawn once for each release, or each client adds a share of the noise.
+2. If a sum is exact and needs noise, nothing that anybody sees may depend on it before the noise is
    added (`Sums.SECRET`).
 3. Each release is charged to the privacy budget before its noise is drawn, and before it is opened.
 
@@ -135,8 +135,7 @@ class Protection:
         return self.sums is Sums.SECRET
 
     def leaves_exact(self, vector: Vector) -> bool:
-        """Return whether the estimates are exact: each item has its own counter, and nobody adds
-        noise.
+        """Return whether estimates are exact: items share no counters, and nobody adds noise.
 
         Args:
             vector: the kind of vector that a client sends: sketch or histogram.
@@ -190,9 +189,7 @@ class Protection:
         return self._noise.share() if self.by == "clients" else None
 
     def of_server(self) -> Noise | Geometric | None:
-        """Return the noise that each of two servers adds to each counter; None if they add no
-        noise.
-        """
+        """Return the noise that each of two servers adds to each counter; None if they add none."""
         return self._noise.noise() if self.by == "servers" else None
 
     def of_release(self) -> Noise | Geometric | None:
@@ -200,8 +197,7 @@ class Protection:
         return self._noise.noise() if self.by == "aggregator" else None
 
     def of_sum(self, clients: int) -> list[Noise | Geometric]:
-        """Return the distributions of the noise in a counter of one released sum: one for each
-        draw.
+        """Return the distributions of the noise draws in a counter of one released sum.
 
         The list is empty without noise. The shares of all clients together count as one draw. Two
         servers make two draws.
@@ -220,8 +216,7 @@ class Protection:
                 return [self._noise.noise()] * 2
 
     def stddev(self, clients: int, sums: int = 1) -> float:
-        """Return the standard deviation of the noise in a counter of the total of several released
-        sums.
+        """Return the standard deviation of a counter's noise in the total of released sums.
 
         Args:
             clients: the number of clients whose vectors are in these sums, all sums together;
@@ -260,8 +255,7 @@ class Protection:
         return params.noise_bound(self.stddev(clients), counters, law) + rounding
 
     def row_bound(self, rows: int, width: int, clients: int) -> int:
-        """Return a bound on the sum of the absolute values of the noise in every row of a secure
-        sum.
+        """Return a bound on the sum of the absolute noise values in each row of a secure sum.
 
         Some row exceeds it with a probability of at most 2^-40. The bound is 0 if the secure sum
         holds no noise.

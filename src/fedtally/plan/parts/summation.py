@@ -101,9 +101,7 @@ class Summation:
 
     @property
     def has_cohorts(self) -> bool:
-        """Whether the clients of a round are split into cohorts ("secagg"); each cohort is summed
-        by itself.
-        """
+        """Whether a round is split into cohorts, each with its own sum ("secagg")."""
         return self.method is SecureSum.SECAGG
 
     @property
@@ -135,8 +133,7 @@ class Summation:
         return shared_out(num_clients, number) if number else []
 
     def rounds_of_sum(self, releases: Sequence[range]) -> list[int]:
-        """Return how many rounds one secure sum may add up: the different numbers, the smallest
-        first.
+        """Return the different numbers of rounds that a secure sum may add up, smallest first.
 
         Args:
             releases: the rounds of each release (a sum that is opened).
@@ -158,8 +155,7 @@ class Summation:
         return self.has_cohorts and num_clients > self.most_clients
 
     def clients_of_sum(self, num_clients: float) -> float:
-        """Return the mean number of clients in a sum of a round, after the most dropouts that are
-        allowed.
+        """Return the mean number of clients in a sum of a round, if as many drop out as may.
 
         The number is not rounded. If a trusted server sums, nobody drops out.
 
@@ -190,8 +186,7 @@ class Summation:
         return [sum(sizes[release.start : release.stop]) for release in releases]
 
     def extremes(self, least: int, most: int) -> list[int]:
-        """Return the sizes of a round, within limits, that have the smallest and the largest
-        cohorts.
+        """Return sizes of a round, within limits, that have the smallest and largest cohorts.
 
         Every other size of the round between `least` and `most` has cohorts of sizes between these.
 
@@ -229,8 +224,7 @@ class Summation:
         return self.honest_clients(num_clients) if agreed is None else agreed.honest_survivors
 
     def honest_clients(self, num_clients: Sequence[int]) -> int:
-        """Return the fewest honest clients that are sure to be in a sum that a trusted server
-        makes.
+        """Return the fewest honest clients that are sure to be in a trusted server's sum.
 
         The trusted server stands for secagg in a simulation. So the same shares of corrupt clients
         and of dropouts are assumed. The smallest round is taken, with the number of corrupt clients
@@ -260,9 +254,7 @@ class Summation:
 
 
 def unmet_by(method: SecureSum) -> dict[Need, str]:
-    """Return the needs of options that a method of summing does not meet, as `plan.rules.unmet`
-    does.
-    """
+    """Return the needs of options that a method of summing does not meet (`plan.rules.unmet`)."""
     return unmet(
         secagg=method is not SecureSum.SECAGG and method,
         two_server=method is not SecureSum.TWO_SERVER and method,

@@ -57,8 +57,9 @@ class Summing:
 
     @property
     def cohorts(self) -> SecAggConfig | None:
-        """The terms of secure aggregation, in which a round is split into cohorts; None for other
-        methods.
+        """The terms of secure aggregation in cohorts; None for other methods.
+
+        A cohort is a group of clients whose vectors are summed together.
         """
         return cast("SecAggConfig", self.terms) if self.kind == "secagg" else None
 
@@ -68,8 +69,9 @@ class Summing:
         return cast("TwoServerConfig", self.terms) if self.kind == "two-server" else None
 
     def of_cohorts(self) -> SecAggConfig:
-        """Return the terms of secure aggregation in cohorts, for callers that can run only this
-        method.
+        """Return the terms of secure aggregation in cohorts; refuse other methods.
+
+        It is for callers that can run only this method.
 
         Raises:
             InvalidInputError: another method sums.
@@ -82,8 +84,9 @@ class Summing:
         return self.cohorts
 
     def of_servers(self) -> TwoServerConfig:
-        """Return the terms of the protocol with two servers, for callers that can run only this
-        method.
+        """Return the terms of the protocol with two servers; refuse other methods.
+
+        It is for callers that can run only this method.
 
         Raises:
             InvalidInputError: another method sums.
@@ -102,15 +105,17 @@ class Summing:
 
     @property
     def least_clients(self) -> int:
-        """The fewest clients with which a sum may begin; of these, some may drop out of a cohort
-        later.
+        """The fewest clients with which a sum may begin.
+
+        Of the clients of a cohort, some may drop out later.
         """
         return 1 if self.terms is None else self.terms.least_clients
 
     @property
     def fewest_summed(self) -> int | None:
-        """The fewest clients whose vectors are in an opened sum; None: a trusted server opens any
-        sum.
+        """The fewest clients whose vectors are in an opened sum.
+
+        None: a trusted server sums, and opens any sum.
         """
         match self.kind:
             case "ideal":
@@ -161,8 +166,7 @@ class Summing:
         return [part for size in rounds if size for part in shared_out(size, -(-size // most))]
 
     def opened_together(self, releases: list[range]) -> list[range]:
-        """Return the releases of which the servers see only the total, and not the sum of each
-        round.
+        """Return the releases whose rounds the servers open only as a total.
 
         With two servers these are all `releases`. With other methods there are none: the sum of
         each round is opened by itself.

@@ -42,9 +42,7 @@ class Vector:
 
     @property
     def shares_counters(self) -> bool:
-        """Whether several items share one counter, so that the error depends on how frequent items
-        are.
-        """
+        """Whether items share counters, so that the error depends on how frequent items are."""
         return self.kind == "sketch"
 
     def first_id(self, candidates: Candidates | Domain) -> int | None:
