@@ -26,7 +26,7 @@ from fedtally.sketch import ScheduleKind
 SCHEMA = "fedtally-host/1"
 _MAX_BYTES = 2**16  # the most bytes of a host's file: far more than needed
 _AGAIN = "measure again: python -m benchmarks host -o FILE"
-_EXACT = 1 << 24  # integers below it are exact in single precision, which then decodes the sums
+_EXACT = 1 << 24  # counts below it are exact in single precision, in which sums are then decoded
 
 OPERATIONS: Mapping[str, str] = MappingProxyType(
     {

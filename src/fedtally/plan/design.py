@@ -220,8 +220,9 @@ class Setting:
     def schedules(self) -> list[Schedule]:
         """The schedules from which the planner chooses, the preferred one first.
 
-        Two servers sum all rounds that are opened together in one protocol run, which has a limit
-        of clients. Schedules that exceed this limit are left out, unless all exceed it.
+        With two servers, one run of the protocol sums all rounds that are opened together, and a
+        run has a limit of clients. Schedules that exceed this limit are left out, unless all exceed
+        it.
         """
         listed = possible_schedules(
             self.spec.size.schedule,

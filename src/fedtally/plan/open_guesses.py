@@ -38,7 +38,7 @@ from fedtally.sketch.schedule import AUTO
 FINDER_SPARE = 1.6
 _FINDER_ROWS = (4, 5, 6, 8, 10, 12, 16, 20)
 _SPELLING_ROWS = (3, 4, 5)
-_LINF = 6.2  # about the largest error among all hashes, in standard errors (`_exact_width` later)
+_LINF = 6.2  # an estimate of the largest error among all hashes, in standard errors
 
 
 @dataclass(frozen=True)

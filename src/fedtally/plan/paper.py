@@ -24,9 +24,8 @@ docs/accuracy.md). No conclusion of the paper depends on these choices:
 
 - *Rows.* L = log(d / p) holds only up to a constant. With few rows, heavy items spoil medians for
   any C. This is so even if there are no other items, where the error bound is 0. See `rows_for`.
-- *Worst case.* `hardness` is at most 1 / tau: the two terms of its formula share the total
-frequency
-  1. The paper's width 2 / tau counts this total twice. We keep the paper's figures.
+- *Worst case.* `hardness` is at most 1 / tau, because the two terms of its formula share the total
+  frequency of 1. The paper's width 2 / tau counts this total twice. We keep the paper's figures.
 """
 
 from __future__ import annotations

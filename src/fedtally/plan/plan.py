@@ -415,7 +415,10 @@ class Plan:
 
     @property
     def rounds_noun(self) -> str:
-        """The English noun for rounds, in the plural: "rounds", or the calendar's, as "days"."""
+        """The English noun for rounds, in the plural: "rounds", or for example "days".
+
+        It depends on the calendar, if the plan has one.
+        """
         return "rounds" if self.calendar is None else self.calendar.noun
 
     @property
@@ -663,7 +666,7 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters as values for JSON, by name; the seed is in hexadecimal.
 
-        Entries with the usual value are left out.
+        Entries that are None are left out, `people` if it is 1, and `encoding` if it is a sketch.
         """
         return {
             "rows": self.rows,

@@ -231,10 +231,11 @@ class Predictor:
         return kind_of(self.recovery).predict(none, sums, none, probability).linf
 
     def _careful(self, distribution: Frequencies, tau: float) -> Frequencies:
-        """Return the distribution with rare items replaced by the hardest ones, after a pilot.
+        """Return the frequencies for which errors are predicted: after a pilot, more careful ones.
 
         A pilot shows little of rare items. So if the frequencies come from a pilot, and the decoder
         is one that fits items, all items below a frequency of about `tau` get one common frequency.
+        Equal items are the hardest case for joint recovery.
         """
         if not self._fits_items or distribution.fit is None:
             return distribution

@@ -84,9 +84,9 @@ class Proposal:
         rare: the smallest sum, which shows rare strings; None if sums have noise, or if the domain
             is not open.
         names: the names that are predicted to be read; None if the domain is not open.
-        one_release: what if all rounds were added up and noised only once: the bytes that a client
-            then uploads, and the names that are predicted to be read. None if the plan has no
-            privacy, if it already opens a single sum, or if such a sum is not possible.
+        one_release: the bytes that a client would upload, and the names that would probably be
+            read, if all rounds were added up and noised only once. None if the plan has no privacy,
+            if it already opens a single sum, or if such a sum is not possible.
     """
 
     plan: Plan
@@ -505,8 +505,9 @@ def neighbours_of(
 ) -> Iterator[tuple[Plan, float]]:
     """Yield plans with sketches of other widths, each with its predicted largest error.
 
-    If the plan has a histogram, the other plans have sketches with 0.5, 1 and 2 times as many
-    counters. Sizes that are not possible are left out.
+    The sketches have 0.5, 2 and 4 times the width of the plan's sketch. If the plan has a
+    histogram, they have 0.5, 1 and 2 times as many counters as the histogram. Sizes that are not
+    possible are left out.
 
     Args:
         design: the design of the plan.

@@ -194,11 +194,11 @@ class Speller:
         return copies * (theta / CLEAR) ** 2 - SAMPLED * theta / self.clients
 
     def rarer(self, theta: float) -> tuple[float, float]:
-        """Return a variance from rarer strings, and the number of other strings.
+        """Return two numbers about the strings; neither depends on the rows or on the noise.
 
-        The variance, in squared frequencies, is that which strings rarer than `theta` cause in a
-        counter, times the width W. The other strings have a frequency of at least `theta`. Neither
-        number depends on the rows or on the noise.
+        Strings rarer than `theta` cause a variance in each counter. The first number is this
+        variance, in squared frequencies, times the width W. The second is the number of all other
+        strings.
         """
         f, number = self.law.frequencies, self.law.numbers
         rare = f < theta

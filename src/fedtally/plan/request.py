@@ -127,7 +127,7 @@ class Request:
         )
 
     def _silos(self, asked: Silos | None) -> Silos | None:
-        """Return the options of silos, from the given plan or else from the user; None: persons."""
+        """Return the options of silos, from the plan or the user; None if clients are persons."""
         if self.plan is not None:
             return _silos_of(self.plan, asked)
         if asked is not None:
@@ -534,11 +534,16 @@ class CampaignSpec:
         return replace(self, privacy=replace(self.privacy, epsilon=epsilon))
 
     def with_bytes(self, max_bytes: int | None) -> CampaignSpec:
-        """Return the spec with another limit of upload bytes; None as in `AskedSize`."""
+        """Return the spec with another limit of upload bytes.
+
+        Args:
+            max_bytes: the most bytes that a client may upload in a round. None: no limit if there
+                is a tau, otherwise the default.
+        """
         return replace(self, size=replace(self.size, max_bytes=max_bytes))
 
     def with_rounds(self, num_rounds: int | None) -> CampaignSpec:
-        """Return the spec with another number of rounds; None as in `AskedSize`."""
+        """Return the spec with another number of rounds; None: the rounds that the input names."""
         return replace(self, size=replace(self.size, num_rounds=num_rounds))
 
     def with_encoding(self, encoding: Encoding) -> CampaignSpec:

@@ -1,10 +1,12 @@
 """The rules about which options may be combined: a table with one row for each rule.
 
 The caller of `check` passes the options that are given, and the needs that are not met. `check`
-raises the error of the first row that is broken. All texts of these errors are here. The bounds of
-single values are checked elsewhere: by the parts of a plan (`plan.parts`), which also check a
-plan's file. For needs that both have, they use this table, too. `docs/troubleshooting.md` is
-generated from this table.
+raises the error of the first row that is broken. All texts of these errors are here.
+`docs/troubleshooting.md` is generated from this table.
+
+The bounds of single values are checked elsewhere, by the parts of a plan (`plan.parts`). The parts
+also check the files of plans. Where a plan has the same needs as an option, they use this table,
+too.
 """
 
 from __future__ import annotations

@@ -227,8 +227,8 @@ def for_frequencies(design: Design, frequencies: Frequencies) -> Made:
 def _promising(design: Design, frequencies: Frequencies) -> Made:
     """Return the plan of a design that has a size; its predicted error becomes its target.
 
-    The target is an error that is exceeded with only `RISK` times the failure probability:
-    frequencies may differ from the given ones.
+    The target is an error that is exceeded with only `RISK` times the failure probability. This
+    leaves room for real frequencies that differ from the given ones.
     """
     plan, p, recovery = design.plan(), design.spec.failure_probability, recovery_with(design)
     linf = predict_linf(plan, frequencies, recovery, p, expected=design.expected)

@@ -27,7 +27,7 @@ from fedtally.plan import Plan
 from fedtally.sketch import CountSketch, SketchSpec
 
 DRAWS = 8
-MOST_COUNTERS = 150  # of all batches; with more counters, the choice of a seed gains too little
+MOST_COUNTERS = 150  # with more, over all batches, the choice of a seed gains too little
 MOST_CANDIDATES = 1 << 17  # with more candidates, all seeds spread rare items about equally
 
 

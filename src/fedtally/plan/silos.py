@@ -176,7 +176,7 @@ def size_shown(plan: Plan, sums: int = 1, confidence: float = 0.95) -> float:
 
 
 def error_of_number(distribution: Frequencies, noise: float, probability: float) -> float:
-    """Return the largest error of a frequency that noise on the number of people causes.
+    """Return the error that noise on the number of people causes in the largest frequency.
 
     A frequency is a count divided by the number of people. So an error in this number scales all
     frequencies, and changes the largest one most. This error is independent of the noise in the

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # the sums of one server need neither two nor proofs
     from fedtally.secagg.two_server import Kind as ReportKind
     from fedtally.secagg.two_server import ReportProof, TwoServerParameters
 
-# names of stages that have no messages of secure aggregation from clients
+# names of stages besides the stages of secure aggregation and of the protocol with two servers
 NOISE, RESULT = "noise", "result"
 # the stages of the protocol with two servers
 TO_LEADER, TO_HELPER, COMBINING = "report to the leader", "report to the helper", "combining"

@@ -16,8 +16,8 @@ At most `CANDIDATES` candidates are simulated. In a larger domain, the largest e
 hardly anybody holds is assumed to grow like the maximum of normal variables. In truth it grows more
 slowly, since the content of a counter is bounded. So the prediction is on the safe side.
 
-The random draws depend only on the size of the sketch and on the number of the campaign, so that
-the same arguments give the same result.
+The random generator of a campaign depends only on the number of the campaign, so that the same
+arguments always give the same result.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ F64 = npt.NDArray[np.float64]
 MOST_CELLS = 150  # the most counters of a sketch whose campaigns are simulated
 CANDIDATES = 100_000
 ITEMS = 5000
-# Simulations end early once their result is nearly sure: it may be wrong with this probability.
-# `exceeds` ends if the failures until then would be so few with at most this probability, were the
-# failure rate twice the allowed one.
+# A simulation may end early if its result is then wrong with at most this probability. `exceeds`
+# ends when it has seen few failures: a campaign with twice the allowed failure rate would show so
+# few with at most this probability.
 _SURE = 0.02
 _FIRST_ID = 1
 _SHARED = Schedule.parse("shared")
@@ -174,7 +174,7 @@ class Trials:
         """Return the largest error of a campaign, which is simulated only at the first call.
 
         Args:
-            repeat: the number of the campaign, from 0 on; it determines the random draws.
+            repeat: the number of the campaign, from 0 on; it is the seed of the random generator.
         """
         if repeat not in self._errors:
             with kernels.one_thread():  # each call of the kernels is short, about a millisecond

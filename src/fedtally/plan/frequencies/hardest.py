@@ -7,8 +7,8 @@ and no other items of the same total frequency collide as much. So the hardest d
 *plateau*: as many items as possible of one frequency, which is just too small to be fitted.
 
 For the median decoder the hardest distribution is a plateau, too. The frequency of its items is
-about the error, as in the paper's lower bound. The number of items depends on the plan and on its
-noise, so it is searched for.
+about as large as the error, as in the paper's lower bound. The number of items depends on the plan
+and on its noise, so it is searched for.
 """
 
 from __future__ import annotations

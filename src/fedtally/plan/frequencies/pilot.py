@@ -130,8 +130,8 @@ class Reading(NamedTuple):
     """The distribution of frequencies that a pilot suggests.
 
     Attributes:
-        frequencies: float64 [k], the frequencies on the heavy list, then those of groups of other
-            items.
+        frequencies: float64 [k], the frequencies on the heavy list, then the frequencies of groups
+            of other items.
         numbers: float64 [k], the number of items that have each frequency.
         fit: what else the pilot showed.
         heterogeneity: how much frequencies differ between rounds; 1 unless they clearly differ (see

@@ -13,9 +13,10 @@ come from. Then it adds the expected number of items that are not fitted. Each i
 two known sums. One is the mass of the items. The other is the mean square that items which are not
 fitted leave in the counters; it is kept within its error.
 
-Frequencies about which no value says anything keep the shape of the start. The iterations are few
-on purpose: the exact maximum puts all items at a few frequencies (Lindsay 1983), which is more
-detail than the data support, and stopping early is the usual remedy.
+If no value says anything about some frequencies, their numbers of items keep the proportions of
+the first guess. The iterations are few on purpose. The exact maximum puts all items at a few
+frequencies (Lindsay 1983), which is more detail than the data support. To stop early is the usual
+remedy.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Clients:
 
     @property
     def why_no_silos(self) -> str:
-        """An error message if the clients are persons and options of silos are given, else ""."""
+        """An error message for options of silos if the clients are persons, otherwise ""."""
         if self.kind == "silos":
             return ""
         return "the plan is not one of silos: set the most people of a client (Plan.people)"
@@ -79,7 +79,7 @@ class Clients:
     def can_be_drawn(self) -> bool:
         """Whether a simulation may draw clients at random: True for persons.
 
-        Silos are too few, and differ too much.
+        Silos are too few for this, and differ too much.
         """
         return self.kind == "persons"
 

@@ -108,9 +108,9 @@ def check_delta(terms: PrivacyConfig, clients: Clients, num_clients: int) -> Non
 def check_honest(
     terms: PrivacyConfig, clients: Clients, summing: Summing, protection: Protection
 ) -> None:
-    """Refuse a guarantee that relies on the noise of more honest clients than are certain.
+    """Refuse a guarantee that relies on the noise of too many honest clients.
 
-    Only honest clients that are sure to be in every sum are certain.
+    It may rely only on honest clients that are sure to be in every sum.
 
     Args:
         terms: the plan's terms of privacy, which state the number of honest clients.
