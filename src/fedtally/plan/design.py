@@ -87,7 +87,8 @@ class Setting:
         seed: the 32 bytes from which the hashes are derived.
         clients: two public numbers: the clients of all rounds together, and the most clients of one
             round.
-        participations: the most rounds that one client takes part in.
+        participations: the most rounds of one client that the privacy guarantee counts; 1 without
+            privacy.
         has_room: whether the rounds of the campaign may have other sizes than `sizes`, because
             clients are drawn for rounds at random when the campaign runs.
     """
@@ -424,7 +425,7 @@ class Setting:
     def honest_clients(self) -> int | None:
         """The fewest honest clients that are sure to be in a sum and to add noise.
 
-        It is None if the clients add no noise. It is estimated for a sketch of the default rows.
+        It is None if the clients add no noise. It does not depend on the size of the sketch.
         """
         summation = self.spec.summation
         if self.spec.noise_by is not NoiseBy.CLIENTS:

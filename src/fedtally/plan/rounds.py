@@ -81,7 +81,8 @@ def sizes_with_extremes(num_clients: int, rounds: int) -> list[int]:
 
     The result has `rounds` sizes, which sum to `num_clients`. The first size is the lower bound of
     `round_size_bounds`, at least 1. The second is about as far above the mean. The others are
-    nearly equal. So a plan that is checked with these sizes also suits other random splits.
+    nearly equal. So a plan that is checked with these sizes also suits other random splits. A
+    single round has all clients.
 
     >>> sizes_with_extremes(40_000, 4)
     [9400, 10600, 10000, 10000]

@@ -105,8 +105,7 @@ def make_keys(
 ) -> Keys:
     """Return new keys for a simulated campaign.
 
-    Clients of every round use the same identities: the first client of each round has the first
-    identity, and so on.
+    The clients of every round use the same identities.
 
     Args:
         summation: the requested way to sum rounds.
@@ -319,8 +318,9 @@ def with_noise(
         agreed: the terms of the secure sum, without room for noise.
         largest_entry: the most that one client adds to a counter, without noise.
         noise: a bound on the absolute value of the noise in a counter of the secure sum.
-        folds: whether rounds are added up modulo 2^bits before an aggregator adds noise; this needs
-            twice the room (`secagg.config.check_terms`).
+        folds: whether an aggregator adds the noise after the secure sum. Then sums are folded
+            before it does so (`campaign.release.folded`), and the modulus needs twice the room
+            (`secagg.config.check_terms`).
         signed: whether an item may subtract from a counter, as in a sketch (`Encoding.is_signed`).
     """
     bits = whole_bits(agreed.most_clients, largest_entry, noise, folds=folds, signed=signed)
@@ -340,7 +340,7 @@ def with_validity(
         summation: the requested way to sum rounds; its `validity` requests proofs, excludes them,
             or is None.
         items: the most items that one client contributes, `Plan.most_items`.
-        folds: whether rounds are added up modulo 2^bits before an aggregator adds noise.
+        folds: whether an aggregator adds the noise after the secure sum, see `with_noise`.
         signed: whether an item may subtract from a counter, as in a sketch (`Encoding.is_signed`).
 
     Raises:

@@ -77,7 +77,7 @@ class Clients:
 
     @property
     def can_be_drawn(self) -> bool:
-        """Whether a simulation may draw clients at random: True for persons.
+        """Whether a simulation may draw its clients anew for each campaign: True for persons.
 
         Silos are too few for this, and differ too much.
         """
