@@ -59,14 +59,15 @@ def json_object(text: str) -> dict[str, Any]:
         InvalidInputError: the text is not a JSON object, or a table has an entry twice.
         ValueError: the text is not JSON.
     """
-    value = json.loads(text, object_pairs_hook=_entries)  # the hook refuses entries that repeat
+    value = json.loads(text, object_pairs_hook=_entries)  # refuses a table with an entry twice
     if not isinstance(value, dict):
         raise InvalidInputError("a plan is a JSON object")
     return value
 
 
 def _entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Python takes the last of equal entries, other readers the first: they would see two plans
+    # If an entry stands twice in a table, Python reads the last one, and other readers may read the
+    # first one: they would see two plans.
     entries = dict(pairs)
     if len(entries) != len(pairs):
         raise InvalidInputError("a table of a plan must have each entry once, as in TOML")

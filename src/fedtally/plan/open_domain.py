@@ -58,8 +58,10 @@ class Bought(NamedTuple):
 
     Attributes:
         design: the design, with its size.
-        linf: the predicted largest error, for a finder without the additional width `Wanted.spare`.
-        names: the names that are predicted to be read, for a threshold of twice this error.
+        linf: the predicted largest error, for a finder (the sketch that shows hashes) without the
+            additional width `Wanted.spare`.
+        names: the names that are predicted to be read, with twice this error as the frequency from
+            which names should be read.
     """
 
     design: Design
@@ -149,9 +151,10 @@ def least_epsilon(design: Design, law: Frequencies, wanted: Wanted) -> Design:
 
 
 def predicted(design: Design, law: Frequencies, wanted: Wanted) -> Names:
-    """Return the names that are predicted to be read with a design, for a threshold of 2 tau.
+    """Return the names that are predicted to be read with a design.
 
-    The design must have a size, and its request a tau.
+    Names should be read from a frequency of 2 tau on. The design must have a size, and its request
+    a tau.
     """
     tau = design.spec.tau
     assert tau is not None
@@ -194,7 +197,7 @@ def _smallest(guesses: Guesses, tries: int = _REFINED) -> Design | None:
     best: tuple[int, int, Design] | None = None
     for number, guess in enumerate(guesses.ranked):
         if number >= tries and (best is None or best[0] <= guess.risk):
-            break  # else go on: the best size so far has a higher risk than this guess
+            break  # otherwise go on: this guess may have a lower risk than the best size so far
         refined = _refined(guesses, guess)
         if refined is not None and (best is None or refined[:2] < best[:2]):
             best = refined
@@ -207,7 +210,7 @@ def _smallest(guesses: Guesses, tries: int = _REFINED) -> Design | None:
 def _refined(guesses: Guesses, guess: Guess) -> tuple[int, int, Design] | None:
     """Return a guess with exact widths that meet the target: its risk, its bytes and its design.
 
-    Returns None if no width meets the target, or if the risk is not allowed.
+    Returns None if no width meets the target, or if the risk is not allowed (see `Guess`).
     """
     design = guess.design
     schedule, rows, width, spelling, _ = design.chosen
@@ -241,7 +244,7 @@ def _exact_width(
 ) -> int | None:
     """Return the width with which the finder meets tau by the error model, with its margins.
 
-    Returns None if no width does.
+    The finder is the sketch that shows hashes. Returns None if no width meets tau.
 
     Args:
         guesses: the guesses of sizes.
@@ -335,7 +338,7 @@ def _buys_nothing(guesses: Guesses) -> InvalidInputError:
     """Return the error for a budget of bytes with which no name at all can be read."""
     free = guesses.of(guesses.design.with_tau(LARGEST_TAU))
     design = free.designs[0]
-    design.bytes_of(1, 1, design.example)  # raises its own error if no secure sum is possible
+    design.bytes_of(1, 1, design.example)  # raises a clearer error if no secure sum is possible
     sizes = [guess.size for guess in free.ranked if guess.risk <= guesses.most_risk]
     length = guesses.length
     nothing = f"no name of up to {length} bytes can be read, however many clients hold it"
@@ -345,7 +348,8 @@ def _buys_nothing(guesses: Guesses) -> InvalidInputError:
             f"with {guesses.budget:,} bytes {nothing}: give at least {enough:,} bytes"
         )
     for guess in sorted(free.ranked, key=lambda guess: guess.design.num_rounds):
-        checked(guess.design, allow_rare=guesses.wanted.allow_rare)  # raises if it shows too much
+        # raises a clearer error if the sums would show too much
+        checked(guess.design, allow_rare=guesses.wanted.allow_rare)
     way = "have more clients" + " or a larger epsilon" * guesses.spec.is_private
     return InvalidInputError(f"{nothing}, whatever the bytes: {way}")
 
@@ -353,7 +357,8 @@ def _buys_nothing(guesses: Guesses) -> InvalidInputError:
 def _scaled(chosen: Chosen, finder: float, spelling: float) -> Chosen:
     """Return a size with the width of the finder and the width of the spelling multiplied.
 
-    A width is rounded up if its factor is above 1, and otherwise down.
+    The finder is the sketch that shows hashes; the spelling consists of sketches from which names
+    are read. A width is rounded up if its factor is above 1, and otherwise down.
 
     Args:
         chosen: the size.

@@ -50,8 +50,8 @@ class Wanted:
             have at most this length.
         allow_rare: whether plans are allowed whose sums show the items of single clients to whoever
             opens the sums.
-        spare: the factor by which the finder is made wider than the frequencies require; 1 if the
-            frequencies are known.
+        spare: the factor by which the finder (the sketch that shows hashes) is made wider than the
+            frequencies require; 1 if the frequencies are known.
     """
 
     length: int = NAME_LENGTH
@@ -78,9 +78,10 @@ class _Shared(NamedTuple):
     """Values that all sizes under one schedule have in common, mostly sums over the frequencies.
 
     Attributes:
-        tau: the largest error that the finder may have, above 0 and below 1.
+        tau: the largest error that the finder (the sketch that shows hashes) may have, above 0 and
+            below 1.
         clients: the number by which counts are divided to get frequencies.
-        batches: the number of batches (groups of rounds that share all hashes).
+        batches: the number of batches, which are groups of rounds that share all hashes.
         blocks: the number of positions of a name that one client spells.
         noise: the variance of the noise in a counter, over all rounds together, for a vector of one
             row. For more rows it grows in proportion to the number of rows.
@@ -170,7 +171,7 @@ class Guesses:
 
         The list is empty if the rounds cannot be summed as requested.
         """
-        with suppress(InvalidInputError):  # fewer clients than a secure sum needs
+        with suppress(InvalidInputError):  # for example, a secure sum needs more clients
             return [
                 guess for guess in self.ranked if guess.risk <= risk and guess.size <= self.budget
             ]
@@ -235,8 +236,8 @@ class Guesses:
     def _schedules_of(self, design: Design) -> Iterator[tuple[Design, Schedule, float]]:
         """Yield each schedule that a design may have, as (design, schedule, tau).
 
-        Here `tau` is the largest error that the finder may have. Nothing is yielded if for silos
-        the noise on the number of people alone exceeds the target.
+        Here `tau` is the largest error that the finder (the sketch that shows hashes) may have.
+        Nothing is yielded if for silos the noise on the number of people alone exceeds the target.
         """
         try:
             tau = design.tau_of_sketch(self.law)
@@ -247,7 +248,15 @@ class Guesses:
             yield design, schedule, tau
 
     def _guesses_of(self, design: Design, schedule: Schedule, tau: float) -> Iterator[Guess]:
-        """Yield a guess for each number of rows of the finder, if some width may be enough."""
+        """Yield a guess for each number of rows of the finder, if some width may be enough.
+
+        The finder is the sketch that shows the hashes of frequent strings.
+
+        Args:
+            design: the design, with its number of rounds.
+            schedule: which rounds share their hashes.
+            tau: the largest error that the finder may have.
+        """
         with suppress(InvalidInputError):  # there are too many positions for the code of long names
             shape = Spelling(1, 1, self.domain.max_length)
             shape.check_batches(schedule.num_batches(design.num_rounds))
@@ -271,7 +280,7 @@ class Guesses:
             design: the design, with its number of rounds.
             schedule: which rounds share their hashes.
             shape: a spelling of which only the longest name matters.
-            tau: the largest error that the finder may have.
+            tau: the largest error that the finder (the sketch that shows hashes) may have.
         """
         f, number, clients = self.law.frequencies, self.law.numbers, design.expected
         batches, rare = schedule.num_batches(design.num_rounds), f < tau
@@ -300,8 +309,9 @@ class Guesses:
     ) -> Guess | None:
         """Return the estimated size for a number of rows of the finder; None if no width is enough.
 
-        Several numbers of rows of the spelling are tried. The one with the lowest risk is taken,
-        and among these the one with the fewest bytes.
+        The finder is the sketch that shows hashes; the spelling consists of sketches from which
+        names are read. Several numbers of rows of the spelling are tried. The one with the lowest
+        risk is taken, and among these the one with the fewest bytes.
 
         Args:
             design: the design, with its number of rounds.
@@ -344,7 +354,8 @@ class Guesses:
     def _finder_width(self, shared: _Shared, noise: float, rows: int) -> int | None:
         """Return the estimated width with which no hash has an error above tau, with a margin.
 
-        Returns None if no width is enough.
+        The width is of the finder, the sketch that shows hashes. Returns None if no width is
+        enough.
 
         Args:
             shared: the values that all sizes under one schedule have in common.

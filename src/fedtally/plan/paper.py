@@ -248,7 +248,7 @@ def minimax(
 ) -> Size:
     """Return the paper's size for the worst frequencies, see `width_minimax`.
 
-    The arguments are those of `oracle`.
+    `oracle` explains the arguments.
 
     >>> minimax(0.01, num_clients=17_500, domain_size=175_000).width
     400
@@ -270,7 +270,7 @@ def linear(
 ) -> Size:
     """Return a size whose width is in proportion to the number of clients, see `width_linear`.
 
-    The arguments are those of `oracle`.
+    `oracle` explains the arguments.
 
     >>> linear(num_clients=17_500, domain_size=175_000).width
     35000

@@ -101,7 +101,8 @@ class Plan:
             hospitals. Then `max_items`, the clip and the privacy apply to one person, `num_clients`
             counts silos, and each client sends the number of its people as one more counter.
         spelling: the size of the sketches from which names are read, for an open domain; None for a
-            list of candidates. Its maximum length of names must be that of the domain.
+            list of candidates. The spelling and the domain must have the same maximum length of
+            names.
         encoding: whether items are counted in a "sketch" or in a "histogram". A histogram has one
             row, one counter for each candidate, and the schedule shared.
         calendar: the times when each round is open; None: the server decides. With a calendar each

@@ -241,7 +241,7 @@ def resolve_privacy(
     default = Trust.CENTRAL if method is SecureSum.IDEAL else Trust.DISTRIBUTED
     trusted = default if trust is None else Trust.parse(trust)
     noise_by = NoiseBy.of(trusted, is_two_server=method is SecureSum.TWO_SERVER)
-    if silos is not None:  # silos noise the number of their people under each method of summing
+    if silos is not None:  # `_check_hidden` is not for silos: any method may noise their people
         usual = _mechanism_of_silos(noise_by, asked.pop("mechanism", None))
         _check_relation_of_silos(relation, asked)
         return Privacy(relation=relation, noise_by=noise_by, mechanism=usual, **asked)

@@ -410,7 +410,7 @@ class AskedSize:
         max_bytes: the most bytes that a client may upload in a round. None: no limit if there is a
             tau, otherwise the default.
         num_rounds: the number of rounds among which clients are drawn at random. None: the rounds
-            that a column of the input names, or those of the given plan, or one round.
+            that a column of the input names, or the rounds of the given plan, or one round.
         schedule: a `Schedule`, or "auto" or "batched:auto", which leave the choice to the planner.
     """
 

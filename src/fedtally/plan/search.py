@@ -391,8 +391,8 @@ def hardest_for(
         design: the design of the plan.
         plan: the plan.
         probability: the probability with which this error may be exceeded, above 0 and below 1.
-        near: nearly the hardest frequencies for this plan, where the search begins, for example
-            those of a similar plan; None: the search tries all numbers of items.
+        near: nearly the hardest frequencies for this plan, where the search begins, for example the
+            hardest ones for a similar plan; None: the search tries all numbers of items.
     """
     recovery = design.spec.recovery_of(design.domain.size, plan.rows, plan.encoding)
 

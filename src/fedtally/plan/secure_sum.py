@@ -224,7 +224,7 @@ def _sizes(summation: Summation, num_clients: Sequence[int]) -> tuple[int, int]:
 def _way_to_safety(summation: Summation, n_min: int, n_max: int) -> str:
     if summation.min_cohort is not None:
         return _cohort_that_fits(summation, n_min, n_max)
-    lost = opt.dropout if summation.dropout else opt.max_dropout  # some commands lack `dropout`
+    lost = opt.dropout if summation.dropout else opt.max_dropout  # only simulations have `dropout`
     return f"lower {opt.max_corrupt} or {lost}, or have larger cohorts of more even size"
 
 

@@ -20,7 +20,7 @@ from fedtally.secagg import wire
 from fedtally.secagg.messages import EXCHANGES, STAGES, Exchange, Kind
 from fedtally.secagg.params import Graph, Parameters
 
-if TYPE_CHECKING:  # the sums of one server need neither two nor proofs
+if TYPE_CHECKING:  # not loaded when it runs: only sums of two servers need these modules
     from fedtally.secagg.two_server import Kind as ReportKind
     from fedtally.secagg.two_server import ReportProof, TwoServerParameters
 

@@ -10,7 +10,7 @@ from fedtally.base import validate
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.decoders import Recovery
 
-_SAID = re.compile("[ -~]{1,200}")  # the text of a target about frequencies
+_SAID = re.compile("[ -~]{1,200}")  # the texts that `Target.frequencies` may be
 
 
 @dataclass(frozen=True)

@@ -64,9 +64,9 @@ def curves(proposal: Proposal, report: Callable[..., None] = lambda *_: None) ->
     """Return curves of the predicted error over the bytes, one for each epsilon.
 
     The epsilons are `EPSILONS` and the epsilon of the given plan, the largest first; None (no
-    privacy) comes before all numbers. Each point is the plan that `fedtally plan --max-bytes`
-    makes. Rows, schedule, seed and frequencies (any, or assumed) are those of the given plan. The
-    given plan itself is a point of the curve of its epsilon.
+    privacy) comes before all numbers. Each point is the plan that `fedtally plan --max-bytes` makes
+    with the rows, the schedule, the seed and the frequencies (any, or assumed) of the given plan.
+    The given plan itself is a point of the curve of its epsilon.
 
     Points are left out if the planner refuses them, or if they have at least as many bytes as
     `histogram_within`. A curve without points is left out.

@@ -177,7 +177,7 @@ class Trials:
             repeat: the number of the campaign, from 0 on; it is the seed of the random generator.
         """
         if repeat not in self._errors:
-            with kernels.one_thread():  # each call of the kernels is short, about a millisecond
+            with kernels.one_thread():  # calls take a millisecond: threads would not help
                 self._errors[repeat] = self._error(
                     generator(repeat.to_bytes(4, "little"), b"trial")
                 )

@@ -47,6 +47,8 @@ _FAR_BELOW = 0.8  # `_climbed` may end at an error below this share of the large
 class Hardest(NamedTuple):
     """The hardest plateau for a plan, and the error of the plan for it.
 
+    The hardest plateau is the one with the largest error.
+
     Attributes:
         distribution: the plateau: some items that all have the same frequency.
         linf: the largest error of any frequency for this plateau, as a share of clients.
@@ -85,7 +87,8 @@ def plateau(items: int, domain_size: int, *, max_items: int = 1) -> Frequencies:
 def usual_plateau(tau: float, domain_size: int, *, max_items: int = 1) -> Frequencies:
     """Return a plateau that is nearly the hardest one for a plan whose largest error is tau.
 
-    It has about 1.5 * max_items / tau items, but at most `domain_size`.
+    A plateau is a distribution in which all items have the same frequency. This one has about 1.5 *
+    max_items / tau items, but at most `domain_size`.
 
     Args:
         tau: the largest error, as a share of clients, above 0 and at most 1.
@@ -111,18 +114,19 @@ def find_hardest(
 ) -> Hardest:
     """Return the plateau for which a plan has the largest error, with this error.
 
-    The fewer items a plateau has, the more frequent they are. With fewer and fewer items the error
-    rises, until the items are so frequent that they are fitted; then it falls to nearly nothing.
-    The search goes from many items to few, and stops after this fall. It begins with as many items
-    as all clients together hold; with more items, hardly any two clients would hold the same item.
-    If `near` is given, the search begins there instead, and goes in both directions.
+    A plateau is a distribution in which all items have the same frequency. The fewer items a
+    plateau has, the more frequent they are. With fewer and fewer items the error rises, until the
+    items are so frequent that they are fitted; then it falls to nearly nothing. The search goes
+    from many items to few, and stops after this fall. It begins with as many items as all clients
+    together hold; with more items, hardly any two clients would hold the same item. If `near` is
+    given, the search begins there instead, and goes in both directions.
 
     Args:
         linf: a function from frequencies to the largest error of the plan, as a share of clients.
         domain_size: the number of candidates.
         num_clients: the number of clients in all rounds.
         max_items: the number of items that each client holds.
-        near: about the number of items of the hardest plateau, for example that of a similar plan;
+        near: about the number of items of the hardest plateau, for example from a similar plan;
             None: it is not known.
 
     >>> def linf(known):  # items of 2 % and more are fitted
@@ -162,6 +166,8 @@ def _hardest_of(
     floor: float = 0.0,
 ) -> Hardest:
     """Return the hardest plateau among falling numbers of items; stop where the items are fitted.
+
+    A plateau is a distribution in which all items have the same frequency.
 
     Args:
         numbers: the numbers of items, falling.

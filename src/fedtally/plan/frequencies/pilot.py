@@ -94,12 +94,13 @@ class Fit:
         clients: the number of the pilot's clients.
         batches: the number of batches (groups of rounds that share all hashes) in which clients
             took part.
-        heavy: the number of items on the heavy list.
-        mass: the mass of the tail. If clients hold one item each, it is 1 minus the mass of the
-            heavy list. Otherwise it is the largest mass that the tail can have.
+        heavy: the number of items on the heavy list: the items that stand out from the noise.
+        mass: the mass of the tail (all other items), which is the sum of its frequencies. If
+            clients hold one item each, it is 1 minus the mass of the heavy list. Otherwise it is
+            the largest mass that the tail can have.
         energy: the energy of the tail: the sum of its squared frequencies.
         cells_error: the standard error of the energy, as far as it comes from the small number of
-            cells.
+            cells (counters).
         exponent: the exponent of the power law from which deconvolution started.
         resolved: the frequency above which items are known one by one. Of less frequent items only
             the mass and the energy are known.
@@ -190,8 +191,8 @@ class _Energy(NamedTuple):
         mass: the mass of the tail; if clients may hold several items, the largest mass that it can
             have.
         energy: the energy of the tail: the sum of its squared frequencies.
-        excess: the width times the mean square of the cells, as far as it comes from items outside
-            of `_Heads`, without the noise.
+        excess: the width times the mean square of the cells (counters divided by the number of
+            clients), as far as it comes from items outside of `_Heads`, without the noise.
         error: the standard error of `excess`.
         same: the heterogeneity of the batches: how much frequencies differ between them; 1 if they
             do not.
@@ -281,7 +282,11 @@ def read(
 
 
 def _heads(pilot: _Pilot) -> _Heads:
-    """Return the items whose own frequencies are known, and the residual without these items."""
+    """Return the items whose own frequencies are known, and the residual without these items.
+
+    The residual is what the cells (counters of the sums, divided by the number of clients) contain
+    besides these items.
+    """
     fit, clients = pilot.fit, pilot.clients
     values = np.maximum(fit.estimates(fit.support.ids), 0.0)
     squared_error = fit.scale**2 / fit.own_shares
@@ -298,6 +303,9 @@ def _heads(pilot: _Pilot) -> _Heads:
 
 def _energy(pilot: _Pilot, heads: _Heads, noise: float) -> _Energy:
     """Return the mass and the energy of the tail, and related sums.
+
+    The tail are the items that do not stand out. Their mass is the sum of their frequencies f, and
+    their energy is the sum of f^2.
 
     Args:
         pilot: the decoded pilot.
@@ -341,6 +349,8 @@ def _shape(
 ) -> _Tail:
     """Return the power law for the tail, with the tail's mass and energy.
 
+    The tail are the items that do not stand out, see `_energy`.
+
     Args:
         pilot: the decoded pilot.
         heads: the items whose own frequencies are known.
@@ -380,7 +390,8 @@ def _deconvolution(
 ) -> _Tail:
     """Return the tail that is most likely, given the counts of the clearly fitted items.
 
-    The search starts from the power law.
+    The tail are the items that do not stand out. An item is clearly fitted if its value is well
+    above the threshold for the fit (`_CLEARLY`). The search starts from the power law.
 
     Args:
         pilot: the decoded pilot.
@@ -417,8 +428,9 @@ def _deconvolution(
 def _without(fit: JointFit, kept: npt.NDArray[np.bool_]) -> tuple[F64, float]:
     """Return the residual if only some items of the support are fitted, and a share.
 
-    The share is of the mean square of all items that are not on the support: this share is still in
-    the residual, and the fit has absorbed the rest.
+    The support is the set of fitted items, and the residual is what the counters contain besides
+    them. The share is of the mean square of all items that are not on the support: this share is
+    still in the residual, and the fit has absorbed the rest.
 
     Args:
         fit: the fit of the whole support.
@@ -440,8 +452,8 @@ def _fourth_powers(
 ) -> tuple[float, float]:
     """Return the sum of the fourth powers of the tail's counts, and its standard error.
 
-    The sum divided by the width is the fourth cumulant of a cell, to which normal noise adds
-    nothing.
+    The tail are the items that do not stand out. The sum divided by the width is the fourth
+    cumulant of a cell (a counter), to which normal noise adds nothing.
 
     Args:
         residual: float64 [rows, width, 1], the residual of the only batch.
@@ -475,8 +487,9 @@ def _largest(
 ) -> float:
     """Return the largest frequency of the tail: the cut of its power law.
 
-    The cut is chosen so that the power law has the given sum of fourth powers. Returns `seen` if
-    this sum is not known well enough, or allows no smaller cut.
+    The tail are the items that do not stand out. The cut is chosen so that the power law has the
+    given sum of fourth powers. Returns `seen` if this sum is not known well enough, or allows no
+    smaller cut.
 
     Args:
         ranks: the first and the last rank of the tail.
