@@ -154,7 +154,7 @@ class Frequencies:
     ) -> Self:
         """Return the distribution that a pilot suggests: frequent items one by one, and a tail.
 
-        The tail are the items that do not stand out from the noise. docs/accuracy.md says how the
+        The tail is all items that do not stand out from the noise. docs/accuracy.md says how the
         distribution is estimated.
 
         Args:
@@ -195,7 +195,7 @@ class Frequencies:
     def hardest(self, tau: float) -> float:
         """Return the largest hardness that any tail with the pilot's mass and energy can have.
 
-        The tail are the items that do not stand out from the noise. Its mass is the sum of its
+        The tail is all items that do not stand out from the noise. Its mass is the sum of its
         frequencies f, and its energy is the sum of f^2. `hardness` takes the frequencies of the
         tail from an estimated shape. If the tail has items above tau that the pilot does not show
         one by one, this shape may be wrong, and the result here is larger. Without a pilot the

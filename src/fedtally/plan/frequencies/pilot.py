@@ -304,7 +304,7 @@ def _heads(pilot: _Pilot) -> _Heads:
 def _energy(pilot: _Pilot, heads: _Heads, noise: float) -> _Energy:
     """Return the mass and the energy of the tail, and related sums.
 
-    The tail are the items that do not stand out. Their mass is the sum of their frequencies f, and
+    The tail is all items that do not stand out. Their mass is the sum of their frequencies f, and
     their energy is the sum of f^2.
 
     Args:
@@ -349,7 +349,7 @@ def _shape(
 ) -> _Tail:
     """Return the power law for the tail, with the tail's mass and energy.
 
-    The tail are the items that do not stand out, see `_energy`.
+    The tail is all items that do not stand out, see `_energy`.
 
     Args:
         pilot: the decoded pilot.
@@ -390,7 +390,7 @@ def _deconvolution(
 ) -> _Tail:
     """Return the tail that is most likely, given the counts of the clearly fitted items.
 
-    The tail are the items that do not stand out. An item is clearly fitted if its value is well
+    The tail is all items that do not stand out. An item is clearly fitted if its value is well
     above the threshold for the fit (`_CLEARLY`). The search starts from the power law.
 
     Args:
@@ -452,7 +452,7 @@ def _fourth_powers(
 ) -> tuple[float, float]:
     """Return the sum of the fourth powers of the tail's counts, and its standard error.
 
-    The tail are the items that do not stand out. The sum divided by the width is the fourth
+    The tail is all items that do not stand out. The sum divided by the width is the fourth
     cumulant of a cell (a counter), to which normal noise adds nothing.
 
     Args:
@@ -487,7 +487,7 @@ def _largest(
 ) -> float:
     """Return the largest frequency of the tail: the cut of its power law.
 
-    The tail are the items that do not stand out. The cut is chosen so that the power law has the
+    The tail is all items that do not stand out. The cut is chosen so that the power law has the
     given sum of fourth powers. Returns `seen` if this sum is not known well enough, or allows no
     smaller cut.
 
