@@ -325,7 +325,8 @@ class LedgerBooks(MemoryBooks):
     def cautions(self, plan: Plan) -> list[str]:
         """Return a warning if the grant's delta is too large for the number of people.
 
-        The list has one text, or is empty. The number of people is the number of clients in `plan`, times the most people of a client.
+        The list has one text, or is empty. The number of people is the number of clients in `plan`,
+        times the most people of a client.
         """
         return self._ledger.cautions(self._population, plan.num_clients * plan.people)
 

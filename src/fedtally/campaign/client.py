@@ -282,17 +282,15 @@ class FrequencyClient:
             sketch.add(self._spelled(ids), num_clients=1)
             return vector
         assert random is not None
-        # `held` is a copy, so that it can be erased below. Otherwise an error's traceback would
-        # show items.
+        # This copy can be erased after an error, whose traceback would otherwise show the items.
         held = ids = self._ids.copy()
         try:
             held, starts = self._drawn_people(held, random)
             ids = self._spelled(self._bounded(held, starts, round, random)[0])
             sketch.add(ids, num_clients=1)
-            # The noise is drawn by a lookup in a table of its distribution, and the time of a
-            # lookup depends on the value. Who measures the time could then learn the noise and
-            # subtract it. If the table is small, each lookup therefore compares with every entry,
-            # in constant time.
+            # The noise is drawn by a lookup in a table. The time of a usual lookup depends on the
+            # noise, so whoever measures it could subtract the noise. If the table is small, a
+            # lookup in constant time is used, which compares with every entry.
             if (share := protection.of_client()) is not None:
                 vector += share.draw(
                     Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small

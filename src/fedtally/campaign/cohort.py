@@ -154,8 +154,7 @@ class CohortRun:
 
     @property
     def stage(self) -> str:
-        """The name of the step that clients take in this phase, or "result" if the session is over.
-        """
+        """The name of the step that clients take in this phase, or "result" after the end."""
         if self.done:
             return RESULT
         return STAGES[phase(self.session.terms.parameters.adversary, self.session.state).reply]

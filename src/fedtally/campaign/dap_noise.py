@@ -92,8 +92,7 @@ class DapNoise:
 
     @property
     def agreed(self) -> bytes:
-        """The values that must be equal at both servers (epsilon, delta, variance), as JSON bytes.
-        """
+        """Epsilon, delta and variance, which must be equal at both servers, as JSON bytes."""
         values = {name: getattr(self, name) for name in ("epsilon", "delta", "variance")}
         return json.dumps(values, sort_keys=True).encode()
 
@@ -162,8 +161,7 @@ class DapNoise:
         return replace(self, ledger=str(Path(self.ledger).absolute()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values as entries of a settings file, by name, without `ledger` if it is None.
-        """
+        """Return the values by name, as entries of a settings file; no `ledger` if it is None."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {name: value for name, value in values.items() if value is not None}
 

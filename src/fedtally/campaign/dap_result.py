@@ -118,8 +118,7 @@ def _plan(task: Task, count: int, domain: Domain, noise: DapNoise | None) -> Pla
 
 
 def report_bytes(task: Task) -> int:
-    """Return the number of bytes of the message with which a client uploads one report of a task.
-    """
+    """Return the number of bytes with which a client uploads one report of a task."""
     plain = [
         PlaintextInputShare((), bytes(task.prio3.share_bytes(number))).encode() for number in (0, 1)
     ]

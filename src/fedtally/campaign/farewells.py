@@ -131,8 +131,7 @@ class Farewells:
 
     @property
     def next_end(self) -> float:
-        """The time, Unix seconds, from which `ended_before` yields a session; inf if none is kept.
-        """
+        """The Unix time from which `ended_before` yields a session; inf if none is kept."""
         return min((over.until + 1 for over in self._over.values()), default=math.inf)
 
     def _heard(self, client: ClientId, session: bytes) -> None:
