@@ -133,8 +133,8 @@ class CohortRun:
 
         Raises:
             UnreadableFileError: `checkpoint` is no checkpoint, or was made with another allow-list.
-            InvalidInputError: the checkpoint is of another plan, or the session's sum was counted
-                after the checkpoint was made, or `server` runs the session already.
+            InvalidInputError: the checkpoint is of another plan, or the session's sum is counted
+                already and the checkpoint is older, or `server` runs the session already.
             RejectedSumError, LocalProtocolError: the checkpoint has a sum that cannot be counted,
                 see `FrequencyServer.land`.
             Exception: any error that the books raised.
