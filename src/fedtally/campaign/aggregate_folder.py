@@ -124,10 +124,10 @@ class Claimed(NamedTuple):
     Once a later process claims the same folder, these objects can no longer write to its databases.
 
     Attributes:
-        server: the campaign's server. It charges releases and counts sums in `books.db`.
+        server: the campaign's server. It charges releases, and adds sums to `books.db`.
         store: the database `reports.db`, with the journal and the reports.
         batches: for each release of the plan, in order: its leader or helper, and `store`.
-        books: the database `books.db`, for reading which sums are counted.
+        books: the database `books.db`, to read which sums it has.
     """
 
     server: FrequencyServer
@@ -182,8 +182,8 @@ class AggregateFolder:
             allow_list: the path of the list that the plan names.
             settings: the settings that the operator chose.
             candidates: the path of the list of candidate items, if the plan has only their digest.
-            schedule: when the releases of a leader close, that is, stop to take new reports. None:
-                each release closes when it has all reports that the plan allows, or when the
+            schedule: when the releases of a leader close, so that clients begin no new report.
+                None: each release closes when it has all reports that the plan allows, or when the
                 operator runs the command `close`.
 
         Raises:
@@ -340,8 +340,8 @@ class AggregateFolder:
     def landed(self) -> set[int]:
         """Return the numbers, from 0, of the releases that need no more work of this server.
 
-        At a leader these are the releases with a counted sum, and the releases whose sum is lost
-        for good. At a helper they are the releases that the leader reported to be over. The
+        At a leader these are the releases with a sum in `books.db`, and the releases that can never
+        get a sum. At a helper they are the releases that the leader reported to be over. The
         function only reads the folder, so a process may run the server at the same time.
         """
         numbers = range(len(self.plan.releases))
@@ -412,8 +412,8 @@ class AggregateFolder:
     ) -> None:
         """Save the result in `result.fed`, after adding the noise if the leader adds it.
 
-        The function does nothing if no sum is counted. A trusted leader adds the noise to all sums
-        at once, so then the function does nothing until the sum of each release is counted.
+        The function does nothing if `books.db` has no sum. If a trusted leader adds the noise, it
+        does so to all sums at once. Then the function does nothing until each release has its sum.
 
         Args:
             claimed: the objects of the server, from `claim`.
@@ -435,7 +435,7 @@ class AggregateFolder:
 
         Args:
             claimed: the objects of the server, from `claim`.
-            sizes: for each release with a counted sum, the number of reports in the sum; not empty.
+            sizes: for each release that has a sum, the number of reports in the sum; not empty.
         """
         agreed, refused = self.plan.secure_sum, 0
         assert agreed is not None
@@ -569,8 +569,8 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
     Raises:
         UnreadableFileError: there is no such file, it cannot be read, or it is of another version.
-        InvalidInputError: an entry is missing or unknown, or is a path or address but not a text;
-            or a leader's folder has no address of the helper, or a helper's folder has one.
+        InvalidInputError: an entry is missing or unknown; a path or an address is not a text; or a
+            leader's folder has no address of the helper, or a helper's folder has one.
     """
     values = read_settings(path, SCHEMA, "aggregate", _ENTRIES, _OPTIONAL)
     for name in ("side", *_PATHS, *(each for each in ("ledger", "helper") if each in values)):

@@ -1,7 +1,7 @@
-"""The books of a campaign: which releases were charged, which sums are counted, what was published.
+"""The books of a campaign: which releases were charged, which sums there are, what was published.
 
 A release is a noised sum that somebody reads. It is charged to the privacy budget of a population.
-A `FrequencyServer` calls the books before a sum can be opened, and before it counts a sum.
+A `FrequencyServer` calls the books before it can open (read) a sum, and to add up sums.
 `MemoryBooks` are lost when the process ends. `LedgerBooks` also charge a ledger, the database of
 privacy budgets.
 """
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 class Books(Protocol):
-    """What a server must not forget of its campaigns; other servers may share it.
+    """The books of some campaigns: what their servers must not forget, and may share.
 
     One object serves several plans, for instance the plan of a pilot (a small first campaign) and
-    the plan of the campaign. A sum "lands" when the books count it. If a method raises, then
-    nothing was opened or counted, and the server raises the same error.
+    the plan of the campaign. A sum "lands" when it is added to the books. If a method raises an
+    error, the server raises it, too, and neither opens nor adds a sum.
     """
 
     def reserve(self, plan: Plan, release: int) -> None:
         """Reserve a release of a plan with privacy for this run: charge its privacy budget.
 
-        The server calls this before the sum can be opened and before the noise is drawn. The same
-        run may reserve a release again until the release is made, for instance for another cohort
-        (group of clients) or after a restart. This is charged only once.
+        The server calls this before the sum can be opened (read) and before the noise is drawn. The
+        same run may reserve a release again until the release is made, for instance for another
+        cohort (group of clients) or after a restart. This is charged only once.
 
         Args:
             plan: the plan of the campaign.
@@ -51,7 +51,7 @@ class Books(Protocol):
         """
 
     def has_landed(self, plan: Plan, session: bytes) -> bool:
-        """Return whether the sum of a session is counted.
+        """Return whether the sum of a session was added to the books.
 
         Args:
             plan: the plan of the campaign.
@@ -152,7 +152,7 @@ class MemoryBooks:
         """Accept every pilot, since these books have no budget that a pilot could use up."""
 
     def cautions(self, plan: Plan) -> list[str]:
-        """Return an empty list: these books have no grant of privacy budget to warn of."""
+        """Return an empty list: there is no ledger whose grant could be too large."""
         return []
 
     def reserve(self, plan: Plan, release: int) -> None:
@@ -167,7 +167,7 @@ class MemoryBooks:
             self._reserved.add((plan.fingerprint, release))
 
     def has_landed(self, plan: Plan, session: bytes) -> bool:
-        """Return whether the sum of a session is counted."""
+        """Return whether the sum of a session was added to these books."""
         return (plan.fingerprint, session) in self._landed
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:

@@ -107,7 +107,7 @@ class FrequencyClient:
 
     @classmethod
     def of_ids(cls, plan: Plan, ids: npt.NDArray[np.uint64], names: Names | None = None) -> Self:
-        """Return a client whose items are given by their ids.
+        """Return a client with some items, which are given by their ids.
 
         Args:
             plan: the plan of the campaign, from a channel that the client trusts.
@@ -148,9 +148,9 @@ class FrequencyClient:
         """Return a silo: a client that holds the items of many people.
 
         Each person contributes what one client would. If a person has more distinct items than the
-        plan's max_items, max_items of them are drawn. With privacy, the contribution of each person
-        is clipped: it is shrunk if it is above the plan's bound. `contribution` adds up the
-        contributions of all people. Behind the counters it puts the number of people.
+        plan's max_items, max_items of them are drawn. With privacy, further items of a person are
+        left out until the sketch of the rest is within the plan's bound on its norm. `contribution`
+        adds up the contributions of all people. Behind the counters it puts the number of people.
 
         With privacy, a silo may have more people than the plan allows. Each call of `contribution`
         then draws as many people as the plan allows, and leaves out the others. An error in place
@@ -592,12 +592,12 @@ def _read(
 
 
 def _is_column(domain: Domain, items: Any) -> bool:
-    """Return whether a container's type and dimensions are those of a column of items.
+    """Return whether a container's type and dimensions are right for a column of items.
 
     The caller chose the type and the dimensions, so a refusal shows nothing of the items. The
-    values matter in one case only: a one-dimensional array of numbers for a grid is refused, but
-    accepted if it is empty or has only missing values. The entries of a list, of an array of
-    objects or of a one-dimensional series may be anything.
+    values matter in one case only: a grid refuses a one-dimensional array of numbers, but accepts
+    it if it is empty or has only missing values. The entries of a list, of an array of objects or
+    of a one-dimensional series may be anything.
     """
     if isinstance(items, bytearray | memoryview):  # otherwise the bytes would be read as integers
         return False

@@ -1,13 +1,12 @@
-"""The file that says when the releases of a leader close, that is, stop to take new reports.
+"""The file that says when the releases of a leader close, so that clients begin no new reports.
 
 The leader is one of two servers, and a release is a sum that it reads. Two programs write the file:
 the leader's process and the command `close`.
 
 A release *closes* at a set time, at a set number of reports, or when its operator says so. But it
-never closes before it has the smallest number of reports that a sum may have. Once it closes, no
-client begins a report. It still accepts reports during a grace period, and then it *stops*. The
-file keeps the time at which the release began to close. Otherwise the release would be open again
-after a restart.
+never closes before it has the smallest number of reports that a sum may have. It still accepts
+reports that were begun before, for a grace period. Then it *stops*. The file keeps the time at
+which the release began to close. Otherwise the release would be open again after a restart.
 """
 
 from __future__ import annotations
@@ -35,7 +34,9 @@ _KEPT = ("at", "since", "lost", "told")
 
 @dataclass(frozen=True)
 class Closing:
-    """When one release closes, and whether it has begun to.
+    """When one release closes, and whether it has begun to close.
+
+    Clients begin no new report for a release that closes.
 
     Args:
         at: the time at which the release shall close, Unix seconds; None if no time is set.
@@ -53,13 +54,14 @@ class Closing:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When all releases of a leader close.
+    """When the releases of a leader close, so that clients begin no new reports for them.
 
     Args:
         releases: one `Closing` for each release, in the order of releases.
         size: the number of reports at which a release closes, at least 2; None: no number closes
             it.
-        grace: for how many seconds a release that closes still accepts reports, 0 .. 86,400.
+        grace: for how many seconds a release that closes still accepts reports that were begun
+            before, 0 .. 86,400.
 
     Raises:
         InvalidInputError: `size` or `grace` is out of its range.

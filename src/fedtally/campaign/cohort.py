@@ -82,8 +82,9 @@ class CohortRun:
             session: the name of the session, 32 uniform bytes never used before; None: `random`
                 draws it.
             allow_list: the registered keys of all clients, if the plan's adversary is active.
-            journal: called with a checkpoint (the state of the session) after each phase, and must
-                store it on the disk before it returns. `resume` needs the last checkpoint.
+            journal: called with a checkpoint (the state of the session) when a phase begins, and at
+                the end. It must store the checkpoint on the disk before it returns. `resume` needs
+                the last checkpoint.
             journal_lands: whether `journal` also adds the sum to the round, when it stores the last
                 checkpoint. Otherwise the run adds it.
 
@@ -191,7 +192,8 @@ class CohortRun:
             LocalProtocolError: the session was over before the call.
             Exception: an error of the books, of the journal or of the source of randomness. It ends
                 the session without a sum. Or an error of `on_done`: the sum exists, but was not
-                added. The next call tries again, but raises a `RejectedSumError` again.
+                added. The next call tries again. A sum that was rejected (`RejectedSumError`) is
+                rejected again.
         """
         # An earlier call may have got the sum and failed to add it. Then there is no phase to
         # close, and this call only adds the sum. Once the sum is added, `close_phase` raises the
@@ -262,7 +264,7 @@ def drive(
     Args:
         run: the run of the cohort.
         ask: brings bytes to a client and returns its answer, or None if it does not answer.
-        now: the time that every phase is closed at, Unix seconds.
+        now: the time that each call of `deadline_passed` gets, Unix seconds.
         batch: how many messages are delivered before the run receives their answers.
         meter: makes a context manager around the server's work, for instance to add up its CPU
             time.

@@ -91,7 +91,7 @@ class DapSettings:
         policy: the operator's demands on the task.
         origins: the origins of web pages that may send reports, each as `https://page.example`.
         ca: the path of the CA certificates with which a leader checks the helper's certificate;
-        None: the CA certificates of the system.
+            None: the system's CA certificates.
         noise: the noise that this server adds to its share of each sum. The other server adds noise
             of the same size. None: no noise, so that the sums are exact.
 

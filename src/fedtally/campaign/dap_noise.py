@@ -65,7 +65,7 @@ class DapNoise:
 
     @classmethod
     def propose(cls, task: Task, *, epsilon: float, delta: float, **own: str) -> Self:
-        """Return the least noise that guarantees epsilon at delta.
+        """Return the smallest noise with which a report has the guarantee `epsilon` at `delta`.
 
         Args:
             task: the task.
@@ -122,7 +122,7 @@ class DapNoise:
         )
 
     def charge(self, task: Task, batch: int) -> Charge:
-        """Return a batch's charge to the ledger; only a task's first batch costs budget."""
+        """Return the charge of a batch for the ledger; only a task's first batch costs budget."""
         from fedtally.privacy.budget import Charge
 
         return Charge(self.population, task.id.hex(), batch, self.terms(task).event)
@@ -230,10 +230,10 @@ class LedgerNoise:
 
 
 def _owner(store: Store, random: Callable[[int], bytes]) -> str:
-    """Return the name under which the server with this store charges its ledger, 64 hex digits.
+    """Return the name under which a server charges its ledger, 64 hexadecimal digits.
 
-    The name is drawn once and kept in the store. A server with another store has another name, so
-    the ledger refuses its charge of the same task.
+    The name is drawn once and kept in the server's store. A server with another store has another
+    name, so the ledger refuses its charge of the same task.
     """
     kept = store.get(Table.TERMS, _OWNER)
     if kept is None:

@@ -37,7 +37,7 @@ def result_of(
     command: str = "",
     noise: DapNoise | None = None,
 ) -> Result:
-    """Return the answer of a batch: the shares of its reports that have each candidate.
+    """Return the answer of a batch: for each candidate, the share of reports that have it.
 
     Args:
         task: the task, that is, what two servers sum for a collector.

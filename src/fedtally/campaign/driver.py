@@ -122,8 +122,9 @@ class Deadlines:
     """How long the driver waits, in seconds.
 
     Args:
-        gather: how long a round waits for more clients. A session may open with `n_min` clients
-            (the plan's smallest number), but the round waits this long for `n_max` clients first.
+        gather: how long a round waits for a full session. The wait begins when `n_min` clients, the
+            fewest of a session, are present. A session with `n_max` clients opens at once. At the
+            end of the wait a session opens with fewer.
         phase: how long a phase waits for answers. Then the phase closes without the missing
             clients. If the session cannot go on without these clients, the phase waits up to four
             times as long.
@@ -203,7 +204,7 @@ class DurableBooks(Books, Protocol):
         """Return the number of clients in the sum of each round, by the number of the round."""
 
     def impossible(self, plan: Plan) -> dict[int, int]:
-        """Return how many sessions of each round had a sum that honest vectors cannot have."""
+        """Return, by round, how many sessions had a sum that honest clients cannot make."""
 
     def check_claim(self, plan: Plan) -> None:
         """Raise `OvertakenError` if another process runs the campaign; change no session."""
@@ -246,7 +247,8 @@ class _Live:
     `frames`, `taken`, `handed` and `hurried` are about the current phase.
 
     Attributes:
-        saved: the session as it is in the store; but `_renew` may change `closes` only here.
+        saved: the session as it is in the store, except for `closes`: `_renew` changes it only
+            here.
         run: the server's side of the session; None only while `CohortRun.begin` or
             `CohortRun.resume` makes it.
         gone: the clients that have sent an Abort in this session. They ignore every further frame,
@@ -284,10 +286,10 @@ class Driver:
     frame of a session) is sent. A session belongs to one round. It opens for `n_max` clients, or
     for as many as may still take part in the round. They are drawn from the clients that checked
     in. After `Deadlines.gather` seconds a session opens for fewer clients, but at least `n_min`. A
-    round has several sessions, as long as their clients are at most the plan's `max_round_clients`.
-    A session that fails adds nothing to the sum of its round. A client is asked for its items at
-    most once in a round. With privacy it is asked in as many rounds as the plan allows, and without
-    privacy in one round only.
+    round gets further sessions until it has the plan's `max_round_clients`. A session that fails
+    adds nothing to the sum of its round. A client is asked for its items at most once in a round.
+    With privacy it is asked in as many rounds as the plan allows, and without privacy in one round
+    only.
 
     If the plan has a calendar, each round has a period, and its sessions open only in this period.
     If a trusted aggregator adds the noise, too, a release (a sum that is published) gets its noise
@@ -406,9 +408,9 @@ class Driver:
     def check_in(self, client: ClientId, now: float, *, has_heard: bool = True) -> bool:
         """Record that a client is present; return whether it has a session or may be drawn.
 
-        If it has no session and may not be drawn, nothing is recorded. There are three reasons: the
-        client is benched (see `Deadlines`), it was asked in as many rounds as it may, or the driver
-        opens no more sessions.
+        If it has no session and may not be drawn, nothing is recorded. A client may not be drawn if
+        it is benched (see `Deadlines`), if it was asked in as many rounds as it may be, or if no
+        other round is open, for instance after `drain`.
 
         Args:
             client: the client's name in the transport, the same in all calls and all processes.
@@ -643,15 +645,13 @@ class Driver:
     def give_up_silent(self) -> None:
         """Open no more sessions, and end those whose Invite no client has answered.
 
-        This is done at the next tick.
-
-        Nothing is lost with these sessions, since no client was asked for its items yet.
+        The next tick ends them. Nothing is lost, since no client was asked for its items yet.
         """
         self.drain()
         self._gives_up = True
 
     def running(self) -> list[RunningSession]:
-        """Return the state of each session in this process, the longest phase here first."""
+        """Return the state of each session here, in the order in which their phases began."""
         return [
             RunningSession(
                 name,
@@ -715,7 +715,7 @@ class Driver:
         return self._server.screening
 
     def release(self) -> list[CountSketch]:
-        """Return the sums for publication, as `FrequencyServer.release`; call it at the end.
+        """Return the sums as `FrequencyServer.release` does; call this at the end.
 
         Raises:
             LocalProtocolError: the driver is not idle. If sessions run, call `drain` and wait until
@@ -1083,7 +1083,7 @@ class Driver:
     def _one_by_one(self, rounds: range) -> range:
         """Return the rounds or, if the plan has a stopping rule, only the first that is not full.
 
-        The range is empty if `has_enough`, or if all of the rounds are full.
+        With a stopping rule, the range is empty if `has_enough`, or if all of the rounds are full.
         """
         if self._is_known is None:
             return rounds

@@ -41,7 +41,7 @@ def is_known(plan: Plan, domain: Domain, sketches: Sequence[CountSketch]) -> boo
 def until_known(
     plan: Plan, domain: Domain, sketches: Sequence[CountSketch]
 ) -> Sequence[CountSketch]:
-    """Return the first of the sums: as many rounds as the plan's stopping rule needs.
+    """Return the sums of the first rounds, as many as the plan's stopping rule needs.
 
     If the plan has no stopping rule, or the rule is never met, all sums are returned. The arguments
     are as for `is_known`, with the sums in the order of rounds.

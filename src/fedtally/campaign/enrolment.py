@@ -132,7 +132,7 @@ class Proof:
 
 
 def make_proof(key: SigningKey, registrar: bytes, purpose: str) -> Proof:
-    """Return a client's proof that it has a key, for one registrar and one purpose.
+    """Make the proof that a client has the secret of its key, for one registrar and purpose.
 
     Args:
         key: the client's key.
@@ -255,7 +255,7 @@ def allow_list_of(
 
 
 def save_allow_list(path: str | os.PathLike[str], allow_list: AllowList) -> None:
-    """Write an allow-list to a file: its digest, and one identity a line."""
+    """Write an allow-list to a file: its digest, then each identity on a line of its own."""
     keys = (allow_list.key(rank).hex() for rank in range(len(allow_list)))
     _save(path, "\n".join([f"{LIST_SCHEMA} {allow_list.digest.hex()}", *keys, ""]))
 
@@ -304,8 +304,8 @@ def check_allow_list(plan: Plan, allow_list: AllowList) -> None:
 
     Raises:
         InvalidInputError: the plan names another list or no list, or the list has too few clients.
-            Secagg needs as many clients as a full cohort has, and two servers as many as their
-            smallest sum.
+            For secagg it needs at least as many as a full cohort, for two servers at least as many
+            as their smallest sum.
     """
     agreed = plan.secure_sum
     if agreed is None or agreed.allow_list is None:
@@ -661,8 +661,8 @@ def _checked_fingerprints(given: tuple[str, ...], least: int) -> tuple[str, ...]
 def _proved(registrar: bytes, purpose: str) -> tuple[bytes, bytes]:
     """Return what a client signs in a proof: the registrar's key and a hash of the purpose.
 
-    The purpose is hashed, so that each has a fixed length. The client's identity is not among them,
-    because a signature with Ed25519 is valid for one public key only.
+    The purpose is hashed, so that both have a fixed length. The client's identity need not be
+    signed, because a signature with Ed25519 is valid for one public key only.
 
     Raises:
         InvalidInputError: the registrar's key or the purpose is not valid.

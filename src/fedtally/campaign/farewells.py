@@ -51,7 +51,7 @@ class Farewells:
     def bid(
         self, session: bytes, farewell: bytes, clients: Collection[ClientId], until: float
     ) -> None:
-        """Keep the farewell of a session that has ended, and owe it to all `clients` from now on.
+        """Keep the farewell of a session that has ended; from now on all `clients` must get it.
 
         Args:
             session: the 32 bytes that name the session.
@@ -70,8 +70,8 @@ class Farewells:
             client: the name of the client.
             now: the time, Unix seconds.
             handled: the SHA-256 of the last frame that the client has handled, see `Driver.next`.
-                The farewell with this digest is not owed any more. Another farewell is returned at
-                each call until its digest comes. None: the client sends no digests.
+                The farewell with this digest is not returned any more. Another farewell is returned
+                at each call until its digest comes. None: the client sends no digests.
         """
         for session, at in list(self._owed.get(client, {}).items()):
             farewell = self._over[session].farewell
@@ -88,8 +88,7 @@ class Farewells:
     def note_late(self, client: ClientId, session: bytes) -> None:
         """Record that a client sent a frame for a session that does not run here.
 
-        If the session has ended, the client does not know this, and the farewell is owed to it
-        again.
+        If the session has ended, the client does not know this, and must get the farewell again.
 
         Args:
             client: the name of the client.
@@ -126,7 +125,7 @@ class Farewells:
 
     @property
     def are_owed(self) -> bool:
-        """Whether a client has not got a farewell that is owed to it."""
+        """Whether a client has not got a farewell that it must get."""
         return any(-math.inf in times.values() for times in self._owed.values())
 
     @property
@@ -135,7 +134,7 @@ class Farewells:
         return min((over.until + 1 for over in self._over.values()), default=math.inf)
 
     def _heard(self, client: ClientId, session: bytes) -> None:
-        """Record that the farewell of a session is not owed to a client any more."""
+        """Record that a client need not get the farewell of a session any more."""
         owed = self._owed.get(client, {})
         owed.pop(session, None)
         if not owed:

@@ -338,8 +338,8 @@ class CampaignFolder:
     def driver(self, *, clock: Callable[[], int], random: Callable[[int], bytes]) -> Driver:
         """Claim the campaign for this process alone, and return a driver that runs it.
 
-        The arguments and errors are as for `claim`. There is one more error if the server's key
-        cannot be read.
+        The arguments and errors are as for `claim`. The errors of `load_server_key` are also
+        raised.
         """
         keys = ServerKeys(load_server_key(self.server_key), self.allow_list)
         store = self.claim(clock=clock, random=random)

@@ -158,10 +158,9 @@ def retire_key(
 ) -> PublicKey:
     """Destroy a private key file, and return its public key.
 
-    The public key file stays.
-
-    The file is overwritten with zeros, which are written to the disk, and then removed. Copies that
-    a disk, a file system or a backup keeps elsewhere are not destroyed.
+    The public key file stays. The private key file is overwritten with zeros, which are written to
+    the disk, and then removed. Copies that a disk, a file system or a backup keeps elsewhere are
+    not destroyed.
 
     Args:
         path: the path of the private key file. Its mode may let other users read it.

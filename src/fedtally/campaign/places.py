@@ -104,7 +104,8 @@ def read_settings(
     Args:
         path: the path of the file.
         schema: the name and version of the file's schema.
-        command: the command of fedtally that makes the file; errors name it before `leader init`.
+        command: the name in `fedtally NAME leader init`, the command that makes the file, for
+            errors.
         entries: the names of all entries that the file may have.
         optional: the names of the entries that may be missing.
 
@@ -193,7 +194,8 @@ def check_ledger(ledger: str | None, plan: Plan) -> None:
         plan: the plan, which is charged to the ledger if it has privacy.
 
     Raises:
-        InvalidInputError: one of the two is refused.
+        InvalidInputError: the plan has privacy and `ledger` is None, or the plan has no privacy and
+            `ledger` is given.
     """
     if (ledger is None) == (plan.privacy is None):
         return

@@ -61,7 +61,8 @@ class Pool:
     def check_in(self, client: ClientId, now: float, rounds: Collection[int]) -> bool:
         """Record that a client is present; return whether it is in a session, or may join one.
 
-        A client that is benched, or that may not join another round, is not recorded.
+        A client that is benched is not recorded. A client without a session that may not join
+        another round is not recorded, either.
 
         Args:
             client: the name of the client.

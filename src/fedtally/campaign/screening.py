@@ -85,7 +85,7 @@ def why_unscreened(plan: Plan) -> str | None:
 
 
 def checked_screen(plan: Plan, screen: Screen | str | None) -> Screen:
-    """Return what is done about cohorts whose sums look as if clients lied.
+    """Return `screen`, or the default of the plan, after checking that the plan can have it.
 
     Args:
         plan: the plan.
@@ -111,7 +111,7 @@ class Consistency:
     """The test statistics of a round's cohorts, each with a limit that honest rounds rarely exceed.
 
     For each counter, take the mean and the mean square of the value that a client adds, over all
-    clients. A counter is heavy if its mean is large: see `_HEAVY`.
+    clients. A counter is heavy if its mean or mean square is large, see `_HEAVY`.
 
     Attributes:
         votes: an estimate of how much a client adds to a row. In each row, |mean| is added up over
@@ -121,9 +121,9 @@ class Consistency:
         squares: in each row, the mean squares of all counters are added up; `squares` is the median
             of the rows. For honest clients it is about 1, or less if some of them add nothing.
         squares_limit: the largest value that `squares` may have.
-        energies: float64 [cohorts, rows], how far the sum of a cohort is from its expected value.
-            This is the squared distance for each client of the cohort, less the expected part of
-            the noise. So an energy may be below 0.
+        energies: float64 [cohorts, rows], the squared distance between the sum of a cohort and the
+            cohort's part of the total, divided by the cohort's number of clients. The expected part
+            of the noise is subtracted, so an energy may be below 0.
         energy_limit: the largest value that an energy may have.
         has_least: whether `squares` also has a lower limit, 2 - `squares_limit`. It has one if
             every honest client adds something.
@@ -273,7 +273,7 @@ def keep_cohorts(
 
     Returns:
         The indices of the cohorts that can be used, in order, and the statistics of these cohorts.
-            If the whole round is bad: all indices, and the statistics of all cohorts.
+        If the whole round is bad: all indices, and the statistics of all cohorts.
     """
     kept = np.arange(len(sizes))
     fewest = len(sizes) + rejected - most_lost(len(sizes) + rejected)
@@ -298,8 +298,8 @@ class RoundScreening:
         round: the number of the round, from 0.
         found: the test statistics of the cohorts that are not in `left_out`; None if the round was
             not screened.
-        left_out: the indices of the cohorts that are left out, in the order of the books. At most
-            one of them is no outlier.
+        left_out: the indices of the cohorts that are left out, as `Books.cohorts` orders them. At
+            most one of them is no outlier.
         num_rejected: how many more cohorts the round had, whose sums were rejected: no honest
             vectors could add up to them.
         why: the reason why the round was not screened; "" if it was.

@@ -50,9 +50,10 @@ class FrequencyServer:
     """The server of a campaign, with a session for each cohort and a sum for each round.
 
     A cohort is a group of clients whose sum is computed in one session. The server keeps the
-    privacy guarantee of the plan. Before a sum can be opened, the books charge its release: before
-    a session enters the unmasking phase, and before two servers exchange query and answer. Only
-    `release` and `so_far` return sums. If a trusted aggregator adds the noise, `release` adds it.
+    privacy guarantee of the plan. Before a sum can be opened (read), the books charge its release:
+    before a session enters the unmasking phase, and before two servers exchange query and answer.
+    Only `release` and `so_far` return sums. If a trusted aggregator adds the noise, `release` adds
+    it.
 
     Use a server from one thread at a time.
 
@@ -117,8 +118,8 @@ class FrequencyServer:
             not_before: the time from which the session is valid, Unix seconds.
             not_after: the time until which the session is valid, Unix seconds.
             allow_list: the registered keys of all clients, if the plan's adversary is active.
-            journal: stores checkpoints, the state of the session after each phase; see
-                `secagg.server.Server`.
+            journal: stores checkpoints (the state of the session when a phase begins, and at the
+                end); see `secagg.server.Server`.
 
         Raises:
             InvalidInputError: there is no such round; the plan's secure sum is not secagg; the plan
@@ -236,7 +237,7 @@ class FrequencyServer:
         self._reserve(session.session, release_of(self.plan, session.terms.round))
 
     def _reserve(self, name: bytes, release: int) -> None:
-        """Charge a release, unless the plan is without privacy or the named sum is counted."""
+        """Charge a release if the plan has privacy and the sum `name` is not counted yet."""
         # A sum that is counted was charged before. If its release was made, the books would refuse
         # to reserve it again.
         if self.plan.protection.is_charged and not self._books.has_landed(self.plan, name):
@@ -341,7 +342,8 @@ class FrequencyServer:
 
         Args:
             session: the finished session of the cohort. It must be an object that `open` or
-                `restore` of this server returned, since only these reserve the release.
+                `restore` of this server returned, since only such a session reserves its release
+                before its sum is opened.
             write: adds the sum to its round and returns whether it was added, in place of
                 `Books.land`. It is for a caller that writes more in the same transaction. None:
                 `Books.land` adds the sum.

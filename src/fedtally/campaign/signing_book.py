@@ -66,7 +66,7 @@ class SigningBook:
             raise UnreadableFileError(f"cannot read {path}: {error.strerror}") from None
 
     def highest(self, purpose: str) -> int:
-        """Return the largest number of a plan that was signed for a purpose, or 0."""
+        """Return the largest plan number that was signed for a purpose; 0 if there is none."""
         return max((one.authority.number for one in self._signed(purpose)), default=0)
 
     def next_number(self, purpose: str) -> int:
@@ -90,7 +90,7 @@ class SigningBook:
         )
 
     def check_open(self, plan: str) -> None:
-        """Refuse to sign a plan that was replaced or revoked, since no owner would accept it.
+        """Refuse to sign a plan that was replaced or revoked, since no client would accept it.
 
         Args:
             plan: the fingerprint of the plan.

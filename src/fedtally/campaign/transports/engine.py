@@ -81,8 +81,8 @@ class Engine(Protocol):
             campaign: the folder of the campaign.
             wait: after how many seconds the engine ends the run if no session could be opened, or
                 no client answered. Some engines never do this, see `EngineRow.gives_up`.
-            take_over: whether to run the campaign even if another process runs it, which is then
-                stopped.
+            take_over: whether to run the campaign even if another process runs it. The other
+                process then ends.
             watch: returns the display of this run, as a context manager. Its argument is the
                 driver, or None if the driver is in another process.
 
@@ -103,8 +103,8 @@ def hold(campaign: CampaignFolder, take_over: bool = False) -> AbstractContextMa
 
     Args:
         campaign: the folder of the campaign.
-        take_over: whether to claim the campaign even if another process runs it, which then cannot
-            write any more.
+        take_over: whether to claim the campaign even if another process runs it. The other process
+            then cannot write any more.
     """
     return campaign.run(
         os.getpid(),

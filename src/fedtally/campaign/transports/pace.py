@@ -143,10 +143,10 @@ class Pace:
         return None
 
     def _note_clocks(self) -> None:
-        """Record the clocks at the beginning of a step; with a calendar, warn if one jumped.
+        """Record the clocks at the beginning of a step, and warn if the clock has jumped.
 
-        The time for which this process was suspended does not count as part of `wait`, since no
-        client could reach the process.
+        Without a calendar there is no warning. The time for which this process was suspended does
+        not count as part of `wait`, since no client could reach the process.
         """
         late = self._now() - self.due
         if late > LONGEST_PAUSE:

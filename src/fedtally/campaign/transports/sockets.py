@@ -190,7 +190,7 @@ class SocketLoop:
             await asyncio.sleep(0.05)
 
     async def _look(self) -> None:
-        """Start a task for each new socket in the folder, without end."""
+        """Look for new sockets in the folder again and again, and start a task for each."""
         while True:
             # An error may pass, for instance that too many files are open. If it ended this task,
             # no new agent could join.

@@ -52,7 +52,7 @@ class EngineRow(NamedTuple):
             engine has no option `--wait`.
         say_over: tells clients that a campaign is over. Its arguments are the folder of the
             campaign, a function that shows a message to the operator, and the options by keyword.
-        None: clients are not told.
+            None: clients are not told.
     """
 
     name: str

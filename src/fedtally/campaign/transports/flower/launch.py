@@ -139,8 +139,8 @@ def start(folder: CampaignFolder, connection: str, wait: int, *, take_over: bool
         connection: the name of the SuperLink in Flower's config.toml.
         wait: after how many seconds the run ends if no session could be opened, or no client
             answered.
-        take_over: whether to run the campaign even if another process runs it, which is then
-            stopped.
+        take_over: whether to run the campaign even if another process runs it. The other process
+            then ends.
 
     Raises:
         FlowerError: the SuperLink did not start the run.
