@@ -9,8 +9,8 @@ folder of its own::
       clients.allow   the registered clients
       candidates.txt  at a leader: the candidate items, if the plan has only their digest
       reports.db      the journal of the server (what must not be lost in a crash), and the reports
-      books.db        the releases that were charged to the ledger, and the sums that are counted
-      closings.json   at a leader: when each release stops to take reports
+      books.db        the releases that were charged to the ledger, and their sums
+      closings.json   at a leader: when each release closes
       state.json      the state of the process and its releases, for the command `status`
       lock            locked by the process that runs the server; contains its PID
       result.fed      at a leader: the answer

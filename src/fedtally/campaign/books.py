@@ -183,8 +183,8 @@ class MemoryBooks:
             # differ by just this sum, and show it.
             self._landed.add((plan.fingerprint, session))
             landed = self._sums.setdefault(plan.fingerprint, {}).setdefault(sketch.round, [])
-            # If `why_unscreened` forbids to look at the sum of a single cohort, only the sum of all
-            # is kept.
+            # If the sum of a single cohort may not be screened, it is not kept alone, but added to
+            # the sum of its round.
             if landed and why_unscreened(plan) is not None:
                 landed[0].merge(sketch)
             else:

@@ -4,9 +4,10 @@ The leader is one of two servers, and a release is a sum that it reads. Two prog
 the leader's process and the command `close`.
 
 A release *closes* at a set time, at a set number of reports, or when its operator says so. But it
-never closes before it has the smallest number of reports that a sum may have. It still accepts
-reports that were begun before, for a grace period. Then it *stops*. The file keeps the time at
-which the release began to close. Otherwise the release would be open again after a restart.
+never closes before it has the smallest number of reports that a sum may have. Once it closes, it
+still accepts reports that were begun before, for a grace period. Then it *stops*. The file keeps
+the time at which the release began to close. Otherwise the release would be open again after a
+restart.
 """
 
 from __future__ import annotations

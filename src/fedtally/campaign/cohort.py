@@ -1,4 +1,4 @@
-"""One cohort, a group of clients whose sum is computed, from the first message to the counted sum.
+"""One cohort, a group of clients: its session from the first message until its sum is added.
 
 A `CohortRun` says which bytes go to which client, takes the bytes that come back, and closes a
 phase (a step of the protocol) when its caller says so. It does no I/O: a loop around it carries the
@@ -120,7 +120,7 @@ class CohortRun:
 
         The run starts again at the beginning of the phase in which the process died. The answers
         that the process received in that phase are lost, and the clients send them again. If the
-        checkpoint has a sum that is not counted yet, this method adds it to the round. With
+        checkpoint has a sum that was not added to the round yet, this method adds it. With
         `journal_lands` the caller must add it.
 
         Args:
@@ -134,10 +134,10 @@ class CohortRun:
 
         Raises:
             UnreadableFileError: `checkpoint` is no checkpoint, or was made with another allow-list.
-            InvalidInputError: the checkpoint is of another plan, or the session's sum is counted
-                already and the checkpoint is older, or `server` runs the session already.
-            RejectedSumError, LocalProtocolError: the checkpoint has a sum that cannot be counted,
-                see `FrequencyServer.land`.
+            InvalidInputError: the checkpoint is of another plan, or the session's sum was added and
+                the checkpoint is from before, or `server` runs the session already.
+            RejectedSumError, LocalProtocolError: the checkpoint has a sum that cannot be added, see
+                `FrequencyServer.land`.
             Exception: any error that the books raised.
         """
         session = server.restore(checkpoint, random=random, allow_list=allow_list, journal=journal)
@@ -214,8 +214,8 @@ def _landing(server: FrequencyServer, journal_lands: bool) -> Callable[[Server],
     if journal_lands:
         return None
 
-    # The check is needed, since the sum of a restored session may be counted already, and
-    # `FrequencyServer.land` refuses to count it twice.
+    # The check is needed, since the sum of a restored session may have been added already, and
+    # `FrequencyServer.land` refuses to add it twice.
     def land(session: Server) -> None:
         if not server.has_landed(session.session):
             server.land(session)

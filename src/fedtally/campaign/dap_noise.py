@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedtally.privacy.config import PrivacyConfig
     from fedtally.store import Ledger
 
-# The key under which the store's table of terms has `_owner`, the name that the ledger charges.
+# The key, in the store's table of terms, of the name under which this server charges its ledger.
 _OWNER = b"owner"
 
 

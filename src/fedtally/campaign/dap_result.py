@@ -77,7 +77,7 @@ def _check_sums(task: Task, collected: Collected, plan: Plan) -> None:
             " --delta with both operators"
         )
     # A report of a histogram has one bucket, so exact sums add up to the number of reports. Noise
-    # nearly always changes this total, so a right total without noise in the plan is accepted.
+    # nearly always changes this total, so a wrong total shows noise that the plan does not have.
     is_total = most or task.vdaf != "histogram" or sum(sums) == count
     if not (is_within and is_total):
         raise InvalidInputError(

@@ -81,7 +81,7 @@ PATIENCE = 4
 # The process counts as away (suspended) if a session runs and nobody has called `tick` for longer
 # than this part of `Deadlines.phase`, and for longer than a second.
 AWAY = 1 / 4
-REPEAT_SECONDS = 10  # how long a client waits before it gets the same frame again
+REPEAT_SECONDS = 10  # after how many seconds a client that asks again gets the same frame again
 # If the clock is put back by at most this many seconds, the driver keeps its last time until the
 # clock has caught up. Otherwise a clock that jumps back and forth would shorten the driver's waits.
 JITTER = 10
@@ -213,7 +213,7 @@ class DurableBooks(Books, Protocol):
         """Raise the error that a write of a session would raise now; change no session."""
 
     def check_room(self, plan: Plan) -> None:
-        """Raise an error if the disk is full or the ledger does not answer; write nothing."""
+        """Raise an error if the disk is full or the ledger does not answer; change nothing."""
 
 
 @dataclass(frozen=True)
@@ -799,7 +799,7 @@ class Driver:
         state = session.state
         if state is ServerState.ADVERTISE and message.kind is Kind.ABORT:
             # Without a roster (before this phase ends), the session itself refuses an Abort. The
-            # driver invited the client, and stops to wait for it. But a client that has sent its
+            # driver invited the client, and no longer waits for it. But a client that has sent its
             # keys in this phase is in the session, and the next phase waits for it.
             if client in live.taken:
                 return self._refuse(AbortCode.WRONG_STATE)
@@ -850,7 +850,7 @@ class Driver:
         """
 
         def write(checkpoint: bytes) -> None:
-            # `CohortRun.begin` writes the first checkpoint before it returns the run.
+            # In this phase `CohortRun.begin` has not returned the run yet, so `live.run` is None.
             state = ServerState.ADVERTISE if live.run is None else live.session.state
             # In COLLECT each client gets an Inbox, and answers with its items. The same transaction
             # records that these clients were asked, so that no crash can lose this.

@@ -1,4 +1,4 @@
-"""Screening: a test for sums of cohorts that honest clients would hardly add up to.
+"""Screening: a test that finds sums of cohorts which honest clients would hardly make.
 
 The server never sees a client's vector, so it cannot check it. But it opens the sum of each cohort
 (a group of clients), and all cohorts of a round have the same hashes. If clients are assigned to
@@ -30,12 +30,12 @@ from fedtally.sketch import CountSketch
 # the fewest cohorts of a round that is screened: between fewer, the variance is too uncertain
 FEWEST = 8
 ALPHA = 1e-4  # how often an honest round gives a false alarm, for all tests of a round together
-_ONE_IN = 4  # at most one of _ONE_IN cohorts is left out
-# A counter is heavy if more than a share of _HEAVY / width of the clients add to it. This is six
+_ONE_IN = 4  # at most 1 / _ONE_IN of the cohorts are left out
+# A counter is heavy if the share of clients that add to it is above _HEAVY / width. This is six
 # times the share that it would have if all counters were equal. Its sum then shows the share well.
 _HEAVY = 6.0
-# A number of standard deviations of the noise. A counter is heavy only if its sum is larger.
-# `Consistency.votes_limit` is so much larger because of the noise.
+# In standard deviations of the noise: the smallest sum of a heavy counter, and how much the noise
+# raises `Consistency.votes_limit`.
 _SDS = 6.0
 _NORMAL = 1 / math.sqrt(2 * math.pi)  # E[max(0, Z)] for a standard normal Z
 
@@ -303,7 +303,7 @@ class RoundScreening:
         num_rejected: how many more cohorts the round had, whose sums were rejected: no honest
             vectors could add up to them.
         why: the reason why the round was not screened; "" if it was.
-        sizes: the number of clients in each cohort whose sum is counted.
+        sizes: the number of clients in each cohort whose sum is in the books.
     """
 
     round: int
@@ -315,7 +315,7 @@ class RoundScreening:
 
     @property
     def num_cohorts(self) -> int:
-        """The number of cohorts whose sum is counted; rejected ones are not among them."""
+        """The number of cohorts whose sum is in the books; rejected cohorts are not among them."""
         return len(self.sizes)
 
     @property

@@ -59,9 +59,9 @@ class FrequencyServer:
 
     Args:
         plan: the plan of the campaign.
-        books: the record of sums that are reserved, counted and released. With the same books,
-            another server can continue the campaign. None: new books in memory, for a plan without
-            privacy.
+        books: the record of the sums of all rounds, and of what is charged and released. With the
+            same books, another server can continue the campaign. None: new books in memory, for a
+            plan without privacy.
         screen: what happens to cohorts whose sums look as if clients lied: "refuse" leaves them
             out, "warn" warns, "off" does not look. None: "warn" if the plan's cohorts can be
             compared, else "off".
@@ -169,7 +169,8 @@ class FrequencyServer:
         Raises:
             UnreadableFileError: `checkpoint` is no checkpoint, or was made with another allow-list.
             InvalidInputError: the checkpoint is of another plan; or this object still runs the
-                session; or the session's sum is counted already, and the checkpoint is older.
+                session; or the session's sum is in the books already, and the checkpoint is from
+                before.
             Exception: an error of the books. They are called if the sum could already be opened
                 when the checkpoint was made.
         """
@@ -237,9 +238,9 @@ class FrequencyServer:
         self._reserve(session.session, release_of(self.plan, session.terms.round))
 
     def _reserve(self, name: bytes, release: int) -> None:
-        """Charge a release if the plan has privacy and the sum `name` is not counted yet."""
-        # A sum that is counted was charged before. If its release was made, the books would refuse
-        # to reserve it again.
+        """Charge a release if the plan has privacy and the sum `name` is not in the books yet."""
+        # A sum in the books was charged before. If its release was made, the books would refuse to
+        # reserve it again.
         if self.plan.protection.is_charged and not self._books.has_landed(self.plan, name):
             charge(self._books, self.plan, release)
 
@@ -270,8 +271,8 @@ class FrequencyServer:
             random: a cryptographic source; `random(n)` returns n uniform bytes. It is needed if the
                 servers add the plan's noise.
             reports: where the reports are on the disk, from `store.BatchStore.reports`. If the sum
-                of the release is counted already, the reports are erased here. None: the leader
-                keeps the reports in memory.
+                of the release is in the books already, the reports are erased here. None: the
+                leader keeps the reports in memory.
 
         Raises:
             UnsafeParametersError: `policy` refuses the plan.
@@ -287,8 +288,8 @@ class FrequencyServer:
         if self.plan.protection.sums is Sums.SECRET:
             made.take_any_entries()
         self._leaders.add(made)
-        # An earlier process may have ended after the sum was counted, and before it erased the
-        # reports.
+        # An earlier process may have ended after the sum was added to the books, and before it
+        # erased the reports.
         if made.state is two_server.BatchState.WAITING and self.has_landed(_batch_name(release)):
             made.erase()
         return made
@@ -334,7 +335,7 @@ class FrequencyServer:
         return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)
 
     def has_landed(self, session: bytes) -> bool:
-        """Return whether the sum of a session is counted, here or by an earlier process."""
+        """Return whether the sum of a session is in the books, also from an earlier process."""
         return self._books.has_landed(self.plan, session)
 
     def land(self, session: Server, write: Callable[[CountSketch], bool] | None = None) -> None:
@@ -351,8 +352,8 @@ class FrequencyServer:
         Raises:
             RejectedSumError: no honest vectors can add up to this sum, see `check_plausible`. The
                 sum was not added.
-            LocalProtocolError: the session has no sum, its sum is counted already, or its round was
-                released.
+            LocalProtocolError: the session has no sum, its sum is in the books already, or its
+                round was released.
             InvalidInputError: this object did not make the session, the plan's secure sum is not
                 secagg, or the plan lacks a key.
         """
@@ -377,7 +378,7 @@ class FrequencyServer:
         self._count(session.session, sketch, "the sum of this session", write)
 
     def land_batch(self, leader: two_server.Leader) -> None:
-        """Count the sum of a batch as the sum of its release, once, and erase the batch's reports.
+        """Add the sum of a batch to the books, once, and erase the batch's reports.
 
         A batch is all reports of a release, which two servers have summed.
 
@@ -388,7 +389,7 @@ class FrequencyServer:
 
         Raises:
             RejectedSumError: as for `land`.
-            LocalProtocolError: the batch has no sum yet, or the sum of the release is counted.
+            LocalProtocolError: the batch has no sum yet, or the sum of the release is in the books.
             InvalidInputError: two servers do not compute the plan's sums, or the leader is of
                 another plan, or this object did not make the leader.
         """
@@ -406,11 +407,11 @@ class FrequencyServer:
         leader.erase()
 
     def has_landed_batch(self, release: int) -> bool:
-        """Return whether the sum of a release by two servers is counted, here or earlier."""
+        """Return whether a release's sum by two servers is in the books, also from before."""
         return self.has_landed(_batch_name(release))
 
     def land_plain(self, sketch: CountSketch) -> None:
-        """Count a sum that was computed without a secure sum, once for each round.
+        """Add a sum to the books that was computed without a protocol, once for each round.
 
         A trusted aggregator or a simulation computes such a sum.
 
@@ -564,7 +565,7 @@ class FrequencyServer:
         what: str,
         write: Callable[[CountSketch], bool] | None = None,
     ) -> None:
-        """Add a sum to its round, once.
+        """Add a sum to the books, once.
 
         Args:
             name: the name of the sum in the books.
@@ -573,7 +574,7 @@ class FrequencyServer:
             write: the function that adds the sum, as for `land`; None: `Books.land`.
 
         Raises:
-            LocalProtocolError: the sum is counted already, or its release was made.
+            LocalProtocolError: the sum is in the books already, or its release was made.
         """
         # If a sum were added to a release later, the difference of the two versions would show it.
         if release_of(self.plan, sketch.round) in self._books.released(self.plan):
