@@ -18,7 +18,7 @@ from fedtally.domain import Domain, Grid
 from fedtally.domain.columns import as_text
 from fedtally.domain.plain import Texts
 
-# items read in one call; other threads may have to wait for as long as one call takes
+# How many items are read in one call. Other threads may have to wait until the call is over.
 _BLOCK = 1 << 16
 _LISTED = "iufUO"  # kinds of NumPy arrays whose `tolist` returns the items unchanged
 
@@ -199,7 +199,7 @@ def _is_point(item: Any) -> bool:
 
 
 def _is_inside(domain: Domain, one: Any) -> bool:
-    """Return whether the item in a column of one item is a candidate."""
+    """Return whether the one item of a column is a candidate."""
     try:
         return bool(domain.inside(one)[0]) and len(domain.encode(one)) == 1
     except Exception:  # a class that a user wrote may raise any error

@@ -87,9 +87,9 @@ class FrequencyClient:
     values.
     """
 
-    # int64 [people + 1]: person p of a silo (a client with many people) has the ids _ids[_starts[p]
-    # : _starts[p + 1]]. People without items are not among these people. None: all ids belong to
-    # one person.
+    # int64 [people + 1]. Person p of a silo (a client with many people) has the ids
+    # _ids[_starts[p] : _starts[p + 1]]. People without items are not numbered. None: all ids belong
+    # to one person.
     _starts: I64 | None = None
     _without_items = 0
     # The strings that the ids stand for, if the domain has no list of candidates; else None.

@@ -388,9 +388,10 @@ class Driver:
         # the last tick that may make a phase close or a session open.
         self._next_at, self._is_stirred = -math.inf, True
         self._ticked_at = -math.inf  # the engine's time at the last tick
-        # In seconds. `_next_time` asks for a tick after half of this time. With a minimum of 1
-        # second, it asks for at most two ticks in a second. If a phase is shorter than 4 seconds,
-        # this is more than a quarter of the phase, and a pause of up to a second is not noticed.
+        # The seconds without a tick after which the process counts as away. `_next_time` asks for a
+        # tick after half of this time: with a minimum of 1 second, for at most two ticks in a
+        # second. If a phase is shorter than 4 seconds, the minimum is more than a quarter of the
+        # phase, and a pause of up to a second is not noticed.
         self._away_after = max(1.0, AWAY * self._deadlines.phase)
         # The driver's time. It follows the engine's time, but not back by `JITTER` seconds or less.
         self._time = 0.0
@@ -506,8 +507,8 @@ class Driver:
         receipt = self._take(live, client, message)
         if receipt is Receipt.LATE and client not in live.hurried:
             # The client is connected now, so `next` may return the frame of the phase at once. It
-            # does so only for the first late frame. After a refused or a second late frame, the
-            # client might send the same again and again, as fast as frames travel.
+            # does so only for the first late frame. Otherwise a client that is late each time would
+            # get the same frame as fast as frames travel.
             live.hurried.add(client)
             live.handed.pop(client, None)
         # A tick must now check whether the phase closes. Before the first time of `closes` it
@@ -867,9 +868,9 @@ class Driver:
                 self._store.save(self.plan, saved, asked)
                 live.saved = saved
             self._pool.note_asked(saved.round, asked)
-            # `live.frames` still has the clients that did not answer the phase which just ended.
-            # Their misses are counted only here. If the store had failed above, the phase would be
-            # repeated, and a miss would be counted twice.
+            # Their misses are counted only after the write. If the write fails, the phase is
+            # repeated, and misses that were counted before would be counted twice. `live.frames`
+            # still has the clients that did not answer the phase before this one.
             for client in live.frames:
                 self._pool.note_miss(client, self._now)
 
@@ -1191,8 +1192,8 @@ class Driver:
         """Charge the privacy budget, open a session, and prepare its Invites."""
         if self.plan.protection.is_charged:
             # This reserves the release of the round in the ledger. Only the campaign's first
-            # reservation costs epsilon. It comes before the first Invite. Otherwise clients could
-            # use up their items for a sum that nobody may open.
+            # reservation costs epsilon. The charge comes before the first Invite. Otherwise clients
+            # could use up their items for a sum that nobody may open.
             charge(self._store, self.plan, self._releases[round])
         session, lifetime = self._random(32), self._deadlines.session
         # `_journal` fills in the checkpoint and the deadlines before the first Invite is sent.
@@ -1223,8 +1224,8 @@ class Driver:
             soft, hard = live.saved.closes
             # The phase is due from the first whole second after `not_after` on, see `_is_due`.
             times.append(min(soft if self._now < soft else hard, live.saved.not_after + 1))
-            # Half of the time that `_is_away` allows, so that an engine that is a little late does
-            # not count as away.
+            # A tick is due after half of the time that `_is_away` allows. So an engine that is a
+            # little late does not count as away.
             times.append(self._ticked_at + self._away_after / 2)
         if self._retry_at is None and not self._drains:
             times += [self._gathers_until(*one) for one in self._gathering.items()]

@@ -30,7 +30,7 @@ class _Over:
 
 
 class Farewells:
-    """The ended sessions that are still kept, and the clients that may not know that they ended.
+    """The ended sessions that are still kept, and which clients may not know that theirs ended.
 
     Args:
         repeat: a client that asks again gets the same farewell again only after this many seconds.

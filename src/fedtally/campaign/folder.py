@@ -577,8 +577,8 @@ class CampaignFolder:
             raise InvalidInputError(
                 f"the ledger {self.ledger} does not cover this campaign: {error.marked}"
             ) from error
-        # A charge belongs to the run that made it, and this campaign has not run yet, so it is
-        # another's.
+        # A charge belongs to the run that made it. This campaign has not run yet, so another run
+        # made the charge.
         if ledger.reserved(self.plan.fingerprint):
             raise InvalidInputError(
                 f"another run charged this plan to the ledger {self.ledger}, and no other may open"

@@ -46,7 +46,7 @@ class Pool:
         self.num_arrivals = 0
         # for each client, the rounds in which it was asked
         self._asked: dict[ClientId, frozenset[int]] = {}
-        # Each set of rounds in `_asked`, by itself, so that clients with equal sets share one
+        # Maps each set of rounds in `_asked` to itself, so that clients with equal sets share one
         # object.
         self._histories: dict[frozenset[int], frozenset[int]] = {}
         # The free clients, grouped by the rounds in which they were asked. Clients of a group may

@@ -266,7 +266,7 @@ class Pace:
 
 
 def longest_answer(plan: Plan) -> int:
-    """Return a bound on the bytes of one answer: all bytes of a client in a session."""
+    """Return the most bytes that one answer may have: all that a client sends in a session."""
     # engines run only plans with the secure sum secagg
     return plan.summing.of_cohorts().upload_bytes
 

@@ -201,7 +201,7 @@ def follow(
                     f" {connection} says why"
                 )
             ask_at = time.monotonic() + ASK_SECONDS
-        # the ServerApp may just be making the campaign's database
+        # `report` reads the database, which fails while the ServerApp is still making it.
         with suppress(UnreadableFileError):
             report()
         time.sleep(LOOK_SECONDS)
