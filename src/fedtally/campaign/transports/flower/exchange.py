@@ -70,7 +70,7 @@ class Exchange:
 
     @property
     def busy(self) -> set[int]:
-        """The numbers of the nodes whose answer is awaited, and whose time is not over."""
+        """The numbers of the nodes whose answer is awaited."""
         return {node for node, _ in self._asked.values()}
 
     def push(self, letters: Sequence[Letter]) -> None:
@@ -98,7 +98,8 @@ class Exchange:
         """Yield the number of each node whose answer has come, with the answer.
 
         Empty bytes mean that the node handled the frame, but has no answer or cannot reach its
-        agent. None means an error of Flower: the node may have got the frame, or not.
+        agent. None means an error of Flower: the node may have got the frame, or not. A node
+        without an answer is awaited until the time of its letter is over.
         """
         # Answers are pulled one by one, so that only one masked vector is in memory at a time, and
         # an answer that Flower cannot read does not lose the other answers.
