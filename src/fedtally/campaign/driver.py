@@ -700,7 +700,7 @@ class Driver:
     def wakes_at(self) -> float | None:
         """When the next round opens, Unix seconds; until then no client is asked.
 
-        None if a session runs, if a session may open now, or if no round will open.
+        It is None if a session runs, if a session may open now, or if no round will open.
         """
         round = None if self._live or self._retry_at is not None else self._next_round()
         if round is None or (at := self._periods.opens(round)) <= self._time:
