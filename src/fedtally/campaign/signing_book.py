@@ -29,7 +29,7 @@ from fedtally.campaign.enrolment import (
 from fedtally.errors import InvalidInputError, UnreadableFileError, opt
 
 SUFFIX = ".signed"
-# the most bytes that are read of a book: enough for tens of thousands of signatures
+# the most bytes of a book: enough for tens of thousands of signatures
 _MOST_BYTES = 1 << 26
 
 
@@ -59,11 +59,18 @@ class SigningBook:
         self._lines: list[PlanSignature | Revocation] = []
         try:
             with open(path, "rb") as file:
-                self._read(file.read(_MOST_BYTES))
+                data = file.read(_MOST_BYTES + 1)
         except FileNotFoundError:
-            pass
+            return
         except OSError as error:
             raise UnreadableFileError(f"cannot read {path}: {error.strerror}") from None
+        # A book that was read in part would give numbers a second time.
+        if len(data) > _MOST_BYTES:
+            raise UnreadableFileError(
+                f"{path} has more than {_MOST_BYTES:,} bytes, which is no signing book: put the"
+                " newest copy back"
+            )
+        self._read(data)
 
     def highest(self, purpose: str) -> int:
         """Return the largest plan number that was signed for a purpose; 0 if there is none."""

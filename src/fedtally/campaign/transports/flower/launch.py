@@ -71,10 +71,14 @@ class RunReport:
 
     @classmethod
     def load(cls, folder: CampaignFolder) -> Self | None:
-        """Return the report in the campaign's folder, of the last run that wrote one, or None."""
+        """Return the report in the campaign's folder, of the last run that wrote one.
+
+        Returns None if there is no report, or one that is damaged or of another version: the
+        ServerApp of the next run replaces it.
+        """
         try:
             return cls(**json.loads((folder.path / REPORT).read_text(encoding="utf-8")))
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError, TypeError):
             return None
 
 
