@@ -308,6 +308,14 @@ def on_oddities(domain: Domain) -> Iterator[str]:
             f"{are} not in the composed form of Unicode (NFC), and other items than those in it:"
             f" {shown(one)}"
         )
+    if odd.quoted is not None and domain.public:
+        number, one = odd.quoted
+        begin = in_number(number, "1 candidate begins", "{} candidates begin")
+        yield (
+            f"{begin} with an apostrophe, which the CSV file of an answer has before signs of"
+            f" formulas: {shown(one)} is another item than {shown(one[1:])}; take the words from a"
+            " Parquet file of the answer"
+        )
     if odd.delimiter and domain.public:
         yield (
             f"each candidate holds {odd.delimiter!r} as often as the others: if their list is a"

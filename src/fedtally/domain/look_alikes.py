@@ -12,6 +12,8 @@ from fedtally.domain.columns import COORDINATES, utf8_buffers
 _BLOCK = 1 << 20  # bytes that are checked at once
 _MOST = 1 << 21  # the most texts with other than printable ASCII that are checked, at 1 us each
 _HIDDEN = r"[\x{feff}\x{200b}\x{2060}\x{ad}\x00-\x08\x0b-\x1f\x7f-\x9f]"
+# What an apostrophe of `fedtally.answer.cells` stands before: a sign that begins a formula.
+_FORMULA = r"^'[\"']*[=+\-@\t\r\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}]"
 _UNSEEN = r"\p{Cf}|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 
@@ -24,6 +26,8 @@ class Oddities(NamedTuple):
             example is the pair.
         hidden: candidates with an invisible character that no script needs.
         decomposed: candidates that are not in the Unicode form NFC.
+        quoted: candidates that begin with an apostrophe before a sign of formulas, as a CSV file of
+            an answer has them.
         delimiter: a delimiter of tables that all candidates contain equally often, or "". Then the
             list may be a table.
     """
@@ -31,6 +35,7 @@ class Oddities(NamedTuple):
     alike: tuple[int, tuple[str, str]] | None = None
     hidden: tuple[int, str] | None = None
     decomposed: tuple[int, str] | None = None
+    quoted: tuple[int, str] | None = None
     delimiter: str = ""
 
 
@@ -47,18 +52,21 @@ def oddities(text: Any) -> Oddities:
     ''
     >>> oddities(as_text(["word,n", "tea,3"])).delimiter
     ','
+    >>> oddities(as_text(["tea", "'@anna", "'tis"])).quoted
+    (1, "'@anna")
     """
     import pyarrow.compute as pc
 
-    odd, delimiter = _beyond_ascii(text), _delimiter(text)
+    odd, quoted, delimiter = _beyond_ascii(text), _quoted(text), _delimiter(text)
     if not len(odd):
-        return Oddities(delimiter=delimiter)
+        return Oddities(quoted=quoted, delimiter=delimiter)
     hidden = odd.filter(pc.match_substring_regex(odd, _HIDDEN))
     decomposed = odd.filter(pc.not_equal(odd, _composed(odd)))
     return Oddities(
         _alike(text, odd),
         (len(hidden), hidden[0].as_py()) if len(hidden) else None,
         (len(decomposed), decomposed[0].as_py()) if len(decomposed) else None,
+        quoted,
         delimiter,
     )
 
@@ -104,6 +112,14 @@ def _composed(text: Any) -> Any:
 
     texts = [unicodedata.normalize("NFC", one) for one in text.to_pylist()]
     return pa.array(texts, pa.large_string())
+
+
+def _quoted(text: Any) -> tuple[int, str] | None:
+    import pyarrow.compute as pc
+
+    found = text.filter(pc.starts_with(text, "'"))  # few of most lists, and fast
+    found = found.filter(pc.match_substring_regex(found, _FORMULA))
+    return (len(found), found[0].as_py()) if len(found) else None
 
 
 def _delimiter(text: Any) -> str:
