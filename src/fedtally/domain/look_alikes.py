@@ -64,8 +64,8 @@ def oddities(text: Any) -> Oddities:
     decomposed = odd.filter(pc.not_equal(odd, _composed(odd)))
     return Oddities(
         _alike(text, odd),
-        (len(hidden), hidden[0].as_py()) if len(hidden) else None,
-        (len(decomposed), decomposed[0].as_py()) if len(decomposed) else None,
+        _example(hidden),
+        _example(decomposed),
         quoted,
         delimiter,
     )
@@ -118,7 +118,11 @@ def _quoted(text: Any) -> tuple[int, str] | None:
     import pyarrow.compute as pc
 
     found = text.filter(pc.starts_with(text, "'"))  # few of most lists, and fast
-    found = found.filter(pc.match_substring_regex(found, _FORMULA))
+    return _example(found.filter(pc.match_substring_regex(found, _FORMULA)))
+
+
+def _example(found: Any) -> tuple[int, str] | None:
+    """Return the number of texts, and the first; None if there are none."""
     return (len(found), found[0].as_py()) if len(found) else None
 
 
