@@ -57,17 +57,15 @@ def oddities(text: Any) -> Oddities:
     """
     import pyarrow.compute as pc
 
-    odd, quoted, delimiter = _beyond_ascii(text), _quoted(text), _delimiter(text)
-    if not len(odd):
-        return Oddities(quoted=quoted, delimiter=delimiter)
+    odd = _beyond_ascii(text)
     hidden = odd.filter(pc.match_substring_regex(odd, _HIDDEN))
     decomposed = odd.filter(pc.not_equal(odd, _composed(odd)))
     return Oddities(
         _alike(text, odd),
         _example(hidden),
         _example(decomposed),
-        quoted,
-        delimiter,
+        _quoted(text),
+        _delimiter(text),
     )
 
 
