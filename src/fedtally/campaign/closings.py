@@ -27,7 +27,7 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 CLOSINGS = "closings.json"  # in the folder of a leader
 SCHEMA = "fedtally-closings/1"
 # The seconds between closing and the stop. A client that cannot reach a server asks again after at
-# most 600 s (`reporting.LONGEST_WAIT`), so its report still comes in time if the server is back by
+# most 600 s (`join.LONGEST_WAIT`), so its report still comes in time if the server is back by
 # then.
 GRACE = 900
 _KEPT = ("at", "since", "lost", "told")
