@@ -56,6 +56,9 @@ class Over(Enum):
     )
 
 
+_OVER = {401: Over.TOKEN, 410: Over.CAMPAIGN}  # by the HTTP status
+
+
 class Pause(NamedTuple):
     """The instruction to wait for some seconds, and then to send the next request."""
 
@@ -147,10 +150,8 @@ class Talk:
             now: the time, Unix seconds.
         """
         self._compare_clocks(found.apart(now))
-        if found.status == 410:
-            return Over.CAMPAIGN
-        if found.status == 401:
-            return Over.TOKEN
+        if found.status in _OVER:
+            return _OVER[found.status]
         if found.status == 404:
             self._tell_once("the server knows no such campaign, and is asked hourly")
             return Pause(self._spread(HOUR_WAIT))
