@@ -238,11 +238,15 @@ def checkpoints(plan: Plan, size: int, times: int) -> tuple[float, float]:
 
 @dataclass
 class Turns:
-    """CPU seconds of a round with the driver and without, and of the store's opening, by turn."""
+    """CPU seconds of a round with the driver and without, and of the store's opening, by turn.
+
+    And the megabytes of the store's file after all rounds of a turn, whose sessions run at once.
+    """
 
     driven: list[float] = field(default_factory=list)
     bare: list[float] = field(default_factory=list)
     opening: list[float] = field(default_factory=list)
+    megabytes: float = 0.0
 
     @property
     def ratios(self) -> list[float]:
@@ -260,6 +264,7 @@ def take_turns(plan: Plan, clients: int, turns: int) -> Turns:
         gc.collect()
         with tempfile.TemporaryDirectory() as place:
             seconds, opening = driven(plan, of_driven, Path(place))
+            found.megabytes = (Path(place) / "campaign.db").stat().st_size / 1e6
         if turn == 0:  # the clients worked in it
             of_bare.leave()
             of_driven.leave()
@@ -287,13 +292,16 @@ def driver_part(report: Report, quick: bool) -> None:
         f" without; once, to make and claim the store: {min(found.opening):.3f} s;"
         f" the durable writes alone, of {WRITES}: {floor(WRITES, CHECKPOINT):.4f} s"
     )
+    sizes_of_file = [f"{plan.num_rounds} of {clients} clients: {found.megabytes:.1f} MB"]
     many, few = (40, 1) if quick else (1_000, 5)
     found = take_turns(plan_of(many, 1), many, few)
+    sizes_of_file.append(f"1 of {many:,}: {found.megabytes:.1f} MB")
     report.notes.append(
         f"a round of {many:,} clients: {statistics.median(found.ratios):.2f} times, the median of"
         f" {few} turns; {min(found.driven):.4f} s with driver and store, {min(found.bare):.4f} s"
         " without"
     )
+    report.notes.append(f"campaign.db after sessions at once: {', '.join(sizes_of_file)}")
     present = 1_000 if quick else 100_000
     check_in, poll = crowd(plan, present)
     report.notes.append(
