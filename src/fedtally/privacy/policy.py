@@ -1,4 +1,4 @@
-"""The demands of a client on a plan's privacy; what the plan states of itself does not count.
+"""A client's demands on the privacy of a plan, checked against what can be proven for the plan.
 
 >>> from fedtally.privacy.config import propose
 >>> policy = PrivacyPolicy(epsilon=1.0, delta=1e-6, trust="central")
