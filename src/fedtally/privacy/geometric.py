@@ -166,7 +166,7 @@ class _Bits:
 
     def below(self, bound: int, number: int) -> U64:
         """Return `number` uniform integers in 0 .. bound - 1, as uint64; `bound` is 1 .. 2^63."""
-        last = 2**64 - 2**64 % bound - 1  # larger words are drawn again, or remainders would not be uniform
+        last = 2**64 - 2**64 % bound - 1  # larger words would favour small remainders
         found = self.words(number)
         while (again := np.flatnonzero(found > np.uint64(last))).size:
             found[again] = self.words(again.size)

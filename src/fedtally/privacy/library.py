@@ -23,7 +23,7 @@ _CUT = 1e-15  # the largest mass that `_ends` leaves outside of its range
 
 @cache
 def special() -> Any:
-    """Return the module that has the special functions: `scipy.special`, or else `light`."""
+    """Return the module with the special functions: `scipy.special` or `light`."""
     with _unless_missing("scipy"):
         import scipy.special
 
@@ -33,8 +33,7 @@ def special() -> Any:
 
 @cache
 def gaussian() -> Any:
-    """Return the module that has the privacy curve of a Gaussian: `dp_accounting`, or else `light`.
-    """
+    """Return the module with the privacy curve of a Gaussian: `dp_accounting` or `light`."""
     with _unless_missing("dp_accounting"):
         import dp_accounting
 
@@ -44,8 +43,7 @@ def gaussian() -> Any:
 
 @cache
 def grids() -> Any:
-    """Return the module for privacy losses on a grid: `dp_accounting.pld.pld_pmf`, or else `light`.
-    """
+    """Return the module for privacy losses on a grid: `dp_accounting.pld.pld_pmf` or `light`."""
     with _unless_missing("dp_accounting"):
         from dp_accounting.pld import pld_pmf
 

@@ -91,11 +91,15 @@ def loss_bound(events: Sequence[Event]) -> Bound | None:
 
 
 def renyi_divergence(event: Event, order: float) -> float:
-    """Return an upper bound on the Renyi divergence of an event between any two neighbours.
+    """Return an upper bound on an event's Renyi divergence between any two neighbours.
 
     It holds whichever neighbour comes first. It is infinity if no bound is known: with little noise
     or a large order. The divergences of several events add up, even if later events are chosen in
     view of earlier events. Proof: docs/privacy-proofs/renyi.md.
+
+    Args:
+        event: the event, with its variance.
+        order: the order of the divergence, above 1.
 
     Args:
         event: the event, with its variance.
@@ -110,8 +114,7 @@ def renyi_divergence(event: Event, order: float) -> float:
 
 @lru_cache(maxsize=256)
 def _renyi(pair: _Integer | _Normal, order: float) -> float:
-    """Return an upper bound on the Renyi divergence of order `order` between the two distributions.
-    """
+    """Return an upper bound on the Renyi divergence between the two distributions of a pair."""
     if isinstance(pair, _Normal):
         return with_margin(order * pair.mu**2 / 2)
     law = LAWS[pair.mechanism]
@@ -258,7 +261,7 @@ def _integer_loss(pair: _Integer) -> _Loss:
     two tails.
     """
     distribution, shift = _distribution(pair.mechanism, pair.variance), pair.shift
-    tail = np.append(np.cumsum(distribution[::-1])[::-1], 0.0)  # entry j: the mass from the j-th outcome on
+    tail = np.append(np.cumsum(distribution[::-1])[::-1], 0.0)  # [j]: outcomes from j on
     overlap = len(distribution) - shift
     # So little noise that the two distributions hardly overlap: most outcomes have an infinite
     # loss, and no grid can hold it.
@@ -281,8 +284,7 @@ def _integer_loss(pair: _Integer) -> _Loss:
 
 
 def _atoms(pair: _Integer, loss: F64, mass: F64) -> tuple[F64, F64] | None:
-    """Return the distinct values of a pair's loss and their probabilities; None for more than 64.
-    """
+    """Return the distinct values of a pair's loss and their probabilities; None if over 64."""
     loss, mass = LAWS[pair.mechanism].atoms(pair.variance, pair.shift, loss, mass)
     matters = mass > _MATTERS
     return (loss[matters], mass[matters]) if matters.sum() <= _FEW_ATOMS else None
@@ -292,8 +294,8 @@ def _atoms(pair: _Integer, loss: F64, mass: F64) -> tuple[F64, F64] | None:
 # lock.
 @lru_cache(maxsize=4)
 def _distribution(mechanism: Mechanism, variance: float) -> F64:
-    """Return the probabilities of -n, ..., n, where n is the last integer above `VANISHING`:
-    float64.
+    """Return the probabilities of -n .. n as float64 [2 n + 1]; beyond n they are below
+    `VANISHING`.
     """
     half = LAWS[mechanism].half(variance)
     return np.concatenate([half[:0:-1], half])

@@ -240,13 +240,12 @@ def _exponential(numerator: int, denominator: int) -> int:
 
 
 def _cell(k: int, numerator: int, denominator: int) -> int:
-    """Return the mean of e^(-k t / v - t^2 / 2v) over -1/2 < t < 1/2, in fixed point.
+    """Return the mean of e^(k t / v - t^2 / 2v) over -1/2 < t < 1/2, in fixed point.
 
-    This is the mean density of a Gaussian around k, divided by its density at k. The sign of t does
-    not matter for the mean. The variance v is numerator / denominator. With s = 2t, the exponent is
-    x s - y s^2 / 2, for x = k / 2v and y = 1 / 4v. The Taylor coefficients u_n of the exponential
-    satisfy (n + 1) u_(n+1) = x u_n - y u_(n-1). The mean of s^n is 1 / (n + 1) for even n, and 0
-    for odd n.
+    This is the mean density of a Gaussian around k (at k - t), divided by its density at k. The
+    variance v is numerator / denominator. With s = 2t, the exponent is x s - y s^2 / 2, for x = k /
+    2v and y = 1 / 4v. The Taylor coefficients u_n of the exponential satisfy (n + 1) u_(n+1) = x
+    u_n - y u_(n-1). The mean of s^n is 1 / (n + 1) for even n, and 0 for odd n.
     """
     before, term, total, n = 0, 1 << _GAUSSIAN_BITS, 0, 0
     while abs(term) > _NEGLIGIBLE or abs(before) > _NEGLIGIBLE:
@@ -274,8 +273,7 @@ def _skellam_weights(variance: float) -> list[int]:
 
 
 def _skellam_reach(variance: float) -> int:
-    """Return a k so large that Skellam noise exceeds it with a probability below 2^-200 (Chernoff).
-    """
+    """Return a k that Skellam noise exceeds with a probability below 2^-200 (Chernoff)."""
     k = 1
     while True:
         t = k / variance
