@@ -160,8 +160,8 @@ def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = F
     Args:
         events: one event or several: all campaigns and pilots that one client may take part in.
         delta: the delta of all events together, in (0, 1); or 0 if all noise is geometric. Every
-            secure sum uses up 2^-40 of it. So does, in part, the sampler of the noise, which draws
-            from a distribution that is only close to the ideal one.
+            secure sum uses up 2^-40 of it. The sampler of the noise uses up a part, too, since it
+            draws from a distribution that is only close to the ideal one.
         adaptive: whether later events may have been chosen in view of what earlier events showed.
             If so, several events compose as the Gaussians that dominate them (`Composition`), with
             a larger epsilon: composing loss distributions is not proven for them.
@@ -620,7 +620,7 @@ def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
     # No loss exceeds the pure epsilon, so the table ends there.
     pure = pure_epsilon(found)
     end = min(bound.epsilon(_LEAST_LISTED), pure)
-    # Beyond 300, products of e^loss would overflow. A table that ends at 0 would have one point.
+    # Beyond 300, products of e^loss would overflow. A table that ends at 0 would show nothing.
     if not 0 < end < 300:
         raise InvalidInputError(
             "the noise is too little, or too much, for a table of its privacy loss"

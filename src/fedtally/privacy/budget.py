@@ -18,8 +18,8 @@ client's owner may change a cap at any time, in view of what was seen. Composing
 distributions would give smaller totals, but is not proven for such campaigns (Tran, Koskela, Raisa
 and Honkela 2026, f-Differential privacy filters, arXiv 2602.06756).
 
-Only the grant, the total that was allowed at the start, is guaranteed. The spend so far is
-information: the moment at which somebody reads it may depend on what was seen.
+What is guaranteed is only the grant, the limit of the total. The spend so far is information: the
+moment at which somebody reads it may depend on what was seen.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Cap:
         A part is one round that the client took part in. Without `per_days`, all parts count.
 
         Args:
-            time: the end of the cap's period, in Unix seconds, by the clock of the client's record.
+            time: the end of the cap's period, usually now, Unix seconds.
 
         >>> Cap(1.0, 1e-8, per_days=7).since(700_000), Cap(1.0, 1e-8).since(700_000)
         (95200, -1)
@@ -378,7 +378,7 @@ def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
 
     Args:
         cap: the client's cap.
-        charges: one charge for each round that the client took part in since the time
+        charges: one charge for each round that the client took part in after the time
             `cap.since(...)`.
         new: the charge of the round that the client is asked to take part in.
 

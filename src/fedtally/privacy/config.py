@@ -42,7 +42,7 @@ MIN_EPSILON, MAX_EPSILON = 1e-3, 100.0
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyConfig:
-    """The privacy terms of a plan: every client's privacy loss is at most epsilon, at delta.
+    """The privacy terms of a plan: its campaign is (epsilon, delta)-private for every client.
 
     Args:
         epsilon: the guaranteed epsilon, 0.001 to 100. If `event.per_rounds` is R, it holds for any
@@ -292,7 +292,9 @@ def exposure(
         rows: the number of rows of the sketch; an item changes one counter in each row.
         width: the number of counters in a row; if rows differ, the harmonic mean of their numbers.
         relation: the neighbouring relation, or its name.
-        trust: who must be honest, central or distributed (`events.Trust`).
+        trust: who must be honest, central or distributed (`events.Trust`). With distributed trust,
+            clients add shares of the noise if `honest_survivors` is given; if not, two servers add
+            it.
         max_items: the most distinct items of a client in a round.
         participations: the most rounds that a client takes part in.
         per_release: the most rounds of a client in one release, that is, in one opened sum.

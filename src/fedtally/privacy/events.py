@@ -88,11 +88,11 @@ class Mechanism(Named, option="mechanism"):
 class Trust(Named, option="trust"):
     """Who must be honest for a guarantee to hold.
 
-    `CENTRAL`: an aggregator. It sees the exact sums and adds the noise. `DISTRIBUTED`: no single
-    party that opens a sum. There are two ways. Each client adds a share of Skellam noise, and only
-    the shares of honest clients count. Or each of two servers adds all of the rounded Gaussian
-    noise before anything is opened; one of the two servers must be honest, and only the noise of
-    this server counts.
+    `CENTRAL`: an aggregator, which sees the exact sums and adds the noise. `DISTRIBUTED`: nobody
+    need be trusted with an exact sum. There are two ways. Each client adds a share of Skellam
+    noise, and only the shares of honest clients count. Or each of two servers adds all of the
+    rounded Gaussian noise before anything is opened; one of the two servers must be honest, and
+    only the noise of this server counts.
     """
 
     CENTRAL = "central"
@@ -145,9 +145,9 @@ class Relation(Named, option="relation"):
 
     Two data sets are neighbours if one client differs. `ZERO_OUT`: in one of them the client's
     vectors are zeros. `REPLACE_ONE`: the client has any other items. In both relations the clients
-    of each round are public, and the same in both data sets, so they must not depend on the items.
-    `ADD_REMOVE`: the client takes part in one data set only. The number of clients is then secret:
-    every release holds it as one more counter, with the same noise.
+    of each round are public, and the same in both data sets: they must not be chosen by their
+    items. `ADD_REMOVE`: the client takes part in one data set only. The number of clients is then
+    secret: every release holds it as one more counter, with the same noise.
 
     In a plan of silos (`Plan.people`), one person differs, not one client: the silos are public,
     but the number of people in each is not.
@@ -205,7 +205,7 @@ class Collisions(NamedTuple):
 class Event:
     """What a campaign, or a pilot, exposes of one client: all that the accountant must know of it.
 
-    A round's sum is opened, or several rounds' sums are added up and opened: this is a release.
+    A *release* is one sum that is opened: the sum of one round, or of several rounds together.
 
     Args:
         mechanism: the mechanism of the noise, or its name.
@@ -463,8 +463,8 @@ class Event:
 
     @property
     def contributions(self) -> int:
-        """The most contributions of one person in the whole campaign, over all silos that hold its
-        data.
+        """The most contributions of one person in the whole campaign, over all of the person's
+        silos.
 
         If clients are not silos, the person is the client.
         """

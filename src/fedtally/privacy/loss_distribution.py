@@ -101,10 +101,6 @@ def renyi_divergence(event: Event, order: float) -> float:
         event: the event, with its variance.
         order: the order of the divergence, above 1.
 
-    Args:
-        event: the event, with its variance.
-        order: the order of the divergence, above 1.
-
     >>> event = Event("skellam", 1, "zero-out", variance=4, honest_survivors=90)
     >>> round(renyi_divergence(event, 2.0), 4), 2.0 / (2 * 4)
     (0.2457, 0.25)

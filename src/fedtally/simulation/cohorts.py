@@ -81,12 +81,15 @@ def sum_rounds(
         random: a function that returns a given number of uniform bytes, for keys, masks and noise.
         report: called with ("sum", number of clients done, number of all clients).
         names: the strings of the ids if the domain is open; else None.
-        is_known: a function that returns whether the campaign ends now, called after each round.
-            Two servers do not call it.
+        is_known: a function that returns whether the campaign ends now, called after each round. It
+            is not called with two servers.
+
+    Returns:
+        The clients in each sum, and the traffic. If the campaign ended early, later rounds are
+        missing.
 
     Raises:
-        AbortedRoundError: a cohort's secure sum was aborted. Returns: The clients in each sum, and
-            the traffic. If the campaign ended early, later rounds are missing.
+        AbortedRoundError: a cohort's secure sum was aborted.
     """
     plan = server.plan
     run = _Run(plan, summation, keys, rng, random, names)

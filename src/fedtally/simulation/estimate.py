@@ -287,8 +287,10 @@ def source_of(
         held: the columns given beside a column of items, by keyword ("clients", "rounds", ...); a
             value is None if the column is not given.
         seed: the seed of a synthetic population.
-        is_one_of_many: whether a file is one of several files of one table. Raises:
-            InvalidInputError: the data and the columns do not go together, or cannot be read.
+        is_one_of_many: whether a file is one of several files of one table.
+
+    Raises:
+        InvalidInputError: the data and the columns do not go together, or cannot be read.
     """
     if isinstance(number := held.get("rounds"), int):
         raise InvalidInputError(

@@ -347,7 +347,7 @@ class Tallied(Source):
 
         Raises:
             InvalidInputError: the rows were counted with other options, or there were no rows.
-                UnreadableFileError: an id is no candidate's.
+            UnreadableFileError: an id does not belong to any candidate.
         """
         theirs, items, part = self.content.rules, self.content.items, self.content.part
         if theirs.seed is None or (rules.seed is None and rules.private):

@@ -215,9 +215,6 @@ class Ledger(GrantDatabase):
 
         Raises:
             InvalidInputError: the population has no grant.
-
-        Raises:
-            InvalidInputError: the population has no grant.
         """
         grant = self._grant(connection, charge.population)
         if grant is None:
