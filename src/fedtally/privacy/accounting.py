@@ -395,8 +395,9 @@ class Composition:
         return min((gaussians.epsilon(half), Method.GAUSSIANS), (renyi, Method.RENYI))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the composition's sums as a dict of JSON-able values; delta, relation and event
-        are left out.
+        """Return the composition's sums as a dict of JSON-able values, for `from_dict`.
+
+        Delta, relation and event are not in it.
         """
         values = {
             name: getattr(self, name)
@@ -644,8 +645,7 @@ def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
 
 
 def most_detected(epsilons: npt.ArrayLike, deltas: npt.ArrayLike, false_alarms: float) -> float:
-    """Return an upper bound, 0 .. 1, on the true positive rate of an attacker who looks for a
-    client.
+    """Return an upper bound, 0 .. 1, on the true positive rate of an attacker.
 
     The attacker sees a sum, and tests whether it holds a client's items. If the test says "yes" for
     a share `false_alarms` of the sums without them, then it says "yes" for at most the returned
@@ -668,8 +668,7 @@ def most_detected(epsilons: npt.ArrayLike, deltas: npt.ArrayLike, false_alarms: 
 
 
 def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Event] = ()) -> float:
-    """Return a noise variance with which the event and the others together are (epsilon,
-    delta)-private.
+    """Return a noise variance with which all the events are (epsilon, delta)-private together.
 
     A search finds the variance, to a relative 1e-6. It is the smallest such variance, unless
     epsilon somewhere rises with the variance. This happens below a variance of 1, or where a method
@@ -718,8 +717,7 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
 def _least_between(
     found: Callable[[float], float], target: float, low: float, high: float
 ) -> float:
-    """Return a variance with an epsilon of at most the target, within 1e-6 of the smallest such
-    variance.
+    """Return the smallest variance with an epsilon of at most the target, up to a relative 1e-6.
 
     Args:
         found: a function from a variance to the epsilon of the events with this variance.
@@ -753,7 +751,9 @@ def realised(event: Event, survivors: int, corrupt: int) -> Event:
         event: an event with Skellam noise.
         survivors: the number of clients in the round's sum, at least `corrupt` + 1.
         corrupt: the number of clients that may be corrupt: their shares of noise do not count.
-            Raises: InvalidInputError: the noise is not Skellam noise, or a number is out of bounds.
+
+    Raises:
+        InvalidInputError: the noise is not Skellam noise, or a number is out of bounds.
 
     >>> event = Event("skellam", 5, "zero-out", variance=90.0, honest_survivors=100)
     >>> realised(event, survivors=130, corrupt=10).variance
@@ -778,10 +778,9 @@ def _trust(events: Sequence[Event]) -> str:
 
 
 def _slack(events: Sequence[Event]) -> tuple[float, float]:
-    """Return two numbers: the delta that secure sums use up, and the total variation of all
-    samplers.
+    """Return the delta that secure sums use up, and the total variation of all samplers.
 
-    These add the first number, plus (1 + e^epsilon) times the second number, to delta.
+    Together they add the first number, plus (1 + e^epsilon) times the second number, to delta.
     """
     # Contributions are counted, not rounds: a person's silos may be in different sums of one round.
     sums = sum(event.contributions * LAWS[event.mechanism].sums_of_part for event in events)

@@ -50,8 +50,7 @@ def with_margin(epsilon: float) -> float:
 
 
 def checked_events(events: Event | Sequence[Event]) -> list[Event]:
-    """Return events as a list, after checking that they have one neighbouring relation and
-    variances.
+    """Return events as a list; refuse several neighbouring relations, or missing variances.
 
     Raises:
         InvalidInputError: there are no events, they have several neighbouring relations, or an

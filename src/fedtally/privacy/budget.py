@@ -54,9 +54,7 @@ class AlreadySpentError(InvalidInputError):
 
 
 class OverspentError(InvalidInputError):
-    """Refuse a charge above a population's grant or a client's cap, or a round too many of a
-    client.
-    """
+    """Refuse a charge above a population's grant or a client's cap, or a round too many."""
 
 
 @dataclass(frozen=True)
@@ -126,10 +124,9 @@ class Cap:
             object.__setattr__(self, "per_days", days)
 
     def since(self, time: int) -> int:
-        """Return the time after which a client's parts count for the cap, Unix seconds; or -1 for
-        all.
+        """Return the time after which a client's parts count for the cap, in Unix seconds.
 
-        A part is one round that the client took part in. Without `per_days`, all parts count.
+        A part is one round that the client took part in. Without `per_days`, all parts count: -1.
 
         Args:
             time: the end of the cap's period, usually now, Unix seconds.
@@ -179,8 +176,7 @@ class Cap:
 
 @dataclass(frozen=True)
 class Charge:
-    """One release of a plan, to be charged to a population; its sum is opened later or was opened
-    before.
+    """One release of a plan, charged to a population before or after its sum is opened.
 
     Args:
         population: the population whose budget is charged.
@@ -238,8 +234,7 @@ def checked_name(**named: str) -> str:
 
 
 def is_name(name: object) -> bool:
-    """Return whether a value is a string of 1 to 200 printable characters without blanks at its
-    ends.
+    """Return whether a value is a name: 1 to 200 printable characters, no blanks at its ends.
 
     Any Unicode form will do; `checked_name` also demands the form NFC.
 
@@ -279,8 +274,7 @@ def appearance(name: str) -> str:
 
 
 def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarantee | None:
-    """Check whether a population's grant allows a new charge, and return the total cost with this
-    charge.
+    """Refuse a charge that a population's grant does not cover; return the total cost with it.
 
     Args:
         grant: the budget of the population `new.population`.
@@ -350,8 +344,7 @@ def check_total(grant: Grant, total: Composition, plan: str) -> Guarantee:
 
 
 def check_campaign(known: Charge, new: Charge) -> None:
-    """Refuse a new charge whose population or event differs from an earlier charge of the same
-    plan.
+    """Refuse a new charge of a plan that was charged to another population or with another event.
 
     Args:
         known: an earlier charge of the plan.
@@ -414,8 +407,7 @@ def _spendable(epsilon: float, total: Composition) -> float:
 
 
 def check_participation(charges: Sequence[Charge], new: Charge) -> None:
-    """Refuse a round if the client took part in this round before, or in too many rounds of its
-    plan.
+    """Refuse a round in which the client took part before, or one round too many of its plan.
 
     A client may take part in at most `event.participations` rounds of a plan; with
     `event.per_rounds` = R, in at most that number of any R rounds in a row. Clients may take part

@@ -102,9 +102,7 @@ class PrivacyConfig:
 
     @property
     def replace_one(self) -> Guarantee:
-        """The proven guarantee of the whole campaign if any other items may replace a client's
-        items.
-        """
+        """The proven guarantee of the whole campaign for the relation replace-one."""
         if self.event.relation is Relation.REPLACE_ONE:
             return self.guarantee
         return _guarantee(replace(self.event, relation=Relation.REPLACE_ONE), self.delta)
@@ -164,8 +162,10 @@ class PrivacyConfig:
         return LAWS[self.event.mechanism]
 
     def noise(self) -> Noise | Geometric:
-        """Return the noise that an aggregator, or each of two servers, adds to every counter of a
-        sum.
+        """Return the noise that an aggregator, or each of two servers, adds to every counter.
+
+        Raises:
+            InvalidInputError: the clients add the noise.
 
         Raises:
             InvalidInputError: the clients add the noise.
@@ -173,8 +173,7 @@ class PrivacyConfig:
         return self._law.at_once(self.event.noise_variance)
 
     def share(self, clients: int = 1) -> Noise:
-        """Return the distribution of the noise that `clients` clients together add to every
-        counter.
+        """Return the noise that `clients` clients together add to every counter.
 
         Proof: docs/privacy-proofs/shares.md.
 
@@ -188,8 +187,7 @@ class PrivacyConfig:
         return self._law.in_shares(self.event.noise_variance * shares)
 
     def draws_of_all(self, clients: int, sums: int) -> tuple[float, int]:
-        """Return two numbers: the variance of one draw of noise, and the draws in one counter of
-        all sums.
+        """Return the variance of one draw of noise, and the draws in one counter of all sums.
 
         If clients add the noise, one draw is a client's share. Else it is the noise of the
         aggregator or of one server.
@@ -203,8 +201,7 @@ class PrivacyConfig:
         return self.event.noise_variance, sums * self.event.draws_of_sum
 
     def largest_stddev(self, clients: int) -> float:
-        """Return the standard deviation of the noise in one counter of a sum, if no client drops
-        out.
+        """Return the standard deviation of the noise in a sum's counter, if no client drops out.
 
         Args:
             clients: the number of clients in the sum.
@@ -345,8 +342,7 @@ def least_noise(
     population: str = POPULATION,
     not_private: bool = False,
 ) -> PrivacyConfig:
-    """Return privacy terms with the least noise that guarantees epsilon at delta, for a given
-    event.
+    """Return privacy terms for an event, with the least noise that guarantees epsilon at delta.
 
     Args:
         event: what the campaign exposes of one client; its variance is ignored.
@@ -445,9 +441,7 @@ def _check_silos(event: Event) -> None:
 
 
 def _check_persons(event: Event) -> None:
-    """Refuse an event of persons that has several silos a person, or add-remove with distributed
-    trust.
-    """
+    """Refuse an event of persons with several silos each, or add-remove and distributed trust."""
     if event.relation.hides_number and event.trust is Trust.DISTRIBUTED:
         raise InvalidInputError(
             "add-remove hides the number of clients, which a secure sum shows, and shares of noise"

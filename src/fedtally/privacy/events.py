@@ -162,8 +162,7 @@ class Relation(Named, option="relation"):
 
     @property
     def contributions(self) -> int:
-        """The number of contributions by which neighbours differ: 1 taken out or put in, or 2 for a
-        swap.
+        """The number of contributions by which neighbours differ: 1, or 2 if one replaces another.
 
         >>> Relation.ZERO_OUT.contributions, Relation.REPLACE_ONE.contributions
         (1, 2)
@@ -425,9 +424,7 @@ class Event:
 
     @property
     def in_a_row(self) -> Event:
-        """The event of the rounds that `participations` limits: any `per_rounds` in a row, or else
-        all.
-        """
+        """The event of any `per_rounds` rounds in a row or, without `per_rounds`, of all rounds."""
         return replace(self, per_rounds=None, num_rounds=None)
 
     def of_parts(self, number: int) -> Event:
@@ -440,8 +437,7 @@ class Event:
         return replace(self.in_a_row, participations=number, per_release=together)
 
     def allows(self, taken: Collection[int], round: int) -> bool:
-        """Return whether a client may contribute to one more round; the order of rounds does not
-        matter.
+        """Return whether a client may contribute to one more round, in any order of rounds.
 
         Args:
             taken: the numbers of the rounds that the client contributed to, each once.
@@ -463,8 +459,7 @@ class Event:
 
     @property
     def contributions(self) -> int:
-        """The most contributions of one person in the whole campaign, over all of the person's
-        silos.
+        """The most contributions of one person in the whole campaign, over all silos.
 
         If clients are not silos, the person is the client.
         """
@@ -489,10 +484,10 @@ class Event:
 
     @property
     def l2_sensitivity(self) -> float:
-        """The largest Euclidean distance between the exact counters of two neighbours, over all
-        releases.
+        """The largest Euclidean distance between all exact counters of two neighbours.
 
-        Proof: docs/privacy-proofs/sensitivity.md.
+        All counters of all releases together are one vector. Proof:
+        docs/privacy-proofs/sensitivity.md.
         """
         return math.sqrt(self.round_square * sum(number * r * r for r, number in self.releases))
 
@@ -660,13 +655,11 @@ def _pair(collisions: Any) -> Collisions:
 
 
 def under_demand(events: Sequence[Event], relation: Relation) -> list[Event]:
-    """Return the events with the neighbouring relation of a demand, so that their costs can be
-    added.
+    """Return the events with one neighbouring relation, so that their costs can be added.
 
-    A demand is a client's cap or policy, and has one relation. All events get this relation, except
-    in one case: if the demand is for zero-out and an event is of add-remove (a plan of silos that
-    hides how many people they have), all events get add-remove. This makes the cost of the other
-    events a little higher.
+    All events get the relation of a demand (a client's cap or policy), except in one case: if the
+    demand is for zero-out and an event is of add-remove (a plan of silos that hides how many people
+    they have), all events get add-remove. This makes the cost of the other events a little higher.
 
     Args:
         events: the events of the campaigns, of any relations.

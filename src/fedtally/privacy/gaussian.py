@@ -39,8 +39,7 @@ def _multiplier(epsilon: float, delta: float) -> float:
 
 
 def bound_of_pure(epsilon: float) -> float:
-    """Return a mu such that a Gaussian mechanism dominates every mechanism of the given pure
-    epsilon.
+    """Return a mu such that a Gaussian mechanism dominates every mechanism of a pure epsilon.
 
     The Gaussian mechanism shifts a Gaussian by mu standard deviations. It *dominates*: what it
     shows is at least as easy to tell apart. Up to epsilon 500 mu is the least such number, but for

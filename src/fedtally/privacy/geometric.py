@@ -110,9 +110,7 @@ class Geometric:
 
     @property
     def rate(self) -> Fraction:
-        """The rate of the noise, which is also the largest privacy loss of a counter that changes
-        by 1.
-        """
+        """The rate of the noise: the largest privacy loss of a counter that changes by 1."""
         return rate_of(self.variance)
 
     def draw(self, key: Secret, size: int) -> I64:

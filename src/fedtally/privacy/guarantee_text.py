@@ -318,8 +318,7 @@ def _rounds(event: Event) -> str:
 
 
 def period(event: Event, clients: str = "persons") -> str:
-    """Return the words for what the guarantee covers: the whole campaign, and a client's rounds in
-    it.
+    """Return the words for what the guarantee covers: the campaign, and a client's rounds in it.
 
     >>> period(Event("rounded-gaussian", 5, "zero-out", participations=4))
     'the whole campaign, with at most 4 rounds for each client'

@@ -114,8 +114,7 @@ def self_composed(one: Any, number: int) -> Any:
 
 
 def _ends(mass: npt.NDArray[np.float64], number: int) -> tuple[int, int]:
-    """Return a range of places, (least, most), that holds the sum of losses but for a mass of
-    `_CUT`.
+    """Return a range of places, (least, most), outside of which the sum has at most mass `_CUT`.
 
     The range follows from the Chernoff bound.
 

@@ -230,8 +230,9 @@ class _Part(NamedTuple):
     number: int
 
     def tilted(self, order: float) -> tuple[F64, float]:
-        """Return the masses times e^(order place), scaled to the sum 1, and the log of their sum
-        before.
+        """Return the masses times e^(order place), scaled, and the logarithm of the scale.
+
+        The masses are scaled to the sum 1; the second number is the logarithm of their sum before.
 
         Args:
             order: the exponent for each step of the grid.
@@ -243,8 +244,7 @@ class _Part(NamedTuple):
 
 
 class _Tilt(NamedTuple):
-    """A sum of losses whose probabilities are multiplied by e^(order place) and scaled to the sum
-    1.
+    """A sum of losses with tilted probabilities: multiplied by e^(order place), scaled to sum 1.
 
     A place is a value of the sum minus its largest finite value, in steps of the grid, so at most
     0.
@@ -371,12 +371,11 @@ class LossGrid:
         return math.log((upper[place] - delta) / lower[place])
 
     def _window(self, tilt: _Tilt) -> tuple[int, int, float]:
-        """Return the first and last place to convolve, and a bound on the true mass beyond the last
-        place.
+        """Return the first and last place to convolve, and a bound on the true mass beyond.
 
         By the Chernoff bound, the tilted sum lies before the first place, and beyond the last
-        place, with a probability of at most e^-40 each. The mass beyond is divided by the scale of
-        the tilt.
+        place, with a probability of at most e^-40 each. The returned mass beyond the last place is
+        divided by the scale of the tilt.
         """
         first, last = sum(part.number * int(part.places[0]) for part in self.parts), 0
         # at least 1, since it divides

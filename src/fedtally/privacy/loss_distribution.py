@@ -72,12 +72,11 @@ class _Loss(NamedTuple):
 
 
 def loss_bound(events: Sequence[Event]) -> Bound | None:
-    """Return the (epsilon, delta) curve of the events, by composing privacy-loss distributions; or
-    None.
+    """Return the (epsilon, delta) curve of the events, by composing privacy-loss distributions.
 
-    It is None if no event enters as integer noise, since Gaussians alone have exact curves. It is
-    also None if there are more than 2^18 pairs of distributions, or if so little noise makes the
-    distributions of a pair hardly overlap.
+    None if no event enters as integer noise, since Gaussians alone have exact curves. None also if
+    there are more than 2^18 pairs of distributions, or if so little noise makes the distributions
+    of a pair hardly overlap.
 
     >>> event = Event("skellam", 5, "zero-out", variance=89.24, honest_survivors=100)
     >>> bound = loss_bound([event])
@@ -290,8 +289,6 @@ def _atoms(pair: _Integer, loss: F64, mass: F64) -> tuple[F64, F64] | None:
 # lock.
 @lru_cache(maxsize=4)
 def _distribution(mechanism: Mechanism, variance: float) -> F64:
-    """Return the probabilities of -n .. n as float64 [2 n + 1]; beyond n they are below
-    `VANISHING`.
-    """
+    """Return the probabilities of -n .. n, float64 [2 n + 1]; beyond n they vanish."""
     half = LAWS[mechanism].half(variance)
     return np.concatenate([half[:0:-1], half])

@@ -67,8 +67,7 @@ class Noise:
 
     @property
     def is_small(self) -> bool:
-        """Whether the table has at most 128 entries, few enough to draw in constant time (see
-        `draw`).
+        """Whether the table has at most 128 entries: few enough to draw in constant time.
 
         The table of a client's share is that small in a cohort of hundreds of clients or more.
         """
@@ -76,8 +75,7 @@ class Noise:
 
     @property
     def total_variation(self) -> float:
-        """A bound on the total variation distance of one draw from the ideal noise, for uniform
-        bits.
+        """A bound on the total variation distance of one draw from ideal noise, for uniform bits.
 
         It is (entries + 1) 2^-128. Every draw of a release adds (1 + e^epsilon) times this to
         delta.

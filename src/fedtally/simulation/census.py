@@ -48,9 +48,7 @@ class Census:
 
     @property
     def sizes(self) -> list[int]:
-        """The number of vectors in each round: one for each client or, if clients are silos, for
-        each silo.
-        """
+        """The number of vectors in each round: one a client, or one a silo if there are silos."""
         return [part.num_vectors for part in self.rounds]
 
     def design(self, seed: bytes) -> Design:

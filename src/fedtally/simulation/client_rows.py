@@ -1,6 +1,4 @@
-"""Rows that name their clients: gathered by client, then limited in items and rounds for each
-client.
-"""
+"""Rows that name their clients: gathered by client, then limited in items and rounds."""
 
 from __future__ import annotations
 
@@ -106,9 +104,7 @@ class ClientRows:
         self._files = []
 
     def _loads(self) -> Iterator[Callable[[], U64]]:
-        """Yield functions, each of which returns the rows of a bucket, or of a piece of a large
-        bucket.
-        """
+        """Yield functions that return the rows of each bucket, or of pieces of a large bucket."""
         size = self._bytes_of_all // BUCKETS
         for bucket in range(BUCKETS):
             if 2 * _COPIES * size <= self._memory:  # one in work, one result that waits
@@ -293,10 +289,9 @@ def _drawn(clients: U64, num_rounds: int, key: np.uint64) -> I64:
 
 
 def is_new(*columns: U64) -> npt.NDArray[np.bool_]:
-    """Return a mask of the rows that differ from the row before in some column; the first row
-    differs.
+    """Return a mask of the rows that differ from the row before in some column.
 
-    The mask is bool [n], and each column is [n].
+    The first row differs. The mask is bool [n], and each column is [n].
 
     >>> is_new(np.array([3, 3, 5, 5], np.uint64), np.array([1, 1, 1, 2], np.uint64)).tolist()
     [True, False, True, True]

@@ -18,8 +18,7 @@ from fedtally.sketch.clip import Clip, bound_items_of_each, draw_words
 def clip_rounds(
     plan: Plan, rounds: Sequence[RoundTally], key: bytes, names: Names | None = None
 ) -> list[RoundTally]:
-    """Return the rounds, in which each client has dropped the items that the plan's clip does not
-    allow.
+    """Return the rounds, in which clients have dropped the items that the plan's clip forbids.
 
     A clip bounds the norm of one client's sketch. Rounds of a plan without a clip are returned as
     they are.

@@ -114,9 +114,7 @@ def _by_cohorts(
     run: _Run,
     is_known: Callable[[], bool],
 ) -> list[list[I64]]:
-    """Sum the rounds in cohorts; return, for each round and each sum, the places of the clients in
-    it.
-    """
+    """Sum the rounds in cohorts; return the places of the clients in each sum, for each round."""
     plan, survivors = server.plan, []
     for number, tally in enumerate(rounds):
         alive: list[I64] = []
@@ -219,9 +217,7 @@ def _outcome_of(cohort: CohortRun, number: int) -> Outcome:
 
 
 def _joined_clients(people: Sequence[FrequencyClient], number: int, run: _Run) -> list[Client]:
-    """Return the clients of a cohort as clients of the protocol, which have joined the round
-    `number`.
-    """
+    """Return the clients of a cohort as protocol clients that have joined the round `number`."""
     policy = policy_of(run.secagg.parameters)
     identities = run.take_identities(len(people))
     return [
@@ -257,9 +253,7 @@ def policy_of(parameters: Parameters) -> ClientPolicy:
 def _by_two_servers(
     server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run
 ) -> list[list[I64]]:
-    """Sum each release with two servers; return, for each round, a list with the places of summed
-    clients.
-    """
+    """Sum each release with two servers; return the places of summed clients, for each round."""
     plan = server.plan
     survivors: list[list[I64]] = [[] for _ in rounds]
     for number, release in enumerate(plan.releases):
@@ -289,8 +283,7 @@ def _by_two_servers(
 def _two_server_batch(
     server: FrequencyServer, release: int, people: Sequence[tuple[int, FrequencyClient]], run: _Run
 ) -> npt.NDArray[np.intp]:
-    """Sum the clients of one release with two servers; return the places in `people` of summed
-    clients.
+    """Sum a release with two servers; return the places in `people` of the clients in the sum.
 
     Args:
         server: the server in which the sum lands.
@@ -379,8 +372,7 @@ def _deliver(
     lost: str | None,
     traffic: Traffic,
 ) -> None:
-    """Send the parts of a report to the servers in order, until a server does not get or accept its
-    part.
+    """Send the parts of a report to the servers in order, until a part is lost or not accepted.
 
     Args:
         parts: for each server its name, the server itself, and its part of the report.
@@ -534,8 +526,7 @@ class Traffic:
     def compare(
         self, rounds: Sequence[RoundTally], survivors: Sequence[I64], names: Names | None
     ) -> None:
-        """Check that the secure sums equal sums that are made without the protocol; erase the
-        former.
+        """Check the secure sums against sums that are made without the protocol, and erase them.
 
         Args:
             rounds: the clients of each round.

@@ -133,8 +133,7 @@ def check_one_kind(what: str, kinds: Set[object]) -> None:
 
 
 def check_few(labels: Sized, what: str, most: int) -> None:
-    """Refuse a column with more than `most` distinct values: it is hardly a column of rounds or
-    silos.
+    """Refuse a column with more than `most` distinct values, which hardly names rounds or silos.
 
     Args:
         labels: the distinct values.
@@ -148,8 +147,9 @@ def check_few(labels: Sized, what: str, most: int) -> None:
 
 
 def in_order(labels: Iterable[Any]) -> list[Any]:
-    """Return the names of rounds sorted: as numbers if all are integers or text of integers, else
-    as text.
+    """Return the names of rounds sorted as numbers, or else as text.
+
+    They are sorted as numbers if all of them are integers, or text of integers.
 
     >>> in_order(["10", "9", "1"]), in_order(["b", "10", "a"])
     (['1', '9', '10'], ['10', 'a', 'b'])

@@ -50,8 +50,7 @@ U16 = npt.NDArray[np.uint16]
 
 
 class Level(NamedTuple):
-    """One release of the sum, with noise for one epsilon, and the estimates that are decoded from
-    it.
+    """One release of the sum, with the noise for one epsilon, and the estimates from it.
 
     Attributes:
         epsilon: the guaranteed epsilon; None: the release has no noise.

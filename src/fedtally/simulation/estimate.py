@@ -350,9 +350,7 @@ def check_list(data: Any, dictionary: Any) -> None:
 
 
 def is_input(data: Any, domain: Any) -> bool:
-    """Return whether the candidates are the input itself: the same object, or a path of the same
-    file.
-    """
+    """Return whether the candidates are the input itself: the same object, or the same file."""
     if isinstance(data, str | os.PathLike) and isinstance(domain, str | os.PathLike):
         listed = list_path(os.fspath(domain))[0]
         known = os.path.exists(data) and os.path.exists(listed)

@@ -65,8 +65,7 @@ def fit_given(
 def _terms_of(
     plan: Plan, summation: Summation, sizes: Sequence[int], releases: Sequence[int]
 ) -> Terms:
-    """Return the terms of the plan's secure sum; if it has none, terms of the protocol in
-    `summation`.
+    """Return the terms of the plan's secure sum, or else of the protocol in `summation`.
 
     Args:
         plan: the plan.

@@ -62,8 +62,7 @@ class Encoder(ABC):
 
     @abstractmethod
     def look_up(self, items: Any, *, counted: bool = False) -> Encoded:
-        """Return the ids of the rows' items; or, if `counted`, of the distinct items, with their
-        counts.
+        """Return the ids of the rows' items; if `counted`, of the distinct items, with counts.
 
         Nothing is remembered, so that several threads may call this.
         """
@@ -230,8 +229,7 @@ class FromInput(Encoder):
             self._merge()
 
     def _read(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None, Any]:
-        """Return the ids of the items, a mask of the items inside the domain, and the texts of the
-        ids.
+        """Return the ids of items, a mask of the items inside the domain, and the ids' texts.
 
         The mask is None if all items are inside, and the texts are None if the items are integers.
         """

@@ -39,8 +39,9 @@ _BLOCK = 1 << 20  # the most candidates to compare at a time
 
 
 class Rules(NamedTuple):
-    """The options with which rows are counted: equal for all partitions and the campaign;
-    JSON-able.
+    """The options with which rows are counted, as JSON-able values.
+
+    All partitions and the campaign must have the same rules.
 
     Attributes:
         domain: a digest of the declared candidates; None: the input's own items are the candidates.
@@ -173,9 +174,7 @@ class Content:
         return state.hexdigest()
 
     def table(self) -> Any:
-        """Return the partial tally: the counts as an Arrow table, with the other values as
-        metadata.
-        """
+        """Return the partial tally: the counts as an Arrow table, with metadata."""
         import pyarrow as pa
 
         meta = {
@@ -383,8 +382,9 @@ def _outside(ids: U64, domain: Domain) -> U64:
 
 
 def merged(contents: Iterable[Content]) -> Content:
-    """Return the counts of all partitions together; a partition that comes several times counts
-    once.
+    """Return the counts of all partitions together.
+
+    A partition that comes several times counts once.
 
     Args:
         contents: the counts, at least one.

@@ -1,5 +1,4 @@
-"""Count a table that lies on several machines: each counts its partition, and one adds the counts
-up.
+"""Count a table on several machines: each counts its partition, and one adds the counts up.
 
 The sums of a campaign depend only on counts. So any system that runs a function on each partition
 can count: Dask, Spark, Ray, Beam, or a shell on several machines.

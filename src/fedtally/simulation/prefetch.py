@@ -16,8 +16,7 @@ _MOST_THREADS = 3  # the most threads that prepare items; each holds one item in
 
 
 def read_ahead(items: Iterator[Item], prepare: Callable[[Item], Made]) -> Iterator[Made]:
-    """Yield `prepare(item)` for each item, in order; the next items are read and prepared
-    meanwhile.
+    """Yield `prepare(item)` for each item, in order, and prepare the next items meanwhile.
 
     Reading, preparing and counting share the cores, since Arrow, the kernels and NumPy's sorts
     release Python's lock. An error in reading or preparing an item is raised when this item is due.

@@ -46,8 +46,7 @@ def key_bytes(seed: int | str | bytes | None, purpose: bytes) -> Callable[[int],
 def simulation_rng(
     seed: bytes, own: int | str | bytes | None, *, is_private: bool, has_plan: bool
 ) -> np.random.Generator:
-    """Return the generator for a simulation's draws, such as rounds and items that clients
-    contribute.
+    """Return the generator for a simulation's draws, such as clients' rounds and items.
 
     It is not used for hashes. Its seed is the first of these that applies: in a private campaign
     without a chosen seed, a secret one from the operating system; with a plan and a chosen seed,

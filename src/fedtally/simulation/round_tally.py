@@ -1,5 +1,4 @@
-"""The clients of a round, counted: how many contribute each item, and if needed each client's
-items.
+"""The clients of a round, counted by item and, if needed, each client's items.
 
 A sketch is linear: the sum of a round's client sketches depends only on how many clients contribute
 each item. If clients are silos, the people of each silo are counted together.
@@ -91,9 +90,7 @@ class RoundTally(NamedTuple):
 
     @property
     def num_vectors(self) -> int:
-        """The number of vectors that are summed: one for each silo or, without silos, for each
-        client.
-        """
+        """The number of vectors to sum: of the silos or, without silos, of the clients."""
         return len(self.silos) or self.num_clients
 
     def of(self, clients: I64) -> RoundTally:
@@ -324,7 +321,5 @@ def joined_members(parts: list[tuple[U64, I64]]) -> Members:
 
 
 def units(ids: U64, counts: I64, itemless: int) -> RoundTally:
-    """Return the tally of clients that hold one item each, and of `itemless` clients that hold
-    none.
-    """
+    """Return the tally of clients that hold one item each, and of `itemless` clients without."""
     return RoundTally(int(counts.sum()) + itemless, ids, counts)

@@ -66,8 +66,9 @@ class Prepared(NamedTuple):
 
 
 class _Named(NamedTuple):
-    """The columns of clients, rounds and silos of some rows, as Arrow arrays; None for a missing
-    column.
+    """The columns of clients, rounds and silos of some rows; None for a missing column.
+
+    They are Arrow arrays, with one value for each row.
     """
 
     clients: Any | None
@@ -198,9 +199,7 @@ class Tally:
 
     @property
     def is_bounded_by_client(self) -> bool:
-        """Whether rows name their clients, so that each client's items are limited over all its
-        rows.
-        """
+        """Whether rows name their clients, so that items are limited for each client."""
         return self._by_client
 
     @property
@@ -226,8 +225,9 @@ class Tally:
         self.add_prepared(self.prepare(batch))
 
     def prepare(self, batch: Batch) -> Prepared:
-        """Do the part of `add` that depends only on the batch; several threads may do this at a
-        time.
+        """Do the part of `add` that depends only on the batch.
+
+        Several threads may do this at a time.
         """
         _check_clients(_number_of(batch))
         is_plain = batch.rounds is None and batch.silos is None
@@ -293,9 +293,7 @@ class Tally:
         self._add_itemless(_Named(bare.clients, bare.rounds, bare.silos), counts)
 
     def _add_inside(self, named: _Named, ids: U64, counts: I64 | None) -> None:
-        """Count rows with items inside the domain: by client if rows name clients, else in
-        histograms.
-        """
+        """Count rows with items inside the domain, by client if they name their clients."""
         labels = self._numbers(named)
         if named.clients is not None:
             self._pairs.add(self._keys(named.clients), ids, labels)
@@ -324,10 +322,10 @@ class Tally:
         _check_clients(self._most_clients)
 
     def _add_itemless(self, named: _Named, counts: I64) -> None:
-        """Count rows without an item. Each is one more client that holds nothing, unless it names
-        its client.
+        """Count rows without an item.
 
-        A client that it names may hold items in other rows.
+        A row that names no client is one more client that holds nothing. A client that is named may
+        hold items in other rows.
         """
         numbers = self._numbers(named)
         if named.clients is not None:
@@ -366,9 +364,7 @@ class Tally:
         )
 
     def take(self, part: Part) -> None:
-        """Take over the counts of another tally that has the same options, instead of counting
-        batches.
-        """
+        """Take over the counts of another tally with the same options, instead of batches."""
         self._by_client, self.has_counts = part.by_client, part.has_counts
         self.rows, self.dropped = part.rows, part.dropped
         self._count_clients(part.most_clients)
@@ -407,8 +403,9 @@ class Tally:
         return [part._replace(members=one_each(part)) for part in rounds] if individuals else rounds
 
     def _check_rounds(self, num_rounds: int) -> None:
-        """Refuse to split clients over more rounds than there are clients, if their number is
-        public.
+        """Refuse to draw rounds for clients if there are more rounds than clients.
+
+        Under privacy the number of clients is hidden, and nothing is refused.
         """
         is_hidden = self._keep_itemless  # under privacy their number is hidden
         if self.is_natural or is_hidden or not num_rounds > self._most_clients > 0:
@@ -422,8 +419,7 @@ class Tally:
         return units(*self._histogram(number).finish(), self._itemless[number])
 
     def _places(self, natural: Sequence[Any]) -> U64:
-        """Return, for each round's number, the round's place in the order of names: uint64
-        [rounds].
+        """Return, for each round's number, its place in the order of names: uint64 [rounds].
 
         Rounds are numbered in the order in which rows first name them.
         """
@@ -527,11 +523,10 @@ class Tally:
         return list(rounds.finish())
 
     def _numbers(self, named: _Named) -> U64 | None:
-        """Return one integer for each row, with the number of its round and of its silo: uint64
-        [n].
+        """Return one integer for each row, with the numbers of its round and of its silo.
 
-        The silo's number is shifted by `_SILO_BITS`. Returns None if rows name neither rounds nor
-        silos.
+        uint64 [n]; the silo's number is shifted by `_SILO_BITS`. Returns None if rows name neither
+        rounds nor silos.
         """
         numbers = None
         if named.rounds is not None:

@@ -1,9 +1,8 @@
-"""Choose the size of a campaign's sketch: as the caller gave it, for a number of bytes, or for a
-target error.
+"""Choose the size of a campaign's sketch: as the caller gave it, for bytes, or for a target.
 
-For a target there is usually a pilot: a small campaign with some of the clients, drawn uniformly.
-Under differential privacy the pilot is a release of its own, with noise, and is charged. Each
-client is in the pilot or in the campaign, so both together cost it no more than one of them. A
+For a target error there is usually a pilot: a small campaign with some of the clients, drawn
+uniformly. Under differential privacy the pilot is a release of its own, with noise, and is charged.
+Each client is in the pilot or in the campaign, so both together cost it no more than one of them. A
 ledger adds both costs up nevertheless: it does not know which client was in which.
 
 An open domain has no pilot: a pilot would have to look at all hashes, and would not show the
@@ -150,15 +149,14 @@ class SizeChoice:
             self.sized = without_pilot(everybody, census.spec.size.max_bytes)
         if self.sized is not None:
             return census
-        # The noise of a pilot's sketch needs a delta. Pilot and campaign share a population, so the
-        # campaign must have this delta, too, and no noise that excludes it.
+        # The noise of a pilot's sketch needs a delta. The pilot's clients come from the campaign's
+        # population, so the campaign must have a delta, too.
         spec = census.spec.for_ledger()
         self._pilot, rest = _draw_pilot(self._simulation, census, self._site.rng)
         return replace(census, spec=spec, rounds=rest)
 
     def split_for_open(self, census: Census, rng: np.random.Generator) -> Census:
-        """Choose size and rounds for an open domain; return the census, with clients split over
-        these rounds.
+        """Choose size and rounds for an open domain; return the census with these rounds.
 
         Args:
             census: the clients; all in one round if the number of rounds is to be chosen.
@@ -193,8 +191,9 @@ class SizeChoice:
         )
 
     def plan(self, census: Census, site: Site) -> tuple[Plan, Keys | None]:
-        """Return the plan of the campaign and its private keys (or None); run the pilot first if
-        there is one.
+        """Return the plan of the campaign and its private keys (or None).
+
+        If there is a pilot, it is run first.
 
         Args:
             census: the clients of the campaign.
@@ -349,8 +348,7 @@ def _frequencies(domain: Domain, rounds: Sequence[RoundTally]) -> F64:
 def pilot_size(
     sizing: Sizing, max_bytes: int | None, tau: float, share: float = 0.0, protocol: int = 0
 ) -> dict[str, Any]:
-    """Return the rows, the width and the most bytes of the pilot's sketch, as options of a
-    campaign.
+    """Return rows, width and the most bytes of the pilot's sketch, as options of a campaign.
 
     For `Sizing.TWO_PHASE` the width is the paper's, and there is no limit of bytes. Otherwise the
     width is None: the sketch is as wide as 8 kB allow. For a tau below 0.001 it has more bytes, up

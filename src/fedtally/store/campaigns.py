@@ -367,8 +367,7 @@ class Campaigns(ClaimedDatabase):
         return len(opened)
 
     def is_put_back(self, plan: Plan, *, mark: str | os.PathLike[str]) -> bool:
-        """Return whether `claim` would refuse the file as an old copy, or because its mark is
-        missing.
+        """Return whether `claim` would refuse the file: an old copy, or a file without its mark.
 
         Args:
             plan: the plan of the campaign.
@@ -382,18 +381,18 @@ class Campaigns(ClaimedDatabase):
             return self._run(connection, plan.fingerprint) is not None
 
     def list(self) -> list[CampaignStatus]:
-        """Return the status of each campaign in the file: a list of one, or [] before the first
-        claim.
+        """Return the status of each campaign in the file: one, or none before the first claim.
 
-        Its `released` is empty, since this needs a ledger: see `status`.
+        `released` is empty, since it needs a ledger: see `status`.
         """
         with self._transaction(write=False) as connection:
             names = connection.execute(sa.select(_runs.c.plan).order_by(_runs.c.plan)).scalars()
             return [_status(connection, name) for name in names.all()]
 
     def status(self, plan: Plan, ledger: Ledger | None = None) -> CampaignStatus:
-        """Return the status of the campaign; other processes may write meanwhile, and no claim is
-        needed.
+        """Return the status of the campaign.
+
+        It needs no claim, and other processes may write meanwhile.
 
         Args:
             plan: the plan of the campaign.
@@ -493,15 +492,11 @@ class CampaignReader:
         return summed(self._landed(plan))
 
     def cohorts(self, plan: Plan) -> list[CountSketch]:
-        """Return the sums that landed and are not released: one sketch for each session, in order
-        of rounds.
-        """
+        """Return the sum of each session that landed and is not released, in order of rounds."""
         return list(self._landed(plan))
 
     def _landed(self, plan: Plan) -> Iterator[CountSketch]:
-        """Yield the sum of each session that landed and is not released, in the order of the
-        rounds.
-        """
+        """Yield the sum of each session that landed and is not released, in order of rounds."""
         self._check(plan)
         query = sa.select(_sums.c.sketch).where(_sums.c.plan == self._name)
         gone = _released_rounds(self._ledger, plan)
@@ -532,8 +527,7 @@ class CampaignReader:
 
 
 class CampaignStore(CampaignReader):
-    """The state of one campaign, for the process that claimed it: sessions, and what is charged or
-    landed.
+    """The sessions and sums of one campaign, for the process that claimed it.
 
     `Campaigns.claim` makes it, and `campaign.driver.Driver` uses it. Once another process has
     claimed the campaign, each method that writes raises `OvertakenError` and changes nothing.
@@ -576,10 +570,10 @@ class CampaignStore(CampaignReader):
                 connection.execute(_ADD_ASKED, row)
 
     def end(self, plan: Plan, session: SavedSession, sketch: CountSketch) -> bool:
-        """Write a session that has ended and land its sum, in one transaction; return whether this
-        counts.
+        """Write a session that has ended, and land its sum; return whether this counts.
 
-        Returns False, and changes nothing, if the session's sum had landed before.
+        Both are one transaction. Returns False, and changes nothing, if the session's sum had
+        landed before.
 
         Args:
             plan: the plan of the campaign.
@@ -619,16 +613,18 @@ class CampaignStore(CampaignReader):
             return [_saved(row) for row in rows]
 
     def forget(self, plan: Plan, session: bytes) -> None:
-        """Erase an ended session; the clients that it asked, and that its sum landed, stay
-        recorded.
+        """Erase an ended session.
+
+        The clients that it asked stay recorded, and whether its sum landed.
         """
         self._check(plan)
         with self._claim.write() as connection:
             connection.execute(_FORGET, {"of": session.hex()})
 
     def asked(self, plan: Plan) -> dict[int, set[ClientId]]:
-        """Return, for each round, the transport's names of the clients that were asked for their
-        items.
+        """Return, for each round, the clients that were asked for their items.
+
+        They have the names that the transport uses.
         """
         self._check(plan)
         found: dict[int, set[ClientId]] = {}
@@ -640,8 +636,7 @@ class CampaignStore(CampaignReader):
     # ---- books ----
 
     def reserve(self, plan: Plan, release: int) -> None:
-        """Reserve a release in the ledger: charge it to the plan's population, before its sum is
-        opened.
+        """Reserve a release: charge it to the plan's population, before its sum is opened.
 
         This can be repeated, even by another process that claimed the campaign later.
 
@@ -677,8 +672,9 @@ class CampaignStore(CampaignReader):
         return True
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Write all releases to the ledger in one transaction, then erase the exact sums of their
-        rounds.
+        """Write all releases to the ledger, then erase the exact sums of their rounds.
+
+        The ledger gets all of them in one transaction.
 
         Args:
             plan: the plan of the campaign.
@@ -739,8 +735,7 @@ class CampaignStore(CampaignReader):
         self._claim.check()
 
     def check_writes(self, plan: Plan) -> None:
-        """Check that file, mark and ledger can be used, and that the disk has room for a session's
-        state.
+        """Check that file, mark and ledger can be used, and the disk has room for a session.
 
         It makes a write that changes no session.
 
@@ -755,8 +750,7 @@ class CampaignStore(CampaignReader):
         self.check_room(plan)
 
     def check_room(self, plan: Plan) -> None:
-        """Check that the ledger can be used, and that the disk has room for the largest session's
-        state.
+        """Check that the ledger can be used, and the disk has room for the largest session.
 
         It writes a file and removes it at once.
 
@@ -882,9 +876,7 @@ def _saved(row: sa.Row[Any]) -> SavedSession:
 
 
 def _opened(plan: str) -> sa.Select[Any]:
-    """Return the query for a campaign's open sessions, in order of rounds, without their
-    checkpoints.
-    """
+    """Return the query for a campaign's open sessions, by round, without their checkpoints."""
     known = _sessions.c
     return (
         sa.select(*(column for column in known if column is not known.checkpoint))

@@ -300,8 +300,7 @@ class ClientRecord(GrantDatabase):
         item: str | None = None,
         report: Report | None = None,
     ) -> None:
-        """Record that the client takes part in a round; call it before the client's masked vector
-        is sent.
+        """Record that the client takes part in a round; call it before anything masked is sent.
 
         Args:
             population: the population that the plan names.
@@ -343,15 +342,12 @@ class ClientRecord(GrantDatabase):
                 put_report(connection, plan, round, time, report)
 
     def outbox(self) -> list[Unsent]:
-        """Return the reports to two servers that at least one server has not confirmed, the oldest
-        first.
-        """
+        """Return the reports with frames that still must be sent to a server, the oldest first."""
         with self._transaction(write=False) as connection:
             return find_unsent(connection, self)
 
     def fate(self, plan: str, round: int) -> Fate | None:
-        """Return how a report to two servers ended; None if it is unfinished or there is no such
-        report.
+        """Return how a report to two servers ended; None if it has not ended or is unknown.
 
         Args:
             plan: the fingerprint of the plan.
@@ -461,17 +457,14 @@ class ClientRecord(GrantDatabase):
             return [row.round for row in rows]
 
     def parts(self) -> list[Part]:
-        """Return all rounds that the client took part in, the oldest first, without labels of
-        items.
-        """
+        """Return all rounds that the client took part in, the oldest first, without labels."""
         with self._transaction(write=False) as connection:
             return _parts(connection)
 
     def spent(self, cap: Cap | None = None, time: int = 0) -> Guarantee | None:
-        """Return the total cost of the rounds that count under a cap; None if there is nothing to
-        count.
+        """Return the total cost of the rounds that count under a cap.
 
-        There is nothing to count without a cap, and without a round in the cap's period.
+        Returns None without a cap, and if no round counts.
 
         Args:
             cap: a cap to use instead of the record's cap. None: the record's cap is used.
@@ -495,10 +488,10 @@ class ClientRecord(GrantDatabase):
         item: str | None = None,
         time: int = 0,
     ) -> Standing:
-        """Return what a client must know before it begins a session of a round, read in one
-        transaction.
+        """Return what a client must know before it begins a session of a round.
 
-        The result says, for instance, why `take_part` would refuse the round. Nothing is recorded.
+        It says, for instance, why `take_part` would refuse the round. All is read in one
+        transaction, and nothing is recorded.
 
         Args:
             since: a time, Unix seconds; sessions that end then or later are counted.
@@ -599,8 +592,7 @@ class ClientRecord(GrantDatabase):
         )
 
     def end(self, registrar: bytes, plans: Iterable[str], time: int) -> None:
-        """Record that a registrar replaced or revoked some of its plans; `accept` then refuses
-        these plans.
+        """Record that a registrar replaced or revoked plans, so that `accept` refuses them.
 
         Args:
             registrar: the registrar's public key, 32 bytes. The same plan, signed by another
@@ -620,8 +612,7 @@ class ClientRecord(GrantDatabase):
                 connection.execute(sa.insert(_ended), new)
 
     def why_over(self, registrar: bytes, purpose: str, number: int, plan: str) -> str | None:
-        """Return why the client must not go on with a registrar's plan, in words; None if it may go
-        on.
+        """Return why the client must not go on with a registrar's plan; None if it may go on.
 
         Args:
             registrar: the registrar's public key, 32 bytes.
@@ -642,10 +633,10 @@ class ClientRecord(GrantDatabase):
 
     @contextmanager
     def _marked(self) -> Iterator[sa.Connection]:
-        """Run a writing transaction; if the record has a mark, lock the mark and write it after the
-        commit.
+        """Run a writing transaction with the mark locked; after its commit, write the mark.
 
-        Yields the connection. The caller counts its write (`count_write`).
+        Yields the connection. The caller counts its write (`count_write`). Without a mark, it is
+        only a transaction.
         """
         # Locked from before the mark is read until it is written. Otherwise two processes with two
         # copies of the record could both read the old number, and both write.
@@ -667,10 +658,12 @@ class ClientRecord(GrantDatabase):
             self._on_disk = writes
 
     def _check_mark(self, connection: sa.Connection) -> None:
-        """Raise UnreadableFileError if the record has fewer writes than its mark, or its mark is
-        missing.
+        """Refuse a record that has fewer writes than its mark, or whose mark is missing.
 
         A record that was opened without a mark passes.
+
+        Raises:
+            UnreadableFileError: the record is refused.
         """
         if self._mark is None:
             return
@@ -730,8 +723,7 @@ class Journal:
         object.__setattr__(self, "time", now)  # the class is frozen so that the round cannot change
 
     def begin(self, session: bytes, not_after: int) -> bool:
-        """Record a session before the client takes part in it; return False if it was recorded
-        before.
+        """Record a session before it begins; return False if it was recorded before.
 
         Args:
             session: the session's name, 1 to 64 bytes.
@@ -751,8 +743,9 @@ class Journal:
         return self._ask(self.record.take_part, time=self.time)
 
     def spend_report(self, report: Report) -> bool:
-        """Do what `spend` does, and put both frames of a report into the outbox in the same
-        transaction.
+        """Do what `spend` does, and put both frames of a report into the outbox.
+
+        Both are one transaction.
         """
         return self._ask(self.record.take_part, time=self.time, report=report)
 

@@ -151,8 +151,9 @@ class DapStore:
         return None if found is None else bytes(found[0])
 
     def put(self, table: Table, key: bytes, value: bytes) -> None:
-        """Store a value under a key of a table; it replaces an old value, except in a table of
-        `FOR_EVER`.
+        """Store a value under a key of a table.
+
+        It replaces an old value, except in a table of `FOR_EVER`.
 
         Raises:
             StoreError: the table is one of `FOR_EVER` and already has this key.

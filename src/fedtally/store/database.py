@@ -107,10 +107,10 @@ _NAMED = sqlite.dialect(paramstyle="named")
 
 
 class StoreError(FedtallyError):
-    """Report that a database or a mark cannot be used: it is locked, full or gone, or a statement
-    failed.
+    """Report that a database or a mark cannot be used: locked, full, gone, or an error in it.
 
-    A transaction that raises this is rolled back as a whole.
+    A transaction is written as a whole or not at all. If the error came at its end, it may be
+    written nevertheless.
     """
 
 

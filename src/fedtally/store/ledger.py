@@ -133,12 +133,11 @@ class Ledger(GrantDatabase):
         return opened(cls, url_of(location), create)
 
     def reserve(self, charge: Charge, owner: str, time: int) -> Reservation:
-        """Reserve a release: charge it to its population. Call this before noise is drawn or a sum
-        opened.
+        """Reserve a release; call this before its noise is drawn and before its sum is opened.
 
         When this returns, the release counts as spent, even if the process dies at once. The first
-        reservation of a plan charges the whole campaign; from then on, the campaign belongs to
-        `owner`.
+        reservation of a plan charges the whole campaign to its population; from then on, the
+        campaign belongs to `owner`.
 
         Until the release has landed, its owner may reserve it again, for another cohort or after a
         crash. But if any part of a sum with noise was sent, the owner must not draw noise for this
@@ -188,11 +187,10 @@ class Ledger(GrantDatabase):
                 check_campaign(_charge_of(campaign), charge)
 
     def cautions(self, population: str, clients: int) -> list[str]:
-        """Return a list with one warning if a population's delta is too large for a campaign, else
-        [].
+        """Return a warning, in a list, if a population's delta is too large for a campaign.
 
         A plan refuses such a delta for itself. But the campaign is charged at the delta of the
-        population's grant.
+        population's grant. The list is empty for a smaller delta, and without a grant.
 
         Args:
             population: the name of the population.
@@ -388,8 +386,7 @@ class Ledger(GrantDatabase):
         return bytes(row.sketch)
 
     def spent(self, population: str, planned: Sequence[Charge] = ()) -> Guarantee | None:
-        """Return the total cost of a population's campaigns; None if it has no campaigns or no
-        grant.
+        """Return the total cost of a population's campaigns; None without campaigns or a grant.
 
         Args:
             population: the name of the population.
@@ -405,8 +402,9 @@ class Ledger(GrantDatabase):
         return None if total is None else total.guarantee
 
     def export(self, population: str | None = None) -> dict[str, Any]:
-        """Return all rows of the ledger, except the sums, as JSON-able values, read in one
-        transaction.
+        """Return all rows of the ledger but the sums, as JSON-able values.
+
+        They are read in one transaction.
 
         Args:
             population: the name of the one population to return; None: all populations.

@@ -84,8 +84,7 @@ def new_mark(mark: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def hold_mark(path: Path) -> Iterator[None]:
-    """Lock a mark during the `with` block; other processes that call this wait until the block
-    ends.
+    """Lock a mark for the `with` block; other processes that call this wait meanwhile.
 
     Args:
         path: the path of the mark. The lock is another file beside it, since the mark may not exist

@@ -64,8 +64,9 @@ class Said(StrEnum):
 
 
 class Fate(StrEnum):
-    """The final state of a report. In each state its items are spent: they must not be reported
-    again.
+    """The final state of a report.
+
+    In each state its items are spent: they must not be reported again.
     """
 
     ACCEPTED = "both servers accepted the report"

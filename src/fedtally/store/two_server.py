@@ -191,8 +191,7 @@ class BatchStore:
             return _found(connection, name)
 
     def keep(self, name: bytes, value: bytes) -> bytes:
-        """Keep a value under a name for ever, and return it; if the name has a value, return that
-        value.
+        """Keep a value under a name for ever, unless the name has one; return the kept value.
 
         Raises:
             LocalProtocolError: a group is open in this thread. If the group failed, this fact would
@@ -222,11 +221,10 @@ class BatchStore:
 
     @contextmanager
     def group(self) -> Iterator[_Group]:
-        """Put all reports that are stored in the `with` block into one transaction; yield the
-        group.
+        """Put all reports that are stored in the `with` block into one transaction.
 
-        If the block or the commit raises, the server must `withdraw` the reports in `put` of the
-        group.
+        Yields the group. If the block or the commit raises, the server must `withdraw` the reports
+        in `put` of the group.
         """
         with self.writing() as connection:
             self._group = _Group(connection)
@@ -237,9 +235,7 @@ class BatchStore:
 
     @contextmanager
     def joined(self) -> Iterator[_Group]:
-        """Yield the group that is open in this thread or, if there is none, a new group for this
-        block.
-        """
+        """Yield the group that is open in this thread or, if there is none, a new group."""
         with self.lock:
             if self._group is not None:
                 yield self._group
@@ -249,9 +245,7 @@ class BatchStore:
 
     @contextmanager
     def reading(self) -> Iterator[SqliteConnection]:
-        """Yield a connection to read from: the group's connection, if a group is open in this
-        thread.
-        """
+        """Yield a connection to read from; in a group, the group's connection."""
         with self.lock:
             if self._group is not None:
                 yield self._group.connection

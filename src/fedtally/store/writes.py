@@ -48,8 +48,7 @@ def writes_of(connection: SqliteConnection) -> int:
 
 
 def is_of_one_moment(connection: SqliteConnection) -> bool:
-    """Return whether the two tables belong together: their numbers differ by 1, as after every
-    write.
+    """Return whether the two tables differ by 1, as after every write.
 
     If not, the journal of a later write was copied into an old copy. This is not noticed if the
     copy lacks only the last one or two writes.

@@ -15,8 +15,7 @@ from fedtally.privacy.laws.law import REACH, VANISHING, WIDE, Law, Total, exceed
 
 
 class DiscreteLaplace(Law):
-    """Geometric noise with rate r: a counter that changes by k has a privacy loss within -k r .. k
-    r.
+    """Geometric noise of a rate r: a change by k has a privacy loss between -k r and k r.
 
     >>> event = Event("geometric", 1, "replace-one", variance=8, encoding="histogram")
     >>> [(round(loss, 3), number) for loss, number in DiscreteLaplace().pure_losses(event)]
@@ -36,9 +35,7 @@ class DiscreteLaplace(Law):
         return 0
 
     def half(self, variance: float) -> F64:
-        """Return the probabilities that the noise is 0, 1, ..., k - 1, down to `VANISHING`: float64
-        [k].
-        """
+        """Return the probabilities that the noise is 0, 1, ... (see `Law.half`)."""
         rate = float(rate_of(variance))
         half: F64 = np.exp(-rate * np.arange(math.floor(-math.log(VANISHING) / rate)))
         return half * math.tanh(rate / 2)
@@ -58,9 +55,7 @@ class DiscreteLaplace(Law):
         return Total(stddev, exceeded(masses))
 
     def square(self, event: Event) -> float:
-        """Return mu^2 of a Gaussian mechanism that dominates the noise in all changed counters
-        together.
-        """
+        """Return mu^2 of a Gaussian mechanism that dominates the noise in all changed counters."""
         return sum(number * bound_of_pure(loss) ** 2 for loss, number in self.pure_losses(event))
 
     def pure_losses(self, event: Event) -> list[tuple[float, int]]:
@@ -76,9 +71,7 @@ class DiscreteLaplace(Law):
         ]
 
     def rho(self, event: Event) -> float:
-        """Return rho: the sum, over all changed counters, of the smaller of epsilon^2 / 2 and mu^2
-        / 2.
-        """
+        """Return the sum, over changed counters, of the smaller of epsilon^2 / 2 and mu^2 / 2."""
         return sum(
             number * min(loss, bound_of_pure(loss)) ** 2 / 2
             for loss, number in self.pure_losses(event)
@@ -89,9 +82,7 @@ class DiscreteLaplace(Law):
         return 0.0
 
     def atoms(self, variance: float, shift: int, loss: F64, mass: F64) -> tuple[F64, F64]:
-        """Return the distinct losses, rate (2 j - shift) for j = 0 .. shift, and their
-        probabilities.
-        """
+        """Return the losses rate (2 j - shift), j = 0 .. shift, and their probabilities."""
         rate = float(rate_of(variance))
         step = np.rint((loss / rate + shift) / 2).astype(np.int64)
         mass = np.bincount(step, mass, minlength=shift + 1).astype(np.float64)

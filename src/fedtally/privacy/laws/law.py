@@ -90,8 +90,7 @@ class Law(ABC):
 
     @abstractmethod
     def draws(self, counters: int, clients: int) -> int:
-        """Return the largest number of draws from tables in one sum; 0 if the noise is drawn
-        exactly.
+        """Return the most draws from tables in one sum; 0 if the noise is drawn exactly.
 
         Args:
             counters: the number of counters of the sum.
@@ -109,10 +108,9 @@ class Law(ABC):
         return 0.0
 
     def total_variation(self, trust: Trust, counters: int, clients: int) -> float:
-        """Return a bound on the total variation distance from ideal noise, for all draws of one
-        release.
+        """Return a bound on the total variation distance of a release's noise from ideal noise.
 
-        Proof: docs/privacy-proofs/table_sampler.md.
+        It is for all draws of the release together. Proof: docs/privacy-proofs/table_sampler.md.
 
         Args:
             trust: who must be honest (`events.Trust`).
@@ -152,10 +150,10 @@ class Law(ABC):
         """Return mu^2, where mu is the shift of a Gaussian mechanism that dominates the event."""
 
     def pure_losses(self, event: Event) -> list[tuple[float, int]] | None:
-        """Return the largest privacy loss of each counter that a client changes; None if it is
-        unbounded.
+        """Return the largest privacy loss of each counter that a client changes.
 
-        A list of pairs: a loss, and the number of counters that have this largest loss.
+        A list of pairs: a loss, and the number of counters that have this largest loss. None if
+        losses are unbounded.
         """
         return None
 
@@ -165,8 +163,9 @@ class Law(ABC):
         return mu**2 / 2
 
     def divergence(self, variance: float, shift: int, order: float) -> float | None:
-        """Return the Renyi divergence between the noise and the shifted noise; None if there is no
-        formula.
+        """Return the Renyi divergence between the noise and the shifted noise.
+
+        None if there is no formula for it.
 
         Args:
             variance: the variance of the noise.
@@ -176,8 +175,7 @@ class Law(ABC):
         return None
 
     def bend(self, variance: float, k: int, shift: int) -> float:
-        """Return a bound on how much faster the noise's probabilities p fall at a place `shift`
-        further out.
+        """Return a bound on how much faster the noise's probabilities p fall further out.
 
         Let q(j) = p(j + 1) / p(j). The bound holds for ln(q(j) / q(j + shift)), for every j >= k.
         Infinity means that no bound is known.
@@ -206,19 +204,15 @@ class Law(ABC):
 
 
 def table(noise: Noise) -> Noise:
-    """Return the noise unchanged, after asserting that its total variation is at most
-    `DRAW_VARIATION`.
-    """
+    """Return the noise unchanged; assert that its total variation is at most `DRAW_VARIATION`."""
     assert noise.total_variation <= DRAW_VARIATION
     return noise
 
 
 def outcomes(variance: float) -> F64:
-    """Return the integers 0, 1, ..., n - 1, as float64 [n], beyond which the noise never falls in
-    practice.
+    """Return the integers 0, 1, ..., n - 1 as float64 [n], enough for Gaussian and Skellam noise.
 
-    Larger integers have probabilities below `VANISHING`, for Gaussian and for Skellam noise of this
-    variance.
+    Noise of this variance is larger with a probability below `VANISHING`.
     """
     # A Gaussian falls below 1e-290 within 37 standard deviations. Skellam noise with a small
     # variance has heavier tails; 250 more integers are enough for them.
@@ -226,8 +220,7 @@ def outcomes(variance: float) -> F64:
 
 
 def cut(probabilities: Any) -> F64:
-    """Return the leading probabilities, those before the first one (0 not counted) of at most
-    `VANISHING`.
+    """Return the probabilities of 0, 1, ..., without those of at most `VANISHING` at the end.
 
     Smaller probabilities have lost digits, so that their quotients would be wrong privacy losses.
 
@@ -262,11 +255,10 @@ def summed(one: F64, number: int, reach: int) -> F64:
 
 
 def exceeded(masses: F64) -> F64:
-    """Return the probabilities that the absolute value of a draw exceeds 0, 1, ..., n - 1: float64
-    [n].
+    """Return the probabilities that the absolute value of a draw exceeds 0, 1, ..., n - 1.
 
-    They are summed from the largest value down, where the terms are small. The last probability is
-    0.
+    They are float64 [n], summed from the largest value down, where the terms are small. The last
+    one is 0.
 
     Args:
         masses: float64 [n], the probabilities that the draw is 0, 1, ..., n - 1.

@@ -48,17 +48,13 @@ class RoundedGaussian(Law):
         return _REFUSED if trust is Trust.DISTRIBUTED else 0.0
 
     def half(self, variance: float) -> F64:
-        """Return the probabilities that the noise is 0, 1, ..., k - 1, down to `VANISHING`: float64
-        [k].
-        """
+        """Return the probabilities that the noise is 0, 1, ... (see `Law.half`)."""
         stddev, k = math.sqrt(variance), outcomes(variance)
         at = library.special()
         return cut(at.ndtr((0.5 - k) / stddev) - at.ndtr((-0.5 - k) / stddev))
 
     def total(self, variance: float, number: int) -> Total:
-        """Return the distribution of the sum of `number` Gaussians, each rounded before they are
-        added.
-        """
+        """Return the distribution of the sum of `number` Gaussians, each rounded by itself."""
         stddev = math.sqrt(variance)
         whole = math.sqrt(number * (variance + 1 / 12))  # rounding adds about 1/12
         if whole > WIDE:
@@ -74,7 +70,5 @@ class RoundedGaussian(Law):
         return (event.l2_sensitivity * (1 / math.sqrt(event.noise_variance))) ** 2
 
     def divergence(self, variance: float, shift: int, order: float) -> float:
-        """Return the Renyi divergence of the Gaussian before rounding, an upper bound for the
-        rounded one.
-        """
+        """Return the Renyi divergence of the Gaussian before rounding, which is an upper bound."""
         return order * shift**2 / (2 * variance)

@@ -27,9 +27,7 @@ class Skellam(Law):
         raise InvalidInputError("this noise comes from the clients, in shares")
 
     def in_shares(self, variance: float) -> Noise:
-        """Return the Skellam noise of one or more clients' shares; `variance` is for all of them
-        together.
-        """
+        """Return the Skellam noise of one or more clients' shares, of this variance in all."""
         return table(skellam(variance))
 
     def draws(self, counters: int, clients: int) -> int:
@@ -37,15 +35,11 @@ class Skellam(Law):
         return counters * clients
 
     def half(self, variance: float) -> F64:
-        """Return the probabilities that the noise is 0, 1, ..., k - 1, down to `VANISHING`: float64
-        [k].
-        """
+        """Return the probabilities that the noise is 0, 1, ... (see `Law.half`)."""
         return cut(library.special().ive(outcomes(variance), variance))
 
     def total(self, variance: float, number: int) -> Total:
-        """Return the distribution of the sum of `number` draws: Skellam noise of `number *
-        variance`.
-        """
+        """Return the distribution of the sum of `number` draws, which is Skellam noise, too."""
         variance *= number
         stddev = math.sqrt(variance)
         if stddev > WIDE:
@@ -56,8 +50,9 @@ class Skellam(Law):
         return Total(stddev, exceeded(masses))
 
     def square(self, event: Event) -> float:
-        """Return mu^2 of the Gaussian mechanism that dominates the event:
-        docs/privacy-proofs/skellam.md.
+        """Return mu^2 of the Gaussian mechanism that dominates the event.
+
+        Proof: docs/privacy-proofs/skellam.md.
         """
         # Phi^-1((1 + p) / 2) is sqrt(2) erfinv(p). erfinv keeps all digits of a small p, while (1 +
         # p) / 2 would round them away. For p close to 1, erfinv has a relative error of 3e-9, which
@@ -67,9 +62,7 @@ class Skellam(Law):
         return (event.l2_sensitivity * unit) ** 2
 
     def bend(self, variance: float, k: int, shift: int) -> float:
-        """Return a bound on how much faster the noise's probabilities fall `shift` further out (see
-        `Law`).
-        """
+        """Return a bound on how much faster the probabilities fall further out (see `Law.bend`)."""
         # Amos (1974):
         # v / (k + 1 + hypot(v, k + 1)) <= I_(k+1)(v) / I_k(v) <= v / (k + hypot(v, k + 2))
         return math.asinh((k + shift + 1) / variance) - math.asinh(k / variance)
