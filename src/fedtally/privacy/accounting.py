@@ -15,7 +15,7 @@ bound, and names its method:
 |                             | matters                            |                               |
 | `gaussian-composition`      | several events, each chosen in     | as `dominating-gaussian`      |
 |                             | view of what earlier ones showed   |                               |
-| `renyi-filter`              | as above, in a ledger whose first  | `tools/accountant_gap.py`: at |
+| `renyi-filter`              | such events, if the ledger's first | `tools/accountant_gap.py`: at |
 |                             | campaign has little integer noise  | most 7 % at the grant's limit |
 | `basic-composition`         | geometric noise alone, also with a | nothing for one release of    |
 |                             | delta of 0, and for events chosen  | clients of one item           |

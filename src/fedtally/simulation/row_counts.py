@@ -2,8 +2,8 @@
 
 A sketch is linear: the sum of a round's client sketches depends only on how many clients contribute
 each item. So a simulation first counts the items, and then encodes the counts. The sums are exactly
-those of encoding each client. Memory grows with the number of distinct items, not of rows. Rows
-that name their clients go to disk beyond a limit.
+the same as if each client were encoded. Memory grows with the number of distinct items, not of
+rows. Rows that name their clients go to disk beyond a limit.
 
 If rows name silos, a client is a person in a silo. The people of a silo are counted together, and a
 silo is in a round as a whole.
