@@ -383,7 +383,7 @@ class Composition:
         """Return the smaller of the Gaussian and the Renyi bound on epsilon, and its method.
 
         Args:
-            left: the rest of delta, for both bounds together.
+            left: the part of delta that `set_aside` leaves, for both bounds together.
         """
         gaussians = gaussian_curve(math.sqrt(self.square), Method.GAUSSIANS)
         if self.order is None:

@@ -362,8 +362,8 @@ def client_keys(clients: Any, key: bytes) -> U64:
 
     Args:
         clients: the names of the clients, an Arrow array.
-        key: the key of the fingerprints. It must be secret before: otherwise somebody could choose
-            names with equal fingerprints, so that two clients count as one.
+        key: the key of the fingerprints. Nobody may know it while names are chosen: otherwise
+            somebody could choose names with equal fingerprints, and two clients would count as one.
     """
     if is_integer(clients):
         keys: U64 = (

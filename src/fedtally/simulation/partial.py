@@ -390,8 +390,8 @@ def merged(contents: Iterable[Content]) -> Content:
         contents: the counts, at least one.
 
     Raises:
-        InvalidInputError: there are no counts, or they were made with different options, or two
-            counts of one partition differ, or overlapping merged tallies cannot be separated.
+        InvalidInputError: there are no counts; they were made with different options; two counts of
+            one partition differ; or two merged tallies share some of their partitions, but not all.
     """
     # Tallies of more partitions come first, so that a single partition that is in one of them, too,
     # is already known, and left out.

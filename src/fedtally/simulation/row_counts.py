@@ -549,7 +549,7 @@ def _check_counts_suffice(individuals: bool) -> None:
 
 
 def _number_of(batch: Batch) -> float:
-    """Return the number of clients in a batch, if each row has its own clients."""
+    """Return the number of clients in a batch, if no client has two rows."""
     counts = batch.counts
     return len(batch.items) if counts is None else float(counts.sum(dtype=np.float64))
 

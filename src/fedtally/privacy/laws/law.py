@@ -220,7 +220,7 @@ def outcomes(variance: float) -> F64:
 
 
 def cut(probabilities: Any) -> F64:
-    """Return the probabilities of 0, 1, ..., without those of at most `VANISHING` at the end.
+    """Return the probabilities of 0, 1, ..., up to the last one above `VANISHING`.
 
     Smaller probabilities have lost digits, so that their quotients would be wrong privacy losses.
 
