@@ -166,9 +166,6 @@ class PrivacyConfig:
 
         Raises:
             InvalidInputError: the clients add the noise.
-
-        Raises:
-            InvalidInputError: the clients add the noise.
         """
         return self._law.at_once(self.event.noise_variance)
 

@@ -104,7 +104,7 @@ def sum_rounds(
 
 
 def joined(places: Sequence[I64]) -> I64:
-    """Return the places of the clients of all these sums as one array: int64 [clients]."""
+    """Return the clients' places of several sums as one array, in order: int64 [clients]."""
     return np.concatenate([np.zeros(0, np.int64), *places])
 
 
