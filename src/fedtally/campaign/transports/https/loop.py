@@ -56,11 +56,11 @@ FAREWELL_SECONDS = 60.0
 MOST_WAITING = 2_000  # the most requests that wait for a frame at once; more get a 204 (CROWDED)
 # Each pair gives the bounds, in seconds, of a wait that is drawn at random. Otherwise clients that
 # came at the same time would come back at the same time.
-WAIT = 10, int(WAIT_SECONDS)  # how long a request waits for a frame before it gets a 204
-# How long a client waits after a 204 before its next request. SOON: the client is in a session.
-# CROWDED: too many requests wait. IDLE: the client is in no session; these bounds are for a phase
-# of a minute or longer, and shrink with a shorter phase.
+# SOON, CROWDED and IDLE: how long a client waits after a 204 before its next request. SOON: the
+# client is in a session. CROWDED: too many requests wait. IDLE: the client is in no session; these
+# bounds are for a phase of a minute or longer, and shrink with a shorter phase.
 SOON, CROWDED = (1, 2), (5, 15)
+WAIT = 10, int(WAIT_SECONDS)  # how long a request waits for a frame before it gets a 204
 IDLE = 15, 45
 
 
