@@ -106,8 +106,7 @@ class Https:
                 campaign.check_open()
                 raise
         ran = Ran(ending, loop.num_waiting, driver.refusals, driver.unanswered)
-        # After `stop` another process continues the campaign. That process tells clients when the
-        # campaign is over.
+        # After `stop` another process continues, and tells clients when the campaign is over.
         over = partial(self.say_over, campaign, counted=instruments)
         return ran if loop.drains else ran._replace(say_over=over)
 
