@@ -481,7 +481,7 @@ def _run(
         _check_wait(engine, folder.plan, gives_up=row.gives_up)
     quiet = quiet or as_json
     if folder.stage() in _OVER and row.say_over is not None:
-        # The process that told clients so may have ended too early, as by a reboot: tell them again.
+        # The process that told clients so may have ended too early. So tell them again.
         row.say_over(folder, lambda text: console.note(text, quiet), **where)
         return 0
     ran = row.open(**where).run(
