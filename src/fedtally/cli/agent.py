@@ -603,8 +603,8 @@ def _accept(
 def _outside_of_consent(settings: Settings, campaign: Campaign, record: ClientRecord) -> list[str]:
     """Return every reason, in words, why the standing consent does not cover a plan.
 
-    The standing consent is what the owner accepts without being asked, [consent] in agent.toml.
-    Empty: it covers the plan.
+    The standing consent is what the owner accepts without being asked, [consent] in agent.toml. The
+    list is empty if it covers the plan.
     """
     from fedtally.agent.consent import why_known
 

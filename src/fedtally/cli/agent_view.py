@@ -202,12 +202,12 @@ def _next_period(
 ) -> dict[str, Any]:
     """Return the field `period` for JSON: the open period of a plan's calendar.
 
-    Before the calendar begins, it is the first period. `has_room` says whether the client may still
-    take part in it.
+    Before the calendar begins, it is the first period.
 
     Returns:
-        A dict with `period`, which is None after the end of the calendar. The dict is empty if the
-        plan has no calendar.
+        A dict with the one entry `period`. Its value is a dict with `round`, `opens` and `closes`
+        (Unix seconds), and `has_room`: whether the client may still take part. After the end of the
+        calendar, the value is None. Without a calendar the returned dict is empty.
     """
     from datetime import UTC, datetime
 

@@ -471,8 +471,8 @@ def _run(
         places: the options of the engine.
 
     Returns:
-        The exit code: 0 if all rounds have landed (are summed), 3 if some have or the run was
-        drained, else 1.
+        The exit code: 0 if all rounds have landed (are summed), or if the campaign was over before.
+        Otherwise 3 if some rounds have landed or the run was drained, else 1.
     """
     from fedtally.campaign.transports.pace import Ending
 

@@ -412,7 +412,7 @@ class _Lines:
 
 
 def _of_all(stage: str, total: int | None) -> str:
-    """Return the size of a stage in words, after a blank; "": its total is unknown."""
+    """Return the size of a stage in words, as " 12 rounds", to follow its name; "": unknown."""
     if stage == "recover":
         return ": all candidates are looked at several times"
     if total is None:
@@ -423,7 +423,7 @@ def _of_all(stage: str, total: int | None) -> str:
 
 
 def _has_json_errors() -> bool:
-    """Return whether stderr may get a JSON document; no other line may be printed before it."""
+    """Tell whether errors are printed as JSON; then no other line may be printed on stderr."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.params.get("as_json"))
 
@@ -475,7 +475,7 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
 
     Raises:
         InvalidInputError: the path of an output is empty, its folder is missing or read-only, the
-            file is an input of the run, or it is named twice.
+            file is an input of the run, or two outputs are the same file.
     """
     from fedtally.errors import InvalidInputError
 

@@ -261,7 +261,10 @@ def _help_option(flag: str, text: str, show: Callable[[click.Context], str]) -> 
 
 @cache
 def _order() -> Mapping[str, int]:
-    """Return the position in the help of each section that several commands have, by heading."""
+    """Return a mapping from the heading of each shared section to its position in the help.
+
+    A section is shared if several commands have it.
+    """
     from fedtally.options import SECTIONS  # at the top, the import would slow every run down
 
     return {section.__name__: place for place, section in enumerate(SECTIONS)} | {

@@ -401,7 +401,7 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
 def _recurring(options: dict[str, Any]) -> Recurring | None:
     """Return the calendar that the options ask for, and how often a client takes part.
 
-    None: --start is not given, so the plan has no calendar.
+    The result is None without --start: then the plan has no calendar.
 
     Raises:
         InvalidInputError: --rounds is missing, a value is not valid, or the start is in the past.
@@ -425,7 +425,7 @@ def _recurring(options: dict[str, Any]) -> Recurring | None:
 def _silos(options: dict[str, Any]) -> Silos | None:
     """Return the sizes of silos (clients with many people) that the options give.
 
-    None: a client is one person.
+    The result is None if a client is one person.
 
     Raises:
         InvalidInputError: another option about silos is given without --people.

@@ -75,8 +75,8 @@ def document(proposal: Proposal, host: Host | None) -> dict[str, Any]:
 def _shape_fields(proposal: Proposal) -> dict[str, Any] | None:
     """Return the errors that are predicted for other shapes of frequencies, as a dict for JSON.
 
-    An error is the largest error of all frequencies, as a share of all clients. None: the error
-    does not depend on the frequencies, or the domain is open.
+    An error is the largest error of all frequencies, as a share of all clients. The result is None
+    if the error does not depend on the frequencies, or if the domain is open.
     """
     found = proposal.shapes()
     if found is None:
@@ -293,7 +293,7 @@ def _relied_on(proposal: Proposal) -> list[tuple[str, str]]:
 def _names(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
     """Return the rows (name, text) about names, the strings that an open domain finds.
 
-    Empty: the domain has a list of candidates.
+    There are none if the domain has a list of candidates.
     """
     if proposal.names is None:
         return []
@@ -456,7 +456,7 @@ def _other_ways(proposal: Proposal) -> list[plan_tables.Size]:
     """Return the last rows of the table of sizes: other ways to choose a size.
 
     They are the size of the paper's (minimax) formula and, if the plan is a sketch, a one-hot
-    vector, which has a counter for each candidate. Empty: the domain is open.
+    vector, which has a counter for each candidate. There are none if the domain is open.
     """
     from fedtally.answer import amounts
 

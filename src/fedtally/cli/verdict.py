@@ -77,7 +77,8 @@ def document(found: TrialResult) -> dict[str, Any]:
 def _name_fields(found: TrialResult) -> dict[str, Any] | None:
     """Return which share of names (strings of an open domain) was found, as a dict for JSON.
 
-    It also has the promised share and the prediction. None: the domain has a list of candidates.
+    The dict also has the promised share and the prediction. The result is None if the domain has a
+    list of candidates.
     """
     recall = found.recall
     if recall is None:
@@ -207,7 +208,7 @@ def _promise(found: TrialResult) -> list[tuple[str, RenderableType]]:
 def _names(found: TrialResult) -> list[tuple[str, RenderableType]]:
     """Return the rows (name, text) on names, the strings that an open domain finds.
 
-    Empty: the domain has a list of candidates.
+    The list is empty if the domain has a list of candidates.
     """
     from rich.text import Text
 
@@ -262,7 +263,7 @@ def _share(share: float) -> str:
 def _rounds(found: TrialResult) -> list[tuple[str, str]]:
     """Return the row (name, text) on how many rounds took place.
 
-    Empty: the plan has no rule by which a campaign may end early.
+    The list is empty if the plan has no rule by which a campaign may end early.
     """
     held = found.rounds
     if held is None:

@@ -115,7 +115,7 @@ class Aggregator:
     Args:
         task: the task.
         secret: the secret of the task, from which the verification key is derived.
-        keys: this server's private keys, which decrypt clients' input shares.
+        keys: this server's private keys, to which clients encrypt its shares of their reports.
         store: the storage of this server for this task.
         noise: the noise that this server adds to its share of each batch; None: it adds none.
 
@@ -205,6 +205,8 @@ class Aggregator:
         self, metadata: ReportMetadata, public_share: bytes, sealed: HpkeCiphertext
     ) -> tuple[VerifyState, bytes]:
         """Decrypt this server's input share of a report, and begin to verify the report.
+
+        An input share is one server's share of the measurement and of its proof.
 
         Args:
             metadata: the metadata of the report.

@@ -57,7 +57,9 @@ class InputShareAad(Message):
 
 
 def input_share_info(role: Role) -> bytes:
-    """Return the HPKE `info`, the purpose of the ciphertext, of an input share for a server.
+    """Return the HPKE `info`, the purpose of the ciphertext, of an input share.
+
+    An input share is one server's share of a measurement and of its proof.
 
     Args:
         role: the role of the server that the share is sealed to.
@@ -68,7 +70,7 @@ def input_share_info(role: Role) -> bytes:
 def input_share_aad(
     task_id: bytes, task: TaskConfiguration, metadata: draft18.ReportMetadata, public_share: bytes
 ) -> bytes:
-    """Return the associated data that a sealed input share is bound to.
+    """Return the associated data that a sealed (encrypted) input share is bound to.
 
     Args:
         task_id: the id of the task, 32 bytes.

@@ -429,7 +429,9 @@ def vdaf_context(task_id: bytes) -> bytes:
 
 
 def input_share_info(role: Role) -> bytes:
-    """Return the HPKE `info`, the purpose of the ciphertext, of an input share for a server.
+    """Return the HPKE `info`, the purpose of the ciphertext, of an input share.
+
+    An input share is one server's share of a measurement and of its proof.
 
     Args:
         role: the role of the server that the share is sealed to.
@@ -440,7 +442,7 @@ def input_share_info(role: Role) -> bytes:
 def input_share_aad(
     task_id: bytes, task: TaskConfiguration, metadata: ReportMetadata, public_share: bytes
 ) -> bytes:
-    """Return the associated data that a sealed input share is bound to.
+    """Return the associated data that a sealed (encrypted) input share is bound to.
 
     Args:
         task_id: the id of the task, 32 bytes.

@@ -39,4 +39,11 @@ class Noise(Protocol):
         """
 
     def draw(self, counters: int) -> npt.NDArray[np.int64]:
-        """Draw new noise at each call; return it as int64 [counters], one integer a counter."""
+        """Draw noise, anew at each call, and return it.
+
+        Args:
+            counters: the number of counters of the batch's sum.
+
+        Returns:
+            int64 [counters]: the noise of each counter.
+        """

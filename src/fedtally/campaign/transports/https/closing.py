@@ -287,7 +287,10 @@ class Tending:
         self.note(f"release {self.number} is lost: {why}")
 
     async def _of(self, ask: Callable[[Any], _T]) -> _T:
-        """Call the leader while no group of reports is being stored; return the result."""
+        """Call `ask` with the leader, while no group of reports is being stored.
+
+        It returns what `ask` returns.
+        """
         return await self.collecting.ask(ask)
 
     def _now(self) -> float:

@@ -237,7 +237,9 @@ class Collecting:
         self._why = why
 
     async def ask(self, call: Callable[[Any], _T]) -> _T:
-        """Call the leader or helper while no group is being stored; return the result of the call.
+        """Call a function with the leader or helper, while no group is being stored.
+
+        It returns what the function returns.
 
         If the disk has lost a report and `leaves_out` is True, the report is left out of the sum,
         and the call is repeated.
@@ -268,7 +270,7 @@ class Collecting:
                     self.note(f"report {error.id.hex()} is left out: the disk has lost it")
 
     async def apart(self, call: Callable[[], _T]) -> _T:
-        """Run a blocking call in `thread`, one after another; return its result."""
+        """Run a blocking call in `self.thread`, which runs calls one by one; return its result."""
         return await asyncio.get_running_loop().run_in_executor(self.thread, call)
 
     async def idle(self) -> None:

@@ -245,7 +245,9 @@ class DapServer:
             return await body_of(request)
 
     async def ask(self, call: Callable[[], _T]) -> _T:
-        """Run a call of the leader or helper in `thread`, one after another; return its result.
+        """Run a call of the leader or helper in `self.thread`, which runs calls one by one.
+
+        It returns what `call` returns.
 
         Raises:
             Refused: the store failed, another process uses it, or the privacy budget does not pay

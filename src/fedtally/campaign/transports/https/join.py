@@ -76,7 +76,11 @@ class Heard(NamedTuple):
 
     @property
     def is_frame(self) -> bool:
-        """Whether the response is a frame; a captive portal also answers 200, but with a page."""
+        """Whether the response is a frame: its status is 200, and its content type is a frame's.
+
+        The status alone does not suffice: the login page of a public network also has the status
+        200.
+        """
         return self.status == 200 and self.type == FRAME_TYPE
 
     @property
@@ -88,7 +92,7 @@ class Heard(NamedTuple):
     def apart(self, now: float) -> float | None:
         """Return by how many seconds `now` is ahead of the server's clock.
 
-        None: the response has no valid date.
+        Returns None if the response has no valid date.
 
         Args:
             now: the time at which the response came, Unix seconds.
@@ -137,7 +141,7 @@ class Talk:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of the next request."""
+        """The headers of the next request: the token, and the digest of the last handled frame."""
         return {
             "authorization": f"Bearer {self.token}",
             HANDLED: self._handled.hex(),
