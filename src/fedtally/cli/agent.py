@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from fedtally.plan import Plan
     from fedtally.store import ClientRecord, Fate, Unsent
 
-# Modules that a light agent (installed without planning, recovery and tables) lacks, each with the
-# name of its package.
+# The modules that are missing if only the agent is installed, without planning, recovery and
+# tables: name of the module -> name of its package.
 LIGHT_LACKS = {"dp_accounting": "dp-accounting", "pyarrow": "pyarrow", "scipy": "scipy"}
 
 _agent_option = option(
@@ -638,10 +638,10 @@ def _confirm() -> None:
 
 
 def _note_of_rounds(plan: Plan) -> None:
-    """Print both privacy guarantees of a plan that has one for some rounds in a row, too.
+    """Print the epsilon of any N rounds in a row and the epsilon of all rounds of a plan.
 
-    They are the epsilon of any `per_rounds` rounds in a row, and the epsilon of all rounds. For
-    another plan nothing is printed.
+    Nothing is printed if the plan does not limit how often a client takes part in N rounds in a
+    row.
     """
     from fedtally.privacy.accounting import rounded_up
 
@@ -742,7 +742,7 @@ def _show_left(reporter: Reporter, is_later: bool) -> None:
 
 
 def _show_fate(reporter: Reporter, fate: Fate) -> None:
-    """Print that both servers accepted a report, or raise an error with another fate.
+    """Print that both servers accepted a report; if they did not, raise an error.
 
     Raises:
         InvalidInputError: the report is not counted, or it is not known whether it is.

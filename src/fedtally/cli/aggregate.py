@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _folder = click.argument("name", metavar="NAME", type=click.Path(path_type=Path))
 _HELPS: dict[str, Any] = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
-GRACE = 900  # seconds, as in `campaign.closings`: a test compares
+GRACE = 900  # a copy of `campaign.closings.GRACE`, in seconds; a test compares them
 _OTHER = {"leader": "helper", "helper": "leader"}
 _NEEDS = "httpx", "prometheus_client", "starlette", "uvicorn", "uvloop"
 

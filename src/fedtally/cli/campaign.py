@@ -635,11 +635,11 @@ def _save_result(folder: CampaignFolder, driver: Driver, by_hand: bool) -> None:
 def _so_far(folder: CampaignFolder, quiet: bool) -> Result:
     """Return the result of the rounds that have landed so far, without ending the campaign.
 
-    A line says how many rounds these are.
+    Also print a line that says how many rounds these are.
 
     Args:
         folder: the folder of the campaign.
-        quiet: whether the line is left out.
+        quiet: whether this line is left out.
 
     Raises:
         InvalidInputError: the campaign has not begun, has no sum that can be shown, or its noise is

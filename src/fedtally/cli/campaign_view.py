@@ -275,7 +275,7 @@ class Progress:
             said = self._sleeps() or f"waits for {unit}s" + (
                 "" if present is None else f": {present:,} are connected"
             )
-            if said != self._said:  # do not repeat the same line
+            if said != self._said:  # otherwise the same line would come every `_TELL_SECONDS`
                 self.note(said)
             self._said = said
         self._draw(running)

@@ -53,7 +53,7 @@ positive = reader(read_positive)
 FILE = click.Path(readable=False)
 
 
-class _Choice(click.Choice):  # type: ignore[type-arg]  # Click 8.1 has no arguments of it
+class _Choice(click.Choice):  # type: ignore[type-arg]  # it takes a type since click 8.2
     """The type of an option whose value is one of a list.
 
     Args:

@@ -225,7 +225,7 @@ def _test_open(source: str, options: dict[str, Any]) -> int:
         "domain": read_open_domain(options),
         "num_rounds": typed.get("num_rounds"),
         "recovery": options["recovery"] or "auto",
-        "not_private": options["epsilon"] is not None,  # the true frequencies are compared
+        "not_private": options["epsilon"] is not None,  # a test also shows the true frequencies
     }
     for name in _CHOSEN:
         wanted.pop(name, None)
@@ -467,7 +467,7 @@ def _figures(comparison: Comparison, all_of_them: Sequence[Comparison]) -> list[
         "" if comparison.width is None else f"{comparison.width:,}",
         amounts.size(comparison.bytes_per_client),
     ]
-    if comparison.width is None and not any(comparison.linf):  # all errors are exactly 0
+    if comparison.width is None and not any(comparison.linf):  # an exact method: 0 without digits
         return [*cells, *["0"] * 6]
     largest = amounts.decimals(share for c in all_of_them for share in c.linf)
     squared = amounts.decimals(share for c in all_of_them for share in c.l2)

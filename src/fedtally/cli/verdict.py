@@ -286,9 +286,9 @@ def _clients(found: TrialResult) -> str:
 def plot(found: TrialResult, path: str) -> None:
     """Draw the simulated errors of the plan, and curves of the errors predicted for other widths.
 
-    A point shows the median of the simulated errors. A band goes from their 10 % quantile up to the
-    quantile that the target is about; without a target it is the 90 % quantile. A line shows the
-    target.
+    A point shows the median of the simulated errors. A band goes from their 10 % quantile to their
+    1 - p quantile, where p is the share of campaigns that may exceed the target; without a target,
+    p is 10 %. A line shows the target.
 
     Args:
         found: the results of the repeats.

@@ -47,7 +47,7 @@ from fedtally.flp.prio3 import VerifyState
 from fedtally.flp.proof import ReportRefusedError
 from fedtally.flp.words import Array
 
-CLOCK_SKEW = 300  # how many seconds a client's clock may be ahead of a server's clock
+CLOCK_SKEW = 300  # by how many seconds a report's time may be after the time of this server's clock
 KEY_ID = 0  # the id of the only verification key of a task
 RESOURCE_BYTES = 16  # bytes of a resource's id
 _TIME_BYTES = 8
@@ -99,8 +99,8 @@ class Batch:
         share: this server's share of the sum, encoded, without noise.
         count: the number of reports.
         checksum: the XOR of the SHA-256 digests of the reports' ids, 32 bytes.
-        interval: from the time of the earliest report to the time of the latest one, in units of
-            the precision.
+        interval: from the time of the earliest report to the time of the latest one, both included,
+            in units of the precision.
     """
 
     share: bytes
@@ -172,9 +172,9 @@ class Aggregator:
             now: the time, Unix seconds.
 
         Raises:
-            RefusedError: the report's time is more than `CLOCK_SKEW` seconds ahead, not in the
-                task's interval or in a collected interval; the report has an extension; or its id
-                was added already.
+            RefusedError: the report's time is more than `CLOCK_SKEW` seconds after `now`, is
+                outside the task's interval, or was collected already; the report has an extension;
+                or a report with this id was added already.
         """
         seconds = metadata.time * self.task.configuration.precision
         if seconds > now + CLOCK_SKEW:

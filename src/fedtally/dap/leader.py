@@ -251,7 +251,7 @@ class Leader(Aggregator):
                 or will be added.
         """
         kept = self._store.get(Table.JOB, id)
-        if kept is None:  # the job was answered before
+        if kept is None:  # the job was finished or abandoned before
             return JobEnd(0, 0)
         inits = AggregationJobInitReq.decode(Outstanding.decode(kept).request).reports
         try:

@@ -133,7 +133,7 @@ class Process:
         for wait in waits:
             wait.cancel()
         for ended in done:
-            ended.result()  # raises the error of a task that failed
+            ended.result()  # if the task failed, this raises its error, which would be lost else
         if any(event.is_set() for event in overtaken):
             raise OvertakenError(f"another process runs {folder.path}: this one ended")
         standing.write()

@@ -46,7 +46,7 @@ from fedtally.errors import InvalidInputError, MissingExtraError, UnreadableFile
 from fedtally.secagg.two_server import Side
 from fedtally.store import Fate, Unsent
 
-ANSWER_SECONDS = 300.0  # the time for an answer of the agent, which may have to read its items
+ANSWER_SECONDS = 300.0  # how long to wait for the agent's answer: it may have to read its items
 _CAMPAIGN = re.compile(r"(/.*)?/v1/campaigns/[0-9a-f]{64}/?")
 _SERVER = re.compile(r"(/(?!v1(/|$))[^/]+)*/?")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -124,7 +124,7 @@ def read_token(path: str | os.PathLike[str]) -> str:
 
     Raises:
         UnreadableFileError: the file cannot be read, or its text is no token.
-        InvalidInputError: users other than the file's owner and group have a right to it.
+        InvalidInputError: users other than the file's owner and group may read, write or run it.
     """
     try:
         with open(path, encoding="ascii") as file:
@@ -189,7 +189,8 @@ def client(verify: ssl.SSLContext) -> httpx.AsyncClient:
         raise MissingExtraError(
             "ALL_PROXY or HTTPS_PROXY names a proxy of SOCKS: pip install socksio"
         ) from None
-    except (ValueError, httpx.InvalidURL):  # the error's text may contain the proxy's password
+    # The text of this error is not shown: it may contain the proxy's password.
+    except (ValueError, httpx.InvalidURL):
         raise InvalidInputError(
             "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY is no address of a proxy: give http://HOST:PORT"
         ) from None

@@ -163,7 +163,7 @@ class Channel:
             headers = {"retry-after": str(self.draw(*_AGAIN))}
             return Response(status_code=202, headers=headers)
         self._answers.pop(number, None)
-        if found.digest != this:  # the finished answer is to an earlier query
+        if found.digest != this:  # the answer is to an earlier query, which was computed meanwhile
             raise Refused(503, "another query was answered: send the same again", BUSY)
         return Response(found.task.result(), media_type=FRAME_TYPE)
 

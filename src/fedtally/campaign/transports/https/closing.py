@@ -65,7 +65,7 @@ class Tending:
     def __post_init__(self) -> None:
         self.leader = self.collecting.server
         self._wait, self._why = FIRST_WAIT, ""
-        self._too_few = 0  # the number of reports at which the last query was refused
+        self._too_few = 0  # how many reports there were when the last query was refused
         # A cycle asks the helper once for the check of each unjudged report. `_left`: for how many
         # reports the present cycle must still ask. `_known`: how many reports had come when the
         # cycle began. `_cycle`: the time when it began.
@@ -248,7 +248,7 @@ class Tending:
             await self._of(lambda leader: leader.finish(answer))
         except BatchRefusedError as error:
             if self.leader.state is not BatchState.ABORTED:
-                raise  # the query can be sent again
+                raise  # `run` waits, and the same query is sent again
             await self._lose(str(error))
             return
         await self._land()

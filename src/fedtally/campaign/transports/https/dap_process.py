@@ -84,7 +84,7 @@ class DapProcess:
         for wait in waits:
             wait.cancel()
         for ended in done:
-            ended.result()  # raises the error of a task that failed
+            ended.result()  # if the task failed, this raises its error, which would be lost else
         if served.overtaken.is_set():
             raise OvertakenError(f"another process runs {self.folder.path}: this one ended")
 

@@ -159,7 +159,7 @@ class HttpsLoop:
         self._most = longest_answer(self.driver.plan)
         # The run never ends for lack of clients: infinity is how long it waits for them.
         self._pace = Pace(self.driver, self.clock, float("inf"), self.warn, self.steady)
-        self._turns: dict[str, _Turn] = {}  # by the client's name
+        self._turns: dict[str, _Turn] = {}  # a client's name -> its latest request
         self._wake = asyncio.Event()
         # With a short phase, clients must ask more often. Otherwise a client that was drawn for a
         # session would ask for its invitation only after the first phase, which needs its answer.
@@ -268,7 +268,7 @@ class HttpsLoop:
         # the memory.
         name = self._name(request)
         answer = await self._body(request)
-        self._check_ready()  # the state may have changed while the body came
+        self._check_ready()  # once more: the state may have changed while the body was read
         if answer:
             receipt = self.driver.receive(name, answer, self.clock())
             self.observer.received(name, receipt, len(answer))

@@ -403,7 +403,7 @@ class _Kept(Collector):
         self._kept = kept
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics."""
+        """Yield the stored metrics, with the values that they had when they were stored."""
         yield from self._kept
 
 

@@ -90,7 +90,7 @@ class Certificates:
                 server's own.
         """
         context = _PinnedContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False  # not needed, since only one certificate is trusted
+        context.check_hostname = False  # the one trusted certificate may have any name
         return self._loaded(context)
 
     def _loaded(self, context: _PinnedContext) -> _PinnedContext:

@@ -225,7 +225,7 @@ def add(
 
 
 def take(folder: Path, digests: Digests) -> None:
-    """Add clients whose tokens somebody else made, and of which only the digests are known.
+    """Add clients whose tokens somebody else made; only the digests of these tokens are known.
 
     Args:
         folder: the folder of the campaign.
