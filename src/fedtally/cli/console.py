@@ -455,7 +455,7 @@ def _amount(stage: str, done: int, total: int | None) -> str:
 
 
 def check_standard_input(source: str) -> None:
-    """Check that standard input can be read, if `source` is ``-``, which means standard input.
+    """Check that standard input is open if the input `source` is ``-``, which means standard input.
 
     Raises:
         InvalidInputError: standard input is closed.

@@ -254,9 +254,9 @@ class Tending:
         await self._land()
 
     async def _land(self) -> None:
-        """Count the sum for the campaign, which also erases the reports, and save the result.
+        """Count the sum in the campaign, which also erases the reports, and save the result.
 
-        A sum that was refused is lost instead.
+        If the sum was refused, the release is lost.
         """
         if self.leader.state is BatchState.ABORTED:
             await self._lose("its sum was refused")

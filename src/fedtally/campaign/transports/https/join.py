@@ -26,8 +26,8 @@ from fedtally.secagg.messages import Kind, RemoteProtocolError
 FIRST_WAIT = 1.0  # seconds of the wait after a failed request; each further failure doubles it
 LONGEST_WAIT = 30.0  # the longest wait after failures, in seconds, while a session may still run
 IDLE_WAIT = 3600.0  # the longest wait otherwise, and the wait if the server has no such campaign
-# After a frame, or after the start of the program, a session may still run for so many seconds. The
-# server chooses its real end, but only the first frame of the session, the Invite, says it.
+# The seconds after a frame, or after the start, for which a session may still run. The server
+# chooses the real end of a session, and only its Invite says it.
 SESSION_SECONDS = 3600.0
 TOKEN = re.compile(r"[!-~]{1,512}")
 CLOCKS_APART = 60.0  # the difference of clocks, in seconds, from which the operator is warned
