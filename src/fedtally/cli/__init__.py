@@ -1,7 +1,7 @@
 """The entry point of the command line `fedtally`; its commands are in `app`.
 
-Nothing large is imported at the top of this file. Otherwise Ctrl-C during imports would print a
-traceback, since `main` does not run yet.
+Nothing large is imported at the top of this file, but in `main`. Otherwise Ctrl-C during imports
+would print a traceback, since `main` would not run yet.
 """
 
 from __future__ import annotations

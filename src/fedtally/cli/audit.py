@@ -1,4 +1,4 @@
-"""`fedtally audit`: simulate campaigns of a plan, and test the noise in their released sums."""
+"""`fedtally audit`: simulate campaigns of a plan, and test whether their sums have enough noise."""
 
 from __future__ import annotations
 

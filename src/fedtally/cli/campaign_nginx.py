@@ -1,4 +1,4 @@
-"""`fedtally campaign nginx`: the conf of the proxy in front of campaigns over HTTPS."""
+"""`fedtally campaign nginx`: the configuration of nginx, the proxy before campaigns over HTTPS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fedtally keys`: the keys of a campaign, who may take part, and a plan that names both."""
+"""`fedtally keys`: make keys, list who may take part in a campaign, and add both to its plan."""
 
 from __future__ import annotations
 

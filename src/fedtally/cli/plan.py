@@ -1,4 +1,4 @@
-"""`fedtally plan`: from an error, bytes or epsilon to a plan, with its bill."""
+"""`fedtally plan`: choose a plan for an error, for bytes or for an epsilon; show what it costs."""
 
 from __future__ import annotations
 

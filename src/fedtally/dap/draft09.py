@@ -46,7 +46,7 @@ class Report(Message):
 
 @dataclass(frozen=True)
 class InputShareAad(Message):
-    """The associated data of a sealed input share."""
+    """The associated data that a sealed (encrypted) input share is bound to."""
 
     task_id: TaskId
     metadata: ReportMetadata
