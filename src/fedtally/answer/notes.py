@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedtally.answer.window import Window
@@ -17,6 +17,7 @@ from fedtally.recovery.limits import Intervals
 
 if TYPE_CHECKING:
     from fedtally.answer.part import Part
+    from fedtally.domain.look_alikes import Oddities
 
 RARE_ITEMS = (
     "this decoder finds rare items too: without differential privacy, secure summation does not"
@@ -308,7 +309,20 @@ def on_oddities(domain: Domain) -> Iterator[str]:
             f"{are} not in the composed form of Unicode (NFC), and other items than those in it:"
             f" {shown(one)}"
         )
-    if odd.delimiter and domain.public:
+    if domain.public:
+        yield from _on_lists(odd, shown)
+
+
+def _on_lists(odd: Oddities, shown: Callable[[str], str]) -> Iterator[str]:
+    if odd.quoted is not None:
+        number, one = odd.quoted
+        begin = in_number(number, "1 candidate begins", "{} candidates begin")
+        yield (
+            f"{begin} with an apostrophe, which the CSV file of an answer has before signs of"
+            f" formulas: {shown(one)} is another item than {shown(one[1:])}; take the words from a"
+            " Parquet file of the answer"
+        )
+    if odd.delimiter:
         yield (
             f"each candidate holds {odd.delimiter!r} as often as the others: if their list is a"
             " table, call it .csv and name its column (FILE:COLUMN)"

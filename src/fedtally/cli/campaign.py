@@ -104,7 +104,7 @@ def campaign() -> None:
     help="Keep a mark outside NAME and its backups: it reveals old copies",
 )
 @_seconds("gather", 60, "Wait this long for a full session, once n_min clients came")
-@_seconds("phase", 60, "Wait this long for the answers of a phase")
+@_seconds("phase", 60, "Wait this long for a phase's answers, 4 times if too few")
 @_seconds("session", 3600, "Give a session up after this time")
 @_seconds("presence", 300, "Count a client as present this long after its check-in")
 @_seconds("bench", 3600, "Rest a client this long that aborted or left two questions unanswered")

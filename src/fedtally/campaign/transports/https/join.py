@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import httpx
 
@@ -24,8 +24,12 @@ from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind, RemoteProtocolError
 
 FIRST_WAIT = 1.0  # seconds of the wait after a failed request; each further failure doubles it
-LONGEST_WAIT = 30.0  # the longest wait after failures, in seconds, while a session may still run
-IDLE_WAIT = 3600.0  # the longest wait otherwise, and the wait if the server has no such campaign
+SESSION_WAIT = 30.0  # the longest wait after failures, in seconds, while a session may still run
+# The longest wait after failures otherwise. All idle clients are back so soon after any outage; an
+# hour would leave half of them away for twenty minutes after an outage of half an hour.
+LONGEST_WAIT = 600.0
+# The wait if the server has no such campaign, and the longest wait that a server may ask for.
+HOUR_WAIT = 3600.0
 # The seconds after a frame, or after the start, for which a session may still run. The server
 # chooses the real end of a session, and only its Invite says it.
 SESSION_SECONDS = 3600.0
@@ -39,6 +43,7 @@ TIMEOUT = httpx.Timeout(WAIT_SECONDS + 25, connect=15)
 # connection after 65 s.
 LIMITS = httpx.Limits(keepalive_expiry=60.0)
 _MOST_SESSIONS = 64  # sessions that are remembered as given up
+Party = Literal["server", "agent"]  # who may fail
 
 
 class Over(Enum):
@@ -49,6 +54,9 @@ class Over(Enum):
         "the server takes this token no more, never did,"  # noqa: S105 - no token
         " or has not read it yet"
     )
+
+
+_OVER = {401: Over.TOKEN, 410: Over.CAMPAIGN}  # by the HTTP status
 
 
 class Pause(NamedTuple):
@@ -87,7 +95,7 @@ class Heard(NamedTuple):
     def seconds(self) -> float:
         """The wait that the server asks for, in seconds, at most an hour; 0: it asks for none."""
         text = self.retry_after[:10]  # numbers with more digits would be cut to an hour anyway
-        return float(min(int(text), IDLE_WAIT)) if text.isascii() and text.isdigit() else 0.0
+        return float(min(int(text), HOUR_WAIT)) if text.isascii() and text.isdigit() else 0.0
 
     def apart(self, now: float) -> float | None:
         """Return by how many seconds `now` is ahead of the server's clock.
@@ -137,7 +145,8 @@ class Talk:
         self._handled, self._wait, self._until = b"", FIRST_WAIT, self.now + SESSION_SECONDS
         self._session: bytes | None = None  # the session of the last frame
         self._left_alone: deque[bytes | None] = deque(maxlen=_MOST_SESSIONS)
-        self._why, self._is_apart = "", False
+        # the failure that was told last, and who failed
+        self._why, self._failing, self._is_apart = "", "", False
 
     @property
     def headers(self) -> dict[str, str]:
@@ -160,34 +169,35 @@ class Talk:
             that the agent must answer; then call `answered`.
         """
         self._compare_clocks(found.apart(now))
-        if found.status == 410:
-            return Over.CAMPAIGN
-        if found.status == 401:
-            return Over.TOKEN
+        if found.status in _OVER:
+            return _OVER[found.status]
         if found.status == 404:
             self._tell_once("the server knows no such campaign, and is asked hourly")
-            return Pause(self._spread(IDLE_WAIT))
+            return Pause(self._spread(HOUR_WAIT))
         if found.status == 413 and self.said:
             return self._leave_alone()
         if found.is_frame:
+            self._answers("server")
             self.said = b""
             return self._taken(found.content, now)
         if found.status == 204:
+            self._answers("server")
             self._goes_on()
             return Pause(max(found.seconds, FIRST_WAIT) + self.random())
         what = f", {found.type}" if found.status == 200 else ""
         return self.failed(f"got no answer but HTTP {found.status}{what}", now, found.seconds)
 
-    def failed(self, why: str, now: float, least: float = 0.0) -> Pause:
+    def failed(self, why: str, now: float, least: float = 0.0, who: Party = "server") -> Pause:
         """Note a failure, and return the wait before the same request is sent again.
 
         Args:
             why: the text about the failure, for the operator.
             now: the time, Unix seconds.
             least: the seconds of the wait that the server asked for; 0: it asked for none.
+            who: who failed.
         """
-        self._tell_once(f"{why}; asks again")
-        longest = LONGEST_WAIT if now < self._until else IDLE_WAIT
+        self._tell_once(f"{why}; asks again", who)
+        longest = SESSION_WAIT if now < self._until else LONGEST_WAIT
         seconds = max(self._spread(self._wait), least * (1 + self.random() / 2))
         self._wait = min(longest, 2 * self._wait)
         return Pause(min(longest, seconds))
@@ -204,13 +214,20 @@ class Talk:
         name = digest(frame)
         # A server sends a frame that was handled again after ten seconds, or after its restart.
         pause = self._spread(FIRST_WAIT) if name == self._handled else 0.0
+        self._answers("agent")
         self._goes_on()
         self._handled, self.said = name, answer
         return Pause(pause)
 
     def _goes_on(self) -> None:
         """Note that server and agent answer, and that the last request's body has arrived."""
-        self.said, self._wait, self._why = b"", FIRST_WAIT, ""
+        self.said, self._wait, self._why, self._failing = b"", FIRST_WAIT, "", ""
+
+    def _answers(self, who: Party) -> None:
+        """Tell the operator that a failure that was told is over, if `who` had failed."""
+        if self._failing == who:
+            self.tell(f"the {who} answers again")
+            self._why = self._failing = ""
 
     def _taken(self, frame: bytes, now: float) -> Pause | bytes:
         self._until = max(self._until, now + SESSION_SECONDS)
@@ -242,11 +259,11 @@ class Talk:
                 " have begun"
             )
 
-    def _tell_once(self, why: str) -> None:
+    def _tell_once(self, why: str, who: Party = "server") -> None:
         """Tell the operator about a failure, once until a request succeeds."""
         if why != self._why:
             self.tell(why)
-        self._why = why
+        self._why, self._failing = why, who
 
     def _spread(self, seconds: float) -> float:
         return spread(seconds, self.random)
@@ -300,7 +317,8 @@ async def join(
             try:
                 done = talk.answered(done, await answer(done))
             except (OSError, PipeError) as error:
-                done = talk.failed(f"the agent does not answer ({words_of(error)})", clock())
+                why = f"the agent does not answer ({words_of(error)})"
+                done = talk.failed(why, clock(), who="agent")
         await sleep(done.seconds)
 
 

@@ -16,7 +16,8 @@ import httpx
 
 from fedtally.campaign.transports.https.join import (
     FIRST_WAIT,
-    IDLE_WAIT,
+    HOUR_WAIT,
+    LONGEST_WAIT,
     MOST_PROBLEM,
     Heard,
     Pause,
@@ -36,7 +37,6 @@ from fedtally.secagg.two_server import BatchPolicy, Side
 from fedtally.store import Fate, Said, Unsent
 
 ORDER: tuple[Side, Side] = ("helper", "leader")  # every report that the leader has, the helper has
-LONGEST_WAIT = 600.0  # the longest wait, in seconds, between two requests to a server that fails
 FRESH_SECONDS = 60.0  # seconds for which a client relies on the answer that a release is open
 # In seconds. A server refuses a report whose time is more than CLOCKS_APART ahead of its clock, or
 # more than max_age behind it. So after PATIENCE no server accepts a report any more.
@@ -115,7 +115,7 @@ class _Waits:
         """
         if found.status == 404:
             self._tell_once(f"the {server} knows no such release{HOURLY}")
-            self._pause = self._spread(IDLE_WAIT)
+            self._pause = self._spread(HOUR_WAIT)
             return
         what = f", {found.type}" if found.type else ""
         self.failed(f"the {server} gives no answer but HTTP {found.status}{what}", found)
