@@ -23,18 +23,20 @@ from fedtally.errors import InvalidInputError
 from fedtally.secagg import wire
 from fedtally.secagg.messages import Kind, RemoteProtocolError
 
-FIRST_WAIT = 1.0  # seconds of the wait after a failed request; each further failure doubles it
-SESSION_WAIT = 30.0  # the longest wait after failures, in seconds, while a session may still run
-# The longest wait after failures otherwise. All idle clients are back so soon after any outage; an
-# hour would leave half of them away for twenty minutes after an outage of half an hour.
+# In seconds: the wait after a failed request, which each further failure doubles; the longest such
+# wait while a session may still run; the longest such wait otherwise. With an hour in place of ten
+# minutes, half of the idle clients would stay away for twenty minutes after an outage of half an
+# hour.
+FIRST_WAIT = 1.0
+SESSION_WAIT = 30.0
 LONGEST_WAIT = 600.0
-# The wait if the server has no such campaign, and the longest wait that a server may ask for.
+# The wait if the server has no such campaign. A longer wait that a server asks for is cut to this.
 HOUR_WAIT = 3600.0
-# The seconds after a frame, or after the start, for which a session may still run. The server
-# chooses the real end of a session, and only its Invite says it.
+# After a frame, or after the start of the program, a session may still run for so many seconds. The
+# server chooses its real end, but only the first frame of the session, the Invite, says it.
 SESSION_SECONDS = 3600.0
 TOKEN = re.compile(r"[!-~]{1,512}")
-CLOCKS_APART = 60.0  # the difference of clocks, in seconds, from which the operator is warned
+CLOCKS_APART = 60.0  # if two clocks differ by more than these seconds, the operator is warned
 MOST_BYTES = 1 << 30  # the most bytes of a frame; the agent itself refuses frames that are too long
 MOST_PROBLEM = 1 << 12  # the most bytes that are read of a response without a frame
 TIMEOUT = httpx.Timeout(WAIT_SECONDS + 25, connect=15)
@@ -42,8 +44,8 @@ TIMEOUT = httpx.Timeout(WAIT_SECONDS + 25, connect=15)
 # idle connection after 5 s, and each request would need a new TLS handshake. nginx closes an idle
 # connection after 65 s.
 LIMITS = httpx.Limits(keepalive_expiry=60.0)
-_MOST_SESSIONS = 64  # sessions that are remembered as given up
-Party = Literal["server", "agent"]  # who may fail
+_MOST_SESSIONS = 64  # how many sessions without this client are remembered (`_leave_alone`)
+Party = Literal["server", "agent"]  # the two parties that may fail to answer
 
 
 class Over(Enum):
@@ -56,7 +58,7 @@ class Over(Enum):
     )
 
 
-_OVER = {401: Over.TOKEN, 410: Over.CAMPAIGN}  # by the HTTP status
+_OVER = {401: Over.TOKEN, 410: Over.CAMPAIGN}  # HTTP status -> why the client stops
 
 
 class Pause(NamedTuple):
@@ -93,8 +95,8 @@ class Heard(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The wait that the server asks for, in seconds, at most an hour; 0: it asks for none."""
-        text = self.retry_after[:10]  # numbers with more digits would be cut to an hour anyway
+        """The wait that the server asks for, in seconds: at most an hour; 0: it asks for none."""
+        text = self.retry_after[:10]  # a number with more digits is more than an hour anyway
         return float(min(int(text), HOUR_WAIT)) if text.isascii() and text.isdigit() else 0.0
 
     def apart(self, now: float) -> float | None:
@@ -145,7 +147,8 @@ class Talk:
         self._handled, self._wait, self._until = b"", FIRST_WAIT, self.now + SESSION_SECONDS
         self._session: bytes | None = None  # the session of the last frame
         self._left_alone: deque[bytes | None] = deque(maxlen=_MOST_SESSIONS)
-        # the failure that was told last, and who failed
+        # `_why`: the failure that the operator was told last; "": none, or it is over. `_failing`:
+        # who failed. `_is_apart`: whether the clocks differed at the last response.
         self._why, self._failing, self._is_apart = "", "", False
 
     @property
@@ -190,11 +193,14 @@ class Talk:
     def failed(self, why: str, now: float, least: float = 0.0, who: Party = "server") -> Pause:
         """Note a failure, and return the wait before the same request is sent again.
 
+        The wait is random and doubles with each failure. It is at most `SESSION_WAIT` while a
+        session may run, else `LONGEST_WAIT`, even if the server asked for a longer one.
+
         Args:
             why: the text about the failure, for the operator.
             now: the time, Unix seconds.
             least: the seconds of the wait that the server asked for; 0: it asked for none.
-            who: who failed.
+            who: the party that failed to answer.
         """
         self._tell_once(f"{why}; asks again", who)
         longest = SESSION_WAIT if now < self._until else LONGEST_WAIT
@@ -212,7 +218,8 @@ class Talk:
             answer: the agent's answer; empty: it gives none.
         """
         name = digest(frame)
-        # A server sends a frame that was handled again after ten seconds, or after its restart.
+        # A server may send a handled frame again, after ten seconds or after its restart. With the
+        # pause such repeats cannot come fast.
         pause = self._spread(FIRST_WAIT) if name == self._handled else 0.0
         self._answers("agent")
         self._goes_on()
@@ -220,11 +227,15 @@ class Talk:
         return Pause(pause)
 
     def _goes_on(self) -> None:
-        """Note that server and agent answer, and that the last request's body has arrived."""
+        """Note that the last request succeeded: forget its body, the failures and the long wait."""
         self.said, self._wait, self._why, self._failing = b"", FIRST_WAIT, "", ""
 
     def _answers(self, who: Party) -> None:
-        """Tell the operator that a failure that was told is over, if `who` had failed."""
+        """Tell the operator that a party answers again, if its failure was the last one told.
+
+        Args:
+            who: the party that has answered.
+        """
         if self._failing == who:
             self.tell(f"the {who} answers again")
             self._why = self._failing = ""
@@ -260,7 +271,14 @@ class Talk:
             )
 
     def _tell_once(self, why: str, who: Party = "server") -> None:
-        """Tell the operator about a failure, once until a request succeeds."""
+        """Tell the operator about a failure, unless it is the same as the last one.
+
+        After a success the same failure is told again.
+
+        Args:
+            why: the text about the failure.
+            who: the party that failed to answer.
+        """
         if why != self._why:
             self.tell(why)
         self._why, self._failing = why, who

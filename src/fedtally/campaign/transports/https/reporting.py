@@ -36,8 +36,9 @@ from fedtally.campaign.transports.https.resource import (
 from fedtally.secagg.two_server import BatchPolicy, Side
 from fedtally.store import Fate, Said, Unsent
 
-ORDER: tuple[Side, Side] = ("helper", "leader")  # every report that the leader has, the helper has
-FRESH_SECONDS = 60.0  # seconds for which a client relies on the answer that a release is open
+# The order of requests. The helper is first, so that it has every report that the leader has.
+ORDER: tuple[Side, Side] = ("helper", "leader")
+FRESH_SECONDS = 60.0  # how long a client relies on a server's answer that the release is open
 # In seconds. A server refuses a report whose time is more than CLOCKS_APART ahead of its clock, or
 # more than max_age behind it. So after PATIENCE no server accepts a report any more.
 CLOCKS_APART = 3600.0
