@@ -1,1 +1,3 @@
-"""The agent: the process that guards a client's items, keys and record."""
+"""The agent: the process on a client's machine that holds its items, its private key and its
+record.
+"""
