@@ -17,14 +17,14 @@ A value becomes the same item in every format, by these rules, which are mostly 
 * If texts name clients, silos or rounds, ``7.0`` and ``7.00`` become ``7``
   (`sources.values.as_names`). A byte order mark before a text is dropped. Nothing else is changed:
   texts that differ in spaces, signs, exponents or leading zeros are different clients.
-* A value of another type becomes one text: ``true`` and ``false``; ``2026-01-22``; ``2026-01-22
-  09:53:12.5``, without zeros at the end of the second, and a zone as ``+01:00``; decimals with all
-  digits of their column; ``0 days 01:30:00`` for a duration; a UUID with its hyphens; a period and
-  an interval of pandas as it writes them. DuckDB and Python's csv module write the same text,
-  except for durations. Other writers write other text, which is another item: pandas ``True``,
-  dates without the time where all are midnight, and ``12.500`` seconds; pyarrow ``12.500000``, and
-  ``Z`` or ``+0100``; Polars also ``T`` between date and time. Write such columns as Parquet, or in
-  the form given here.
+* A value of another type becomes one text. A truth value is ``true`` or ``false``. A date is
+  ``2026-01-22``, a time ``09:53:12.5``, without zeros at the end of the second, and its zone
+  ``+01:00``. A decimal has all digits of its column. A duration is ``0 days 01:30:00``. A UUID has
+  its hyphens. A period and an interval of pandas are as pandas writes them. DuckDB and Python's csv
+  module write the same texts to a CSV, except for durations. Other programs write other texts,
+  which are other items: pandas writes ``True``, seconds as ``12.500``, and only dates if all times
+  are midnight; pyarrow writes ``12.500000``, and ``Z`` or ``+0100``; Polars also writes ``T``
+  between date and time. Write such columns as Parquet, or in the form given here.
 * A column of an Arrow extension type is read as the values of that type, and not as the numbers or
   bytes that Arrow stores (`sources.extensions`). Unknown extension types are refused, unless they
   store text.
