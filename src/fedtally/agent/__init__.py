@@ -1,3 +1,1 @@
-"""The agent: the process on a client's machine that holds its items, its private key and its
-record.
-"""
+"""The agent: the process on a client's machine that guards its items, keys and record."""

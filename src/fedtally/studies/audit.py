@@ -147,8 +147,7 @@ class AuditResult:
 
     @property
     def failures(self) -> list[str]:
-        """The failures in words. If the engine is correct, at most one of a million audits has any.
-        """
+        """The failures in words; none in all but one of a million audits of a correct engine."""
         found = [check.failure for check in self.checks if check.probability < self.level]
         if (seen := self.detection) is not None:
             if seen.bound > seen.guaranteed:
@@ -169,11 +168,14 @@ class AuditResult:
 
 
 def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
-    """Run the campaigns and check what they release. Nothing is charged to any ledger.
+    """Run the campaigns of an audit, check what they release, and return the findings.
+
+    No privacy cost is recorded in any ledger.
 
     Args:
         audit: the audit to run.
-        progress: called as ("audit", campaigns done, all campaigns).
+        progress: called with "audit", the number of campaigns done, and the number of all
+            campaigns.
 
     Raises:
         InvalidInputError: no clients can be invented that the plan accepts.

@@ -118,8 +118,7 @@ class Population(NamedTuple):
     outside: int
 
     def holding(self) -> Iterator[tuple[int, Client, tuple[int, ...]]]:
-        """Yield each client that takes part, as its number, the client, and the ids of its items.
-        """
+        """Yield each client that takes part: its number, the client, and the ids of its items."""
         for i, (client, coin) in enumerate(zip(self.clients, self.coins.tolist(), strict=True)):
             if coin or not (self.is_hidden and client.direction):
                 yield i, client, client.held if coin else client.other
@@ -310,8 +309,7 @@ class Design:
         return number
 
     def _crowd_places(self, bound: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Return the rounds and the silos of each client of a crowd; [] if there can be no crowd.
-        """
+        """Return the rounds and the silos of each client of a crowd; [] if no crowd is possible."""
         return [(rounds, self._silos_of(i)) for i, rounds in enumerate(self._places(_CROWD))]
 
     def _silos_of(self, number: int) -> tuple[int, ...]:
@@ -361,8 +359,7 @@ class Design:
         return math.ceil((_SEEN * noise / (gap * number)) ** 2)
 
     def number_in(self, clients: Sequence[Client], release: int) -> int:
-        """Return how many contributions these clients may make to a release at most, by the plan.
-        """
+        """Return how many contributions these clients may make to a release under the plan."""
         each = self.terms.event.silos_per_person
         return each * sum(
             self._release_of[round] == release for client in clients for round in client.rounds
@@ -380,8 +377,7 @@ class Design:
         return sum(self.number_in([client], k) ** 2 for k in parts)
 
     def _square(self) -> int:
-        """Return the largest squared l2 norm that the plan allows for one contribution to a round.
-        """
+        """Return the largest squared l2 norm of one contribution to a round under the plan."""
         event = self.terms.event
         most = event.encoding.exposure(self.plan.rows, event.max_items).square
         return (
@@ -593,7 +589,8 @@ class Design:
         return tuple(found)
 
     def _hash(self, round: int) -> tuple[I64, I64]:
-        """Return the cell and the sign of each candidate in a round: two int64 [rows, candidates].
+        """Return the cells and the signs of all candidates in a round: int64 [rows, candidates]
+        each.
         """
         if round not in self._hashes:
             self._hashes[round] = self.plan.spec.hashes(round).cells(self._ids, self.plan.width)

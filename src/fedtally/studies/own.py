@@ -72,14 +72,15 @@ def is_own(name: str) -> bool:
 
 
 def load(name: str, method: str) -> type[Any]:
-    """Import the class that a name `module:Class` names.
+    """Import a class by its name `module:Class`, and return it.
 
     Args:
-        name: the name of the class, such that `is_own(name)`.
+        name: the name; `is_own(name)` must be True.
         method: the name of a method that the class must have.
 
     Raises:
-        InvalidInputError: there is no such module or class, or the class lacks the method.
+        InvalidInputError: there is no such module or class, the import fails, or the class lacks
+            the method.
 
     >>> load("fedtally:MedianDecoder", "at").__name__
     'MedianDecoder'
