@@ -94,8 +94,8 @@ class Campaign:
 
     @property
     def server_key(self) -> bytes | None:
-        """The public key that verifies the server's Invites; None: two servers sum, and there are
-        none.
+        """The public key that verifies the server's Invites; None: two servers sum, without
+        Invites.
 
         An Invite is the message by which a server calls a client to a session.
         """
@@ -237,8 +237,8 @@ class CampaignFiles:
 class AcceptedCampaigns(Mapping[bytes, Campaign]):
     """The campaigns that are accepted now, as a mapping from the plan's fingerprint, 32 bytes.
 
-    The mapping always shows the state of the disk. A campaign is read when it is first used, and
-    again after files in its folder were added, replaced or removed. A campaign is not in the
+    Each access checks the campaign's folder on the disk. A campaign is read when it is first used,
+    and again after files in its folder were added, replaced or removed. A campaign is not in the
     mapping if its folder was deleted, if a file is damaged or if its signature is wrong; `problems`
     lists the latter two. A plan whose last day is over stays in the mapping, see
     `Campaign.why_over`.

@@ -165,8 +165,8 @@ class _Live:
         sender: the client's number in the session, from the last answer.
         last: the SHA-256 digest of the last frame that was answered.
         earlier: the SHA-256 digests of the frames that were answered before.
-        has_joined: whether the answer to the Invite was released. Under a plan without privacy,
-            that answer waits for the items.
+        has_joined: whether the answer to the Invite was given. Under a plan without privacy, that
+            answer waits for the items.
     """
 
     client: Client
@@ -224,8 +224,8 @@ class Agent:
             source. A thread that reads items may call it at the same time.
         now: the time, Unix seconds.
         log: called with each note for the owner.
-        once: a label of the items, which the owner changes with the items. The record allows each
-            label only once, over all plans. None: there is no label.
+        once: a label of the items, a new one for new items. The record allows each label only once,
+            over all plans. None: there is no label.
 
     Raises:
         InvalidInputError: the policy has no cap (a bound on the total privacy cost), and there is
@@ -269,9 +269,9 @@ class Agent:
         return max([LEAST_BYTES, *(one.most_bytes for one in accepted if one is not None)])
 
     def answer(self, frame: bytes, now: float) -> bytes | Reading | None:
-        """Process a received frame, and return the answer. It raises no `Exception`.
+        """Process a received frame, and return the answer.
 
-        An error is logged for the owner, and there is no answer.
+        No `Exception` is raised: an error is logged for the owner, and None is returned.
 
         Args:
             frame: the received bytes; any bytes are allowed.
@@ -309,7 +309,9 @@ class Agent:
         }
 
     def close(self) -> None:
-        """End all sessions, and wipe their secrets. For the servers this client has dropped out."""
+        """End all sessions, and wipe their secrets. To the servers, this client looks like a
+        dropout.
+        """
         for live in self._live.values():
             live.abandon()
         self._live.clear()
@@ -380,11 +382,11 @@ class Agent:
         return reply
 
     def _held_up(self, live: _Live, message: wire.Frame, seen: bytes) -> bytes | Reading | None:
-        """Return what to answer instead, if a message cannot be answered yet or at all; None: it
-        can be.
+        """Return the answer to a message that must not be processed now; None: process it now.
 
-        If the message needs items that are still being read, return their `Reading`. If the items
-        cannot be read and the plan has no privacy, end the session and return the refusal.
+        If the message needs items that are still being read, the answer is their `Reading`. If the
+        items cannot be read and the plan has no privacy, the session is ended, and the answer is
+        the refusal.
         """
         if live.items.is_due(message.kind):
             reading = live.items.reading
@@ -507,7 +509,7 @@ class Agent:
             now: the time, Unix seconds.
 
         Raises:
-            InvalidInputError: the items cannot be read, by what is known without reading them.
+            InvalidInputError: a check that does not read the items shows that they cannot be read.
         """
         if not invite.not_before <= now <= invite.not_after:
             return AbortCode.EXPIRED, AbortCode.EXPIRED.meaning
@@ -659,10 +661,11 @@ def refusals(
     once: str | None = None,
     now: float = 0.0,
 ) -> list[str]:
-    """Return every reason, in words, why a client can never take part in a campaign as it is now.
+    """Return every reason, in words, why a client can take part in no further round of a campaign.
 
-    A cap that is used up now, but renews after some days, is no reason. If no other reason is known
-    from the settings, the items are read to see whether that works. Nothing is recorded.
+    Policy, items and record are taken as they are now. A cap that is used up now, but renews after
+    some days, is no reason. If no other reason is known from the settings, the items are read to
+    see whether that works. Nothing is recorded.
 
     Args:
         campaign: the campaign.

@@ -29,7 +29,7 @@ from fedtally.store import ClientRecord, Fate, Journal, Unsent
 def campaign_to_report(
     accepted: AcceptedCampaigns, record: ClientRecord, fingerprint: str | None, now: float
 ) -> Campaign:
-    """Return the campaign that a user wants to report to, out of those summed by two servers.
+    """Return the accepted campaign that a user wants to report to. Two servers must sum it.
 
     Args:
         accepted: the campaigns that the owner accepted.
@@ -105,8 +105,8 @@ class Reporter:
             source.
         now: the time, Unix seconds.
         tell: called with each message for the owner.
-        once: a label of the items, which the owner changes with the items. The record allows each
-            label only once, over all plans. None: there is no label.
+        once: a label of the items, a new one for new items. The record allows each label only once,
+            over all plans. None: there is no label.
 
     Raises:
         InvalidInputError: the record cannot enforce the policy, see `check_binds`.
@@ -244,7 +244,7 @@ class Reporter:
         return [round for round in self.plan.releases[self.release] if round in taken]
 
     def _drawn_round(self) -> int:
-        """Return a random round of the release; the sum is the same, whichever it is."""
+        """Return a random round of the release. All rounds of a release are in the same sum."""
         rounds = self.plan.releases[self.release]
         return rounds[int.from_bytes(self.random(16), "little") % len(rounds)]
 

@@ -186,7 +186,7 @@ async def serve(
     log: Callable[[Note], None] = lambda note: None,
     clock: Callable[[], float] = time.time,
 ) -> Served:
-    """Start to serve an agent on a Unix socket, and return the `Served`; its `stop` ends this.
+    """Start to serve an agent on a Unix socket. Call `stop` of the returned object to end it.
 
     Args:
         agent: the agent; nothing else may use it at the same time.

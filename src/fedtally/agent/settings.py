@@ -147,8 +147,8 @@ class Settings:
         registrar: the public key that must have signed every plan, 32 bytes; None: no signature is
             needed.
         items: the client's items.
-        once: a label of the items, which the owner changes with the items. The record allows each
-            label only once. None: there is no label.
+        once: a label of the items, a new one for new items. The record allows each label only once.
+            None: there is no label.
         policy: what the owner demands of every plan.
         consent: the bounds within which plans are accepted without asking the owner; None: the
             owner must accept each plan.
