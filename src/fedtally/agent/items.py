@@ -268,8 +268,9 @@ def of_file(
 
 
 def _of_arrow(source: sources.Source, people: str | None) -> Any:
-    """Return the distinct items of each batch of a file as an Arrow column of text; a silo's as
-    `Held`.
+    """Return the items of a file: an Arrow column of text, or `Held` for a silo.
+
+    In the column, no item is repeated within a batch.
     """
     import pyarrow as pa
 
@@ -368,7 +369,7 @@ def _held_by(rows: Iterable[Sequence[Any]], names: Sequence[str], people: str) -
         people: the name of the column of people.
 
     Raises:
-        InvalidInputError: there are not two columns, or none is named `people`.
+        InvalidInputError: there are not two columns, or none of them is the column of people.
     """
     if len(names) != 2 or people not in names:
         raise InvalidInputError(

@@ -212,8 +212,7 @@ class Permissions:
     """Checks of what other users of the machine may do with the files of an agent.
 
     Args:
-        owner: the number of the agent's user. A file that belongs to root is as good as one of this
-            user.
+        owner: the number of the agent's user. Files of root are accepted, too.
         peers: the numbers of the users who may connect to the agent, without `owner` and root.
         socket: the path of the agent's socket.
     """

@@ -177,7 +177,7 @@ class Settings:
         Raises:
             UnreadableFileError: there is no agent.toml, or it is not valid TOML.
             InvalidInputError: entries are wrong or missing, or other users may write the agent's
-                files. The message lists all such entries, each with a way to correct it.
+                files. The message lists every fault, each with a way to correct it.
         """
         place = Path(folder)
         path = place / FILE

@@ -38,9 +38,9 @@ class Columns:
         others: the columns of the table that are not used; set by `resolve`.
         are_named: whether the names are the names of a table's columns. Otherwise messages do not
             use them.
-        folders: pairs of a name and a value, which the folders of a table's path state. The round
-            and the silo may be such a name: they then have this value in all rows of the table. The
-            value None is missing.
+        folders: pairs of a column's name and its value, from the names of the folders in the
+            table's path. The round and the silo may be such a column, with this value in all rows
+            of the table. None means that the value is missing.
         given: the pairs of `folders` that are used, because the table has no column of that name;
             set by `resolve`.
         item_option: the option that names the item's column, for messages.
@@ -109,7 +109,7 @@ class Columns:
         return list(dict.fromkeys([*self.items, *others]))
 
     def needed(self) -> list[str]:
-        """Return what every row must have, in words: its roles with the names of their columns.
+        """Return, in words, the values that every row must have, with the names of their columns.
 
         >>> Columns("word", client="user").needed()
         ["item (column 'word')", "client (column 'user')"]

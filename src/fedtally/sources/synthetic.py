@@ -35,7 +35,7 @@ from fedtally.sources.batches import Batch, Source
 
 Floats = npt.NDArray[np.float64]
 
-MAX_SIZE = 2**28  # the most items; the distribution of so many takes 2 GiB
+MAX_SIZE = 2**28  # the most items; a distribution over 2^28 items takes 2 GiB
 MAX_CLIENTS = 10**15  # the most clients; float64 has counts up to this exactly
 _CHUNK = 1 << 16  # the number of items of a block in `draw`
 _SIZES = {"d": 100_000, "n": 150_000}

@@ -96,7 +96,7 @@ def _without_empty(text: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not _has_empty(text):  # so it is in most columns; no text is copied then
+    if not _has_empty(text):  # most columns; no text is copied then
         return text
     # Not compared with Python's 0, and no null made from Python's None: PyArrow would import
     # pandas.
@@ -125,10 +125,12 @@ def _offsets(text: Any) -> npt.NDArray[Any]:
 
 
 def _read_once(column: Any, what: str) -> Any:
-    """Return a dictionary of text in which each value was read only once, see `as_values`.
+    """Return an Arrow dictionary array of text with its values converted as by `as_values`.
+
+    Each value in the dictionary is converted once, and not once for each row.
 
     Args:
-        column: an Arrow dictionary array of text.
+        column: the Arrow dictionary array of text.
         what: the name of the column in messages.
     """
     import pyarrow as pa
@@ -410,9 +412,7 @@ _FAMILIES = (*_ARROW_READS, uuid.UUID, np.datetime64, np.timedelta64)
 
 
 def _family(kind: type) -> type | None:
-    """Return the known type whose objects are read as objects of this type are; None: there is
-    none.
-    """
+    """Return the type that decides how objects of a type are read; None: they cannot be read."""
     known = next((family for family in _FAMILIES if issubclass(kind, family)), None)
     return kind if known is None and _of_pandas(kind) is not None else known
 

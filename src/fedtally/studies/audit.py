@@ -43,9 +43,9 @@ from fedtally.studies.noise_checks import Check, campaigns_to_see_unchanging
 
 __all__ = ["FALSE_ALARM", "Audit", "AuditResult", "Check", "Detection", "Release", "run"]
 
-# The number of counters of each release, over all campaigns together. So many are enough to find
-# noise that is 6.6 % too small in 99 of 100 audits, and noise that is 10 % too small in practically
-# every audit.
+# The number of counters of each release, over all campaigns together. With this number, 99 of 100
+# audits find noise that is 6.6 % too small, and practically every audit finds noise that is 10 %
+# too small.
 _COUNTERS = 12_000
 _MOST_CAMPAIGNS = 1000  # limits the time of an audit of small sketches
 # The most campaigns that are run only to find a single counter without noise. They are enough

@@ -147,10 +147,10 @@ class Population(NamedTuple):
 
 
 class Design:
-    """The clients for the campaigns of a plan, so many that the plan accepts them, in known rounds.
+    """The invented clients for the campaigns of a plan.
 
-    No counter is changed by the coins of two clients. So the coins are independent observations of
-    the noise.
+    The plan accepts this number of clients in each round. No counter is changed by the coins of two
+    clients, so each coin is an independent observation of the noise.
 
     Args:
         plan: a plan with privacy.

@@ -134,9 +134,7 @@ def _ranked(
 
 
 def _of_sums(ranks: Ranks, name: str, failure: str) -> Check:
-    """Check the ranks of sums, [campaigns, parts]: all ranks together, and those of each part
-    alone.
-    """
+    """Check the ranks of sums, [campaigns, parts]: all ranks together, and each part alone."""
     campaigns, parts = ranks.side.shape
     events = [(ranks.side > 0, 0.5), *((ranks.depth < tail, tail) for tail in _TAILS)]
     best = 1.0

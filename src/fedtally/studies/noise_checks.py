@@ -139,7 +139,7 @@ class Distribution:
         return cls(np.maximum(fft.irfft(found, size)[: reach + 1], 0.0))
 
     def times(self, number: int) -> Distribution:
-        """Return the distribution of the sum of `number` independent draws."""
+        """Return the distribution of the sum of `number` independent draws of this distribution."""
         return self if number == 1 else Distribution.of_sum((self,), number)
 
     @property
@@ -189,7 +189,7 @@ class Ranks(NamedTuple):
 
     @property
     def big(self) -> npt.NDArray[np.int8]:
-        """The outer half of the distribution as signs: +1 for each draw in it, else -1.
+        """Whether each draw is in the outer half of its distribution: +1 for yes, -1 for no.
 
         The result is int8 [campaigns, draws].
         """

@@ -328,7 +328,7 @@ class TrialResult:
     def predicted_failure(self) -> float | None:
         """The predicted probability that the largest error is above the error of the plan's target.
 
-        None: the plan has no target, or `distribution` is None.
+        It is None if the plan has no target, or if `distribution` is None.
         """
         plan = self.trial.plan
         if plan.target is None or self.distribution is None:
