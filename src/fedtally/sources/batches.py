@@ -138,8 +138,10 @@ class Columns:
         return parts if self.are_named else {part: [] for part in parts}
 
     def with_folders(self, available: Sequence[str] = ()) -> Columns:
-        """Return these columns with `given` set: the round and silo that the path states and the
-        table lacks.
+        """Return these columns with `given` set: the pairs of `folders` that are used.
+
+        A pair is used if its name is the column of the rounds or silos, and the table has no such
+        column.
 
         Args:
             available: the names of the table's columns.
@@ -481,10 +483,9 @@ def to_batch(
 
 
 def _headers(items: Any, clients: Any, rounds: Any, silos: Any, columns: Columns) -> int:
-    """Return how many rows repeat the header: item, client, silo and round are the names of
-    columns.
+    """Return how many rows repeat the header, as joined files have them.
 
-    Files that were joined together have such rows.
+    In such a row the item, client, silo and round are the names of their columns.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -88,7 +88,8 @@ class Crowd(NamedTuple):
             missing: int64 [rows * width].
         most: for each release, the largest inner product of one client's contribution with this
             direction if the bound is enforced.
-        campaigns: the number of campaigns after which a missing bound is certainly noticed.
+        campaigns: the number of campaigns after which a missing bound is noticed practically
+            always.
     """
 
     bound: str
@@ -149,8 +150,8 @@ class Population(NamedTuple):
 class Design:
     """The invented clients for the campaigns of a plan.
 
-    The plan accepts this number of clients in each round. No counter is changed by the coins of two
-    clients, so each coin is an independent observation of the noise.
+    Each round has a number of clients that the plan accepts. No counter is changed by the coins of
+    two clients, so each coin is an independent observation of the noise.
 
     Args:
         plan: a plan with privacy.
@@ -318,7 +319,7 @@ class Design:
 
     @property
     def _num_sure(self) -> int:
-        """The number of clients without a coin that there must be."""
+        """The least number of clients without a coin."""
         return 0
 
     def _gap(self, bound: str, length: float, most: float) -> float:
@@ -437,8 +438,10 @@ class Design:
     def _places(self, most_usual: int = USUAL_CLIENTS) -> list[tuple[int, ...]]:
         """Return the numbers of the rounds of each client.
 
-        All rounds have equally many clients: the number that the caller requested, or else the
-        number that the plan requires, or else at most `most_usual`.
+        All rounds have equally many clients, and at least as many as the plan requires. If the
+        caller requested no number and the plan has a secure sum, there are no more than that.
+        Without a secure sum there are `most_usual`, if the plan allows so many. If the plan hides
+        the number of clients, each client has the round 0, which stands for any round.
 
         Raises:
             InvalidInputError: the plan's bounds allow no rounds of equal size.

@@ -173,10 +173,10 @@ class _Checked:
 class OwnRounds:
     """The rounds of a user's schedule, grouped into campaigns of the hybrid schedule.
 
-    In the hybrid schedule all rounds use the same cells, and each round has its own signs. So the
-    rounds with the same cells form a campaign, and those of them with the same signs form one round
-    of it. Different campaigns use different cells and signs, so their estimated counts are added
-    up.
+    In the hybrid schedule all rounds use the same cells, and each round has its own signs. So
+    rounds with the same cells form a campaign. Rounds of a campaign with the same signs form one
+    round of the campaign. Different campaigns use different cells and signs, so their estimated
+    counts are added up.
 
     Args:
         name: the name of the schedule, `module:Class`.

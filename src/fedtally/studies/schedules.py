@@ -319,7 +319,7 @@ def run(
     Args:
         source: the source of the items.
         study: the methods and widths to compare.
-        domain: the candidates, as in `Request`; None: as in `Request`, too.
+        domain: the candidates, as in `Request`.
         outside: what to do with items outside the domain, as in `Simulation`.
         progress: called with a stage, the amount done, and the total amount or None. The stage
             "read" counts bytes. The stage "simulate" counts simulated campaigns.

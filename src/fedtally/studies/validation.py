@@ -296,7 +296,10 @@ class TrialResult:
         return held or None
 
     def quantile(self, probability: float) -> float:
-        """Return the error that is exceeded by the largest errors in this share of the repeats."""
+        """Return the 1 - probability quantile of the largest errors of the repeats.
+
+        In the share `probability` of the repeats, the largest error is above it.
+        """
         return float(np.quantile(self.errors, 1 - probability))
 
     @property
@@ -348,12 +351,12 @@ class TrialResult:
     def curve(
         self, probability: float, reach: float = 3.0, points: int = 13
     ) -> list[tuple[float, float]]:
-        """Return predicted errors for widths near the plan's width: pairs of bytes and error, by
-        width.
+        """Return the predicted errors for widths near the plan's width, from the smallest width on.
 
-        A pair has the bytes that a client sends, and the largest error that is exceeded with the
-        given probability. All pairs are for the plan's number of rows. The list is empty if
-        `distribution` is None, or if the plan has a histogram, which has only one possible width.
+        There is a pair for each width: the bytes that a client sends, and the largest error that is
+        exceeded with the given probability. All pairs are for the plan's number of rows. The list
+        is empty if `distribution` is None, or if the plan has a histogram, which has only one
+        possible width.
 
         Args:
             probability: the probability with which the error is exceeded.
@@ -703,7 +706,7 @@ def _measured(
 
 
 def _noised(plan: Plan, sketches: list[CountSketch], random: Random) -> list[CountSketch]:
-    """Return the released sums: with the noise that clients, two servers or the server add.
+    """Return the released sums, with all noise of the plan, whoever adds it.
 
     Args:
         plan: the plan of the campaign.
