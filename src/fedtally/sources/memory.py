@@ -341,7 +341,7 @@ def _unwrapped(values: Any, name: str, private: bool) -> Any:
         private: whether a value that cannot be read is missing, and not an error.
     """
     kind: Any = getattr(values, "dtype", None)
-    if type(kind).__name__ in ("SparseDtype", "NumpyEADtype"):  # of pandas
+    if type(kind).__name__ in ("SparseDtype", "NumpyEADtype"):  # both are types of pandas
         return np.asarray(values)
     if type(kind).__name__ == "CategoricalDtype" and kind.categories.dtype == object:
         return _categories(values, name, private)

@@ -227,7 +227,7 @@ def _checked_pairs(name: str, pairs: object, num_rounds: int) -> list[tuple[int,
     try:
         listed = [
             tuple(validate.integer(0, MAX_ROUNDS - 1, number=number) for number in pair)
-            for pair in pairs  # a user's code may return any object
+            for pair in pairs  # type: ignore[attr-defined]  # a user's code may return anything
         ]
         checked = [(cells, signs) for cells, signs in listed]
     except (TypeError, ValueError, InvalidInputError) as error:
