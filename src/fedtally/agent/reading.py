@@ -93,8 +93,8 @@ class Reading:
         """Call a function once the work has ended or was dropped.
 
         If that is so already, the function is called at once in this thread. Otherwise it is called
-        in the thread that ends the work. Then `left` is the exact time until the reading is over;
-        it is above 0 with `in_steps`.
+        in the thread that ends or drops the work. Then `left` is the exact time until the reading
+        is over; it is above 0 with `in_steps`.
 
         If the time runs out first, the function is called late or never. So a caller must also wait
         at most `left` seconds.

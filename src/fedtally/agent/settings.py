@@ -373,7 +373,10 @@ class _Table:
 
 
 def _check_kept(path: Path, places: Mapping[str, Path], permissions: Permissions) -> None:
-    """Raise an error if other users may write the agent's own files, or peers may read two of them.
+    """Raise an error if other users may write the agent's own files, or peers may read some of
+    them.
+
+    Peers must not read agent.toml and the record.
 
     Args:
         path: the path of agent.toml.

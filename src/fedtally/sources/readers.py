@@ -538,7 +538,7 @@ def _check_chunks(file: Any, name: str) -> None:
         raise UnreadableFileError(f"{name} is damaged: some of its rows lack a column")
     filled = (number for number in groups if metadata.row_group(number).num_rows)
     for number in {*groups[-1:], *islice(filled, 1)}:
-        # errors about the values are no damage here: nobody may read these columns
+        # errors about values are ignored here, because the column may not be needed
         with suppress(pa.ArrowNotImplementedError, pa.ArrowInvalid, UnicodeDecodeError):
             next(file.iter_batches(batch_size=1, row_groups=[number]), None)
 

@@ -164,7 +164,8 @@ class Ranks(NamedTuple):
     """The ranks of draws, see the module's docstring.
 
     Attributes:
-        side: +1 for a draw above the middle, -1 below it: int8 [campaigns, draws].
+        side: +1 for a draw above the middle, -1 below it, and either of them at random for 0: int8
+            [campaigns, draws].
         depth: the depth of each draw, 0 to 1: float64 [campaigns, draws].
     """
 

@@ -415,8 +415,8 @@ def run(
         source: the source of the clients.
         trial: the campaigns to simulate.
         domain: the candidates, as in `Request`; their number must be the number in the plan. None:
-            if the plan has a histogram, the candidates that the plan states completely; otherwise
-            as in `Request`.
+            if the plan has a histogram and the source is not synthetic, the candidates of the plan,
+            provided that it states them completely; otherwise as in `Request`.
         outside: what to do with items outside the domain, as in `Simulation`.
         progress: called with a stage, the amount done, and the total amount or None. The stage
             "read" counts bytes. The stage "simulate" counts simulated campaigns.
