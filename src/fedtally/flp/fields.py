@@ -238,6 +238,6 @@ def _is_prime(number: int) -> bool:
 
 
 FIELD64 = Field(2**32 * 4294967295 + 1, 7)
-"""Field64 of the draft."""
+"""The prime field with p = 2^64 - 2^32 + 1, called Field64 in draft-irtf-cfrg-vdaf."""
 FIELD128 = Field(2**66 * 4611686018427387897 + 1, 7)
-"""Field128 of the draft."""
+"""The prime field with p = 2^128 - 7 * 2^66 + 1, called Field128 in draft-irtf-cfrg-vdaf."""

@@ -35,13 +35,17 @@ from fedtally.flp.words import Array
 from fedtally.kernels import linear_proofs as kernels
 
 FIELD16 = Field(64513, 5, 9)
-"""GF(p^9), p of 16 bits: 2^143.8 elements."""
+"""GF(p^9), where p is a prime of 16 bits. It has 2^143.8 elements."""
 FIELD24 = Field(16770049, 11, 6)
-"""GF(p^6), p of 24 bits: 2^144.0 elements."""
+"""GF(p^6), where p is a prime of 24 bits. It has 2^144.0 elements."""
 FIELD32 = Field(4293918721, 19, 4)
-"""GF(p^4), p of 32 bits: 2^128.0 elements."""
+"""GF(p^4), where p is a prime of 32 bits. It has 2^128.0 elements."""
 FIELDS_OF_SUMS = (FIELD16, FIELD24, FIELD32)
-"""The fields that vectors are added up in: a cheat has 2^128 elements against it in each."""
+"""The fields in which the vectors of clients are added up, ordered by their prime.
+
+Each has about 2^128 elements or more. The more elements a field has, the less likely is it that a
+wrong proof is accepted.
+"""
 
 MAX_WIDTH = 1 << 24
 

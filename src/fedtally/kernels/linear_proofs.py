@@ -21,9 +21,16 @@ Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
 DEGREES = (4, 6, 9)
-"""The K that are compiled: those of the fields in which counters are summed."""
+"""The degrees K of the fields GF(p^K) for which there are compiled kernels.
+
+These are the degrees of the fields in which counters are added up, see `flp.one_hot`.
+"""
 MAX_TERMS = 4096
-"""Elements of one sum of products: the lines of the largest grid."""
+"""The most products in one sum.
+
+The largest row has 2^24 counters. It is laid out in a grid of 4096 lines with 4096 counters each,
+so its sums have 4096 products.
+"""
 
 
 class Extension(NamedTuple):

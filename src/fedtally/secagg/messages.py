@@ -201,10 +201,10 @@ TRANSITIONS: dict[Adversary, dict[ClientState, dict[Kind, Exchange]]] = {
     adversary: {step.before: {step.request: step} for step in steps}
     for adversary, steps in EXCHANGES.items()
 }
-"""The exchange for each profile, state of a client and type of message.
+"""The exchange that a message starts, by adversary, state of the client and type of the message.
 
-Besides, a client takes an Abort from its first answer on, and a Result once it is done. It answers
-neither.
+A message without an entry is an error, with two exceptions, to which the client sends no answer. It
+accepts an Abort after its first answer, and a Result once it is done.
 """
 
 
